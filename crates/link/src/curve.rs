@@ -1,14 +1,14 @@
-//! X25519 (RFC 7748). All curve arithmetic of the crate passes here, so that tests can count it.
+//! X25519 (RFC 7748). All curve arithmetic of the crate is here, so that tests can count it.
 
 use x25519_dalek::{PublicKey, StaticSecret};
 
-/// The public key of a private one.
+/// Returns the public key of a private one.
 pub fn public_of(secret: &[u8; 32]) -> [u8; 32] {
     count();
     PublicKey::from(&StaticSecret::from(*secret)).to_bytes()
 }
 
-/// The secret that a private key shares with the owner of a public one.
+/// Returns the shared secret of a private key and a public one.
 pub fn shared(secret: &[u8; 32], public: [u8; 32]) -> [u8; 32] {
     count();
     StaticSecret::from(*secret).diffie_hellman(&PublicKey::from(public)).to_bytes()
@@ -33,7 +33,7 @@ mod tests {
         pub static OPERATIONS: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Curve operations of this thread so far: each test has a thread of its own.
+    /// Number of curve operations of this thread so far; each test has a thread of its own.
     pub fn operations() -> u64 {
         OPERATIONS.with(Cell::get)
     }

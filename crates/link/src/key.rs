@@ -1,7 +1,8 @@
-//! The keys that gateways know each other by: X25519, written in base64 as WireGuard does.
+//! Keys of gateways: X25519, in base64 as WireGuard writes them.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,21 +11,25 @@ use zeroize::Zeroize;
 
 use crate::curve;
 
-/// Bytes in either key.
+/// Length of either key.
 pub const KEY_BYTES: usize = 32;
 
-/// A gateway's private key. It is wiped from memory when dropped and never shown by `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretKey([u8; KEY_BYTES]);
+/// A gateway's private key. It is erased when dropped, and `Debug` never shows it.
+#[derive(Clone)]
+pub struct SecretKey {
+    bytes: [u8; KEY_BYTES],
+    /// Computed once, because each handshake needs it.
+    public: OnceLock<PublicKey>,
+}
 
-/// The key a gateway is known by.
+/// A gateway's public key, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
-/// The text is not a key that can be used.
+/// Text that is not a usable key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// It is no key at all.
+    /// It is not a key at all.
     #[error(
         "{written:?} is not a key: a key is 32 bytes in base64 (44 characters); make one with `bentpipe keys`"
     )]
@@ -32,8 +37,8 @@ pub enum KeyError {
         /// The text; empty for a secret, which no message should repeat.
         written: String,
     },
-    /// Whatever private key it meets, the secret that both should share comes to zeros, which
-    /// everybody knows (RFC 7748, section 6.1): a handshake with it never succeeds.
+    /// A public key of small order: with any private key the shared secret is zero, which everybody
+    /// knows (RFC 7748, section 6.1). A handshake with it never succeeds.
     #[error(
         "{written:?} is nobody's key: write the one that `bentpipe keys` made for that gateway"
     )]
@@ -44,37 +49,45 @@ pub enum KeyError {
 }
 
 impl SecretKey {
-    /// A new key from `rng`, which must be cryptographically strong outside simulations.
+    /// Generates a key from `rng`, which must be cryptographically strong outside simulations.
     pub fn generate(rng: &mut impl RngCore) -> Self {
         let mut bytes = [0; KEY_BYTES];
         rng.fill_bytes(&mut bytes);
-        Self(bytes)
+        Self::from_bytes(bytes)
     }
 
-    /// A key from its bytes.
+    /// Creates a key from its bytes.
     pub const fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
-        Self(bytes)
+        Self { bytes, public: OnceLock::new() }
     }
 
-    /// The key's bytes.
+    /// Returns the key's bytes.
     pub const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
-        &self.0
+        &self.bytes
     }
 
-    /// The public key that belongs to it.
+    /// Returns the public key.
     pub fn public(&self) -> PublicKey {
-        PublicKey(curve::public_of(&self.0))
+        *self.public.get_or_init(|| PublicKey(curve::public_of(&self.bytes)))
     }
 
-    /// As it stands in a key file.
+    /// Returns the text of a key file.
     pub fn to_base64(&self) -> String {
-        STANDARD.encode(self.0)
+        STANDARD.encode(self.bytes)
     }
 }
 
+impl PartialEq for SecretKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for SecretKey {}
+
 impl Drop for SecretKey {
     fn drop(&mut self) {
-        self.0.zeroize();
+        self.bytes.zeroize();
     }
 }
 
@@ -85,12 +98,12 @@ impl fmt::Debug for SecretKey {
 }
 
 impl PublicKey {
-    /// A key from its bytes.
+    /// Creates a key from its bytes.
     pub const fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// The key's bytes.
+    /// Returns the key's bytes.
     pub const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
@@ -117,7 +130,7 @@ impl FromStr for PublicKey {
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let written = || text.trim().to_owned();
         let key = decode(text).ok_or_else(|| KeyError::Malformed { written: written() })?;
-        // Private keys are multiples of eight, so that any of them shows the points of small order.
+        // Private keys are multiples of eight, so that any of them reveals points of small order.
         let any = x25519_dalek::StaticSecret::from([1; KEY_BYTES]);
         if any.diffie_hellman(&x25519_dalek::PublicKey::from(key)).was_contributory() {
             Ok(Self(key))
@@ -130,7 +143,7 @@ impl FromStr for PublicKey {
 impl FromStr for SecretKey {
     type Err = KeyError;
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        decode(text).map(Self).ok_or(KeyError::Malformed { written: String::new() })
+        decode(text).map(Self::from_bytes).ok_or(KeyError::Malformed { written: String::new() })
     }
 }
 
@@ -139,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_read_back_and_the_public_key_is_x25519s() {
+    fn keys_round_trip_and_the_public_key_is_x25519s() {
         // RFC 7748, section 5.2: one step of the iterated test, from the base point.
         let mut base = [0; KEY_BYTES];
         base[0] = 9;
@@ -152,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn points_of_small_order_are_nobodys_keys() {
+    fn points_of_small_order_are_refused() {
         let (mut one, mut prime) = ([0; KEY_BYTES], [0xff; KEY_BYTES]);
         one[0] = 1;
         (prime[0], prime[31]) = (0xed, 0x7f);
@@ -163,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_key_says_how_to_make_one() {
+    fn the_error_for_a_wrong_key_says_how_to_make_one() {
         let error = "hello".parse::<PublicKey>().unwrap_err().to_string();
         assert!(error.contains("bentpipe keys"), "{error}");
         let error = "c2VjcmV0".parse::<SecretKey>().unwrap_err().to_string();

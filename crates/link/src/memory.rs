@@ -1,4 +1,4 @@
-//! Knowledge of a path that passes from one session to the next.
+//! Measurements of a path that pass from one session to the next.
 
 use std::time::Duration;
 
@@ -6,49 +6,49 @@ use bentpipe_units::BitRate;
 
 use crate::redundancy::Loss;
 
-/// Maximum age of usable knowledge: the users of a beam, and the beam itself, change within minutes
-/// on an aircraft (RFC 9959, section 3: stored values need a limited lifetime).
+/// Maximum age of usable measurements. On an aircraft, the users of a beam and the beam itself
+/// change within minutes (RFC 9959, section 3: stored values need a limited lifetime).
 pub const REMEMBERED_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
-/// Knowledge of a path from a session. The next session begins with it instead of a guess from its
-/// settings: it is a prior, never a promise.
+/// Measurements of a path by one session. The next session begins with them instead of its
+/// settings' defaults: they are a prior, not a promise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Remembered {
     /// The smallest round trip.
     pub rtt: Duration,
-    /// The share of our packets that the path lost, 0 to 1.
+    /// Share of our packets that the path lost, 0 to 1.
     pub loss: f64,
-    /// Mean number of packets in a burst of losses, if packets follow each other closely. At least
-    /// 1.
+    /// Mean length of a burst of losses, in closely spaced packets; at least 1.
     pub burst: f64,
-    /// Rate of ours that the path was seen to carry; zero if unknown.
+    /// Rate that the path was shown to carry from us; zero if unknown.
     pub rate: BitRate,
-    /// Time, on the endpoint's clock.
+    /// Time of the measurements, on the endpoint's clock.
     pub at: Duration,
 }
 
 impl Remembered {
-    /// Returns `true` if it may be used at `now`.
+    /// Returns `true` if the measurements may be used at `now`.
     pub fn is_fresh(&self, now: Duration) -> bool {
         self.at <= now && now <= self.expires()
     }
 
-    /// Until when it may be used.
+    /// Time until which the measurements may be used.
     pub fn expires(&self) -> Duration {
         self.at.saturating_add(REMEMBERED_LIFETIME)
     }
 
-    /// Bytes in flight at that rate: the window that Careful Resume calls saved.
+    /// Bytes in flight at that rate: the saved window of Careful Resume.
     pub fn window_bytes(&self) -> u64 {
         self.rate.bytes_in(self.rtt)
     }
 }
 
-/// Observations of a path during a session, to be remembered after it.
+/// Observations during a session, to be remembered after it.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
-    least_rtt: Option<Duration>,
-    /// Bytes that came through in the round trip that goes on, since when, and in the best lately.
+    min_rtt: Option<Duration>,
+    /// Bytes delivered in the present round trip, its beginning, and the best rate of recent round
+    /// trips.
     round_bytes: u64,
     round_began: Duration,
     best_bps: u64,
@@ -57,21 +57,21 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// A report came.
+    /// Handles a report.
     pub fn reported(&mut self, seen: &Reported) {
-        self.least_rtt = [self.least_rtt, seen.sample].into_iter().flatten().min();
+        self.min_rtt = [self.min_rtt, seen.sample].into_iter().flatten().min();
         self.reported_at = seen.now;
         let passed = seen.now.saturating_sub(self.round_began);
         if passed < seen.srtt {
             self.round_bytes += seen.delivered_bytes;
             return;
         }
-        // A round with a pause in it says nothing of the path.
+        // A round trip with a pause in it says nothing about the path.
         if passed < seen.srtt * 2 {
             let bits = u128::from(self.round_bytes) * 8 * 1_000_000_000;
             let round = bits / passed.as_nanos().max(1);
-            // A better round is believed at once, a worse one by an eighth: between bursts of use
-            // the best stands for a while, and is forgotten over a few dozen round trips.
+            // A better round trip counts at once, a worse one by an eighth. So the best survives
+            // pauses between bursts, and is forgotten over a few dozen round trips.
             let best = u128::from(self.best_bps);
             let kept = if round >= best { round } else { best - (best - round) / 8 };
             self.best_bps = u64::try_from(kept).unwrap_or(u64::MAX);
@@ -81,13 +81,12 @@ impl Observed {
         self.round_began = seen.now;
     }
 
-    /// Knowledge of a path that is known to lose `loss`, or `None` before the first round trip was
-    /// measured.
+    /// Returns the measurements of a path with losses `loss`; `None` before the first round trip.
     pub fn remembered(&self, loss: Loss) -> Option<Remembered> {
-        // A session that only keeps its way open learns the round trip, but nothing of the rate.
+        // A session that only keeps its path open learns the round trip, but not the rate.
         let known = self.reported_at.saturating_sub(self.best_at) <= REMEMBERED_LIFETIME;
         Some(Remembered {
-            rtt: self.least_rtt?,
+            rtt: self.min_rtt?,
             loss: loss.rate,
             burst: loss.burst_packets(),
             rate: BitRate::from_bps(if known { self.best_bps } else { 0 }),
@@ -96,7 +95,7 @@ impl Observed {
     }
 }
 
-/// A report, as [`Observed`] sees it.
+/// A report, as far as [`Observed`] uses it.
 #[derive(Debug, Clone, Copy)]
 pub struct Reported {
     pub now: Duration,
@@ -113,7 +112,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(600);
     const LOSS: Loss = Loss { rate: 0.02, correlation: 0.5 };
 
-    /// Reports every eighth of a round trip for `span` at `bytes` a round trip.
+    /// Reports every eighth of a round trip for `span`, at `bytes` a round trip.
     fn observe(observed: &mut Observed, from: Duration, span: Duration, bytes: u64) -> Duration {
         let mut now = from;
         while now < from + span {
@@ -125,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_the_smallest_round_trip_the_loss_and_the_rate() {
+    fn the_smallest_round_trip_the_loss_and_the_rate_are_remembered() {
         let mut observed = Observed::default();
         assert_eq!(observed.remembered(LOSS), None);
         observe(&mut observed, Duration::ZERO, Duration::from_secs(60), 600_000);
         let remembered = observed.remembered(LOSS).unwrap();
         assert_eq!(remembered.rtt, RTT);
-        // The next session's estimator begins with the loss that this one knew.
+        // The next session's estimator begins with this session's loss.
         let loss = Loss::in_bursts(remembered.loss, remembered.burst);
         assert!((loss.rate - LOSS.rate).abs() < 1e-9, "{loss:?}");
         assert!((loss.correlation - LOSS.correlation).abs() < 1e-9, "{loss:?}");
@@ -141,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_no_more_used_fades() {
+    fn an_unused_rate_fades() {
         let mut observed = Observed::default();
         let now = observe(&mut observed, Duration::ZERO, Duration::from_secs(60), 600_000);
         observe(&mut observed, now, Duration::from_secs(60), 6_000);
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_fresh_for_its_lifetime_and_never_before_it_was_learned() {
+    fn measurements_are_fresh_for_their_lifetime_and_not_before_it() {
         let mut observed = Observed::default();
         let now = observe(&mut observed, Duration::ZERO, Duration::from_secs(2), 1000);
         let remembered = observed.remembered(LOSS).unwrap();

@@ -1,13 +1,16 @@
-//! Pacer: a token bucket that fills at the lease and says when the next packet may leave.
+//! Pacer: a token bucket that fills at the lease and decides when the next packet may be sent.
 //!
-//! The bucket may be overdrawn by the packet that empties it, so the long-run rate is exact
-//! whatever the packet sizes and however late the timer fires, up to the burst it can save.
+//! The packet that empties the bucket may overdraw it. So the long-run rate is exact for any packet
+//! sizes and timer delays, up to the burst that the bucket can save.
 //!
-//! Only who had something to send and was not let go saves up. What a pause would save up is not the
-//! link's: it was idle meanwhile too, and what leaves in a burst after it stands in the link's queue
-//! for as long as packets keep coming at exactly its rate, in front of every packet that is urgent.
-//! What a late timer saved up stands there too: it keeps the link busy while later timers are late, as
-//! a jitter buffer does, and is given back little by little so that no single hiccup stands for ever.
+//! Credit is saved only while something waits:
+//!
+//! - A pause saves nothing. The link was idle too, and a burst after the pause would stand in the
+//!   link's queue, in front of every urgent packet, as long as packets keep arriving at exactly its
+//!   rate.
+//! - A late timer saves credit, which stands in the link's queue too. Like a jitter buffer, it
+//!   keeps the link busy while later timers are late. It is given back gradually, so that a single
+//!   delay does not stand forever.
 
 use std::time::Duration;
 
@@ -15,110 +18,111 @@ use bentpipe_units::BitRate;
 
 use crate::settings::MIN_RATE;
 
-/// Lateness of a timer without a loss of rate. Tokio's clock rounds up to its tick and epoll to its
-/// own, so that most packets at 20 Mbit/s leave 0.5 to 2 ms late. On a busy machine one in
-/// twenty-five is later than that: those cost 4 % of the rate with a slack of 2 ms. One in five
-/// hundred is later than this.
+/// Timer delay without a loss of rate. Tokio's clock rounds up to its tick and epoll to its own, so
+/// that most packets at 20 Mbit/s are sent 0.5 to 2 ms late. On a busy machine one in twenty-five
+/// is later; with a slack of 2 ms those cost 4 % of the rate. One in five hundred is later than
+/// this.
 const TIMER_SLACK: Duration = Duration::from_millis(5);
-/// Part of the earned credit that is given back while more than a tick's worth stands in the link's
-/// queue: 2 ms of it in a second, for at most 0.2 % of the rate.
-const GIVEN_BACK_PART: i128 = 500;
-/// Credit that a pause saves: a tick's worth, because the sender may learn late that it is over.
+/// Divisor of the earned credit that is given back while more than a tick's worth stands in the
+/// link's queue: 2 ms of it in a second, for at most 0.2 % of the rate.
+const RETURNED_PART: i128 = 500;
+/// Credit saved by a pause: a tick's worth, because the sender may learn late that the pause is
+/// over.
 const PAUSE_SLACK: Duration = Duration::from_millis(1);
 
-/// Rate that others assume if less may be sent: packet times stay within minutes.
-const LEAST_RECKONED: BitRate = MIN_RATE;
+/// Minimum rate that other parts compute with, so that packet times stay within minutes.
+const MIN_COMPUTED_RATE: BitRate = MIN_RATE;
 
 const NANOS: i128 = 1_000_000_000;
 
-/// Paces IP bytes, and what a modem adds to every packet where the lease counts that.
+/// Pacer of IP bytes, plus a modem's framing of every packet if the lease counts it.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     rate: BitRate,
-    framing_bytes: u16,
-    /// In bits × 10⁻⁹, so that no fraction of a bit is lost between ticks.
+    per_packet_overhead: u16,
+    /// Credit in bits × 10⁻⁹, so that no fraction of a bit is lost between ticks.
     credit: i128,
-    most: i128,
-    /// The most that was saved up when a packet left, less what was given back or not earned since:
-    /// a packet that leaves on time finds so much in the link's queue.
+    max: i128,
+    /// Maximum credit at the time a packet was sent, less what was given back or not earned since.
+    /// A packet sent on time finds this much in the link's queue.
     standing: i128,
     /// Credit that may be saved at any rate.
-    least_burst: i128,
-    /// Nothing has wanted to leave since it last was open.
+    min_burst: i128,
+    /// Nothing has waited since the pacer last was open.
     pauses: bool,
     updated: Duration,
 }
 
 impl Pacer {
-    /// Paces at `rate`; saves up at most what the timer's slack is worth, and nothing before the
-    /// first packet.
+    /// Creates a pacer for `rate`. It saves at most the timer's slack, and nothing before the first
+    /// packet.
     pub fn new(rate: BitRate) -> Self {
         Self {
             rate,
-            framing_bytes: 0,
+            per_packet_overhead: 0,
             credit: 1,
-            most: most_credit(rate),
+            max: max_credit(rate),
             standing: 0,
-            least_burst: 0,
+            min_burst: 0,
             pauses: true,
             updated: Duration::ZERO,
         }
     }
 
-    /// From `now` on `rate` holds, which counts `framing_bytes` more for every packet. What was
-    /// earned until now was earned at the rate before, and what was overdrawn stays so.
-    pub fn set_rate(&mut self, rate: BitRate, framing_bytes: u16, now: Duration) {
-        self.framing_bytes = framing_bytes;
+    /// Sets the rate from `now` on, which counts `per_packet_overhead` more for every packet. Credit
+    /// earned or overdrawn until now stays.
+    pub fn set_rate(&mut self, rate: BitRate, per_packet_overhead: u16, now: Duration) {
+        self.per_packet_overhead = per_packet_overhead;
         if rate == self.rate {
             return;
         }
         self.refill(now);
         self.rate = rate;
-        self.most = most_credit(rate).max(self.least_burst);
-        self.standing = self.standing.min(self.most);
+        self.max = max_credit(rate).max(self.min_burst);
+        self.standing = self.standing.min(self.max);
         self.save(self.credit);
     }
 
-    /// The rate to reckon with: 8 kbit/s where less may be sent.
+    /// Rate to compute with: at least 8 kbit/s.
     pub fn rate(&self) -> BitRate {
-        self.rate.max(LEAST_RECKONED)
+        self.rate.max(MIN_COMPUTED_RATE)
     }
 
-    /// Saves up as many as `packets` of `packet_bytes` before the first packet and after a pause,
-    /// where that is more: a path that nobody leased us has a queue that is not ours alone, and
-    /// competes for it as others do (RFC 9002, section 7.7).
+    /// Permits a burst of `packets` × `packet_bytes` before the first packet and after a pause, if
+    /// that is more. On a path without a lease, the queue is shared, and this flow competes for it
+    /// as others do (RFC 9002, section 7.7).
     pub fn allow_burst(&mut self, packets: usize, packet_bytes: usize) {
-        self.least_burst = packets as i128 * packet_bytes as i128 * 8 * NANOS;
-        self.most = self.most.max(self.least_burst);
-        self.credit = self.most;
+        self.min_burst = packets as i128 * packet_bytes as i128 * 8 * NANOS;
+        self.max = self.max.max(self.min_burst);
+        self.credit = self.max;
         self.pauses = false;
     }
 
-    /// Returns `true` if a packet may leave now.
+    /// Returns `true` if a packet may be sent now.
     pub fn is_open(&mut self, now: Duration) -> bool {
         self.refill(now);
         self.credit > 0
     }
 
-    /// It is open, and nothing wants to leave.
+    /// Notes that the pacer is open and nothing waits.
     pub fn pause(&mut self) {
         self.pauses = true;
         self.save(self.credit);
     }
 
-    /// Returns whether nothing has wanted to leave since it last was open.
+    /// Returns `true` if nothing has waited since the pacer last was open.
     pub fn is_paused(&self) -> bool {
         self.pauses
     }
 
-    /// Accounts for a packet of `bytes` that left.
+    /// Accounts for a sent packet of `bytes`.
     pub fn spend(&mut self, bytes: usize) {
         self.pauses = false;
         self.standing = self.standing.max(self.credit);
-        self.credit -= (bytes as i128 + i128::from(self.framing_bytes)) * 8 * NANOS;
+        self.credit -= (bytes as i128 + i128::from(self.per_packet_overhead)) * 8 * NANOS;
     }
 
-    /// Time at which the next packet may leave; [`Duration::MAX`] if none may until the rate
+    /// Time at which the next packet may be sent; [`Duration::MAX`] if none may before the rate
     /// changes.
     pub fn opens_at(&self) -> Duration {
         if self.credit > 0 {
@@ -134,16 +138,16 @@ impl Pacer {
     fn refill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.updated).as_nanos() as i128;
         let earned = passed * i128::from(self.rate.bps());
-        let excess = (self.standing - self.tick().max(self.least_burst)).max(0);
-        let given_back = (earned / GIVEN_BACK_PART).min(excess);
-        self.standing -= given_back;
-        self.save(self.credit + earned - given_back);
+        let excess = (self.standing - self.tick().max(self.min_burst)).max(0);
+        let returned = (earned / RETURNED_PART).min(excess);
+        self.standing -= returned;
+        self.save(self.credit + earned - returned);
         self.updated = self.updated.max(now);
     }
 
-    /// Saves credit up to the bound; the rest is not sent, and the link's queue drains by so much.
+    /// Saves credit up to the maximum. The rest is lost, and the link's queue drains by as much.
     fn save(&mut self, credit: i128) {
-        self.credit = credit.min(self.most_saved());
+        self.credit = credit.min(self.max_saved());
         self.standing = (self.standing - (credit - self.credit)).max(0);
     }
 
@@ -151,12 +155,12 @@ impl Pacer {
         i128::from(self.rate.bytes_in(PAUSE_SLACK)) * 8 * NANOS
     }
 
-    fn most_saved(&self) -> i128 {
-        if self.pauses { self.tick().max(self.least_burst).max(1) } else { self.most }
+    fn max_saved(&self) -> i128 {
+        if self.pauses { self.tick().max(self.min_burst).max(1) } else { self.max }
     }
 }
 
-fn most_credit(rate: BitRate) -> i128 {
+fn max_credit(rate: BitRate) -> i128 {
     (i128::from(rate.bytes_in(TIMER_SLACK)) * 8 * NANOS).max(1)
 }
 
@@ -167,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_rate_holds_whatever_the_sizes_and_the_timers_lateness(
+        fn the_rate_is_exact_for_any_packet_sizes_and_timer_delays(
             mbps in 1u64..1000, sizes in proptest::collection::vec(60usize..1500, 200..400), late_us in 0u64..1000,
         ) {
             let rate = BitRate::from_bps(mbps * 1_000_000);
@@ -181,15 +185,15 @@ mod tests {
                 sent += *size as u64;
             }
             prop_assert!(sent <= rate.bytes_in(now + TIMER_SLACK) + 1500, "{sent} in {now:?}");
-            // What is later than a tick is given back, and taken again when a timer is as late.
-            let least = rate.bytes_in(now.saturating_sub(Duration::from_micros(late_us)));
-            prop_assert!(sent + 1500 + least / 500 >= least, "{sent} in {now:?}");
+            // Credit beyond a tick is given back, and earned again if a timer is as late.
+            let min = rate.bytes_in(now.saturating_sub(Duration::from_micros(late_us)));
+            prop_assert!(sent + 1500 + min / 500 >= min, "{sent} in {now:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn every_rate_holds_while_it_lasts(
+        fn every_rate_is_exact_while_it_lasts(
             steps in proptest::collection::vec((1u64..8, 1u64..3000), 1..30), framing in 0u16..100,
         ) {
             let mut pacer = Pacer::new(BitRate::from_bps(1_000_000));
@@ -206,14 +210,14 @@ mod tests {
                 }
                 allowed += rate.bytes_in(Duration::from_millis(ms));
             }
-            // No more than the burst saved at the start and the packet that overdraws it; no less
-            // than all that was allowed.
+            // At most the burst saved at the start and the packet that overdraws it; at least all
+            // that was permitted.
             prop_assert!((allowed - 30..=allowed + 4500).contains(&sent), "{sent} of {allowed}");
         }
     }
 
     #[test]
-    fn a_new_rate_holds_from_then_on_and_a_pause_saves_up_the_burst_alone() {
+    fn a_new_rate_counts_from_then_on_and_a_pause_saves_only_the_burst() {
         let mut pacer = Pacer::new(BitRate::from_bps(1_200_000));
         pacer.allow_burst(10, 1500);
         let leave = |pacer: &mut Pacer, from: u64, until: u64| {
@@ -236,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_late_timer_saved_up_does_not_stand_in_the_links_queue_for_ever() {
+    fn credit_saved_by_a_late_timer_is_returned_gradually() {
         let mut pacer = Pacer::new(BitRate::from_bps(1_200_000));
         let (mut now, mut link_free_at) = (Duration::ZERO, Duration::ZERO);
         let mut longest_waits = [Duration::ZERO; 5];
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_exact_to_the_packet() {
+    fn the_rate_is_exact_to_the_packet() {
         let mut pacer = Pacer::new(BitRate::from_bps(1_890_000));
         let (mut now, mut packets) = (Duration::ZERO, 0u64);
         while now < Duration::from_secs(60) {

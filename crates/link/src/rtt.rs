@@ -1,4 +1,4 @@
-//! Round-trip time, as RFC 6298 smooths it.
+//! Round-trip time, smoothed as in RFC 6298.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ pub struct Rtt {
 }
 
 impl Rtt {
-    /// Until something is measured, `guess` is used.
+    /// Creates an estimate that uses `guess` until the first sample.
     pub fn guess(guess: Duration) -> Self {
         Self { smoothed: guess, variation: guess / 4, measured: false }
     }
 
-    /// Takes a sample in.
+    /// Adds a sample.
     pub fn sample(&mut self, sample: Duration) {
         if !self.measured {
             *self = Self { smoothed: sample, variation: sample / 4, measured: true };
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_settles_on_a_steady_round_trip() {
+    fn the_estimate_converges_to_a_constant_round_trip() {
         let (guess, steady) = (Duration::from_secs(1), Duration::from_millis(761));
         let mut rtt = Rtt::guess(guess);
         assert_eq!(rtt.get(), guess);

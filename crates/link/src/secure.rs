@@ -1,23 +1,33 @@
-//! Authentication of two gateways and encryption of their packets, as a base for other transports.
+//! Authentication of two gateways and encryption of their packets, for other transports.
 //!
-//! A transport that is not [`Session`](crate::Session) gets the same protection without a protocol
-//! of its own: a [`Caller`] at the air's end, a [`Reception`] at the ground's, and the [`Keys`] that
-//! they agree on (a [`Keychain`] of them for a session), with the cleartext header of every datagram ([`DataHeader`]). It chooses a
-//! prologue, so that no message of one transport means anything to another, and puts what it likes
-//! into the plaintext.
+//! A transport other than [`Session`](crate::Session) gets the same protection from these parts:
 //!
-//! What the two do is the Noise IK handshake behind mac1, mac2 and cookies. The ground checks length
-//! and mac1, whether it has read the same of late, then the load and mac2, then what the address and
-//! all together have cost of late, and only then does the curve; then whether the key is known and the
-//! counter has risen. What fails is met with silence. Keys, and counters, count from the first
-//! packet that the keys open.
+//! - a [`Initiator`] at the air's end and a [`Responder`] at the ground's;
+//! - the [`Keys`] that they agree on, in a [`Keychain`] for a session;
+//! - the cleartext header of every datagram, [`DataHeader`].
+//!
+//! The transport chooses a prologue, so that its messages mean nothing to other transports, and the
+//! contents of the plaintext.
+//!
+//! The protocol is the Noise IK handshake behind mac1, mac2 and cookies. The ground checks a first
+//! message in this order, and does not answer one that fails:
+//!
+//! 1. its length and mac1;
+//! 2. whether the same message was read recently;
+//! 3. the load, and mac2 if the load is high;
+//! 4. the recent cost of its address, and of all addresses;
+//! 5. the message itself, with curve arithmetic;
+//! 6. whether the key is known and the counter has increased.
+//!
+//! Keys and counters take effect with the first packet under the keys.
 
 pub use crate::crypto::{
-    Aged, InitPayload, Initiator, Keychain, Keys, MAC_BYTES, MAX_PACKETS_PER_KEY, MacKey,
-    ResponsePayload, Rng, reject_after,
+    Aead, Aeads, Aged, InitPayload, Keychain, Keys, MAC_BYTES, MacKey, ResponsePayload, Rng,
+    SentInit, reject_after,
 };
 pub use crate::endpoint::{
-    Answer, Caller, Confirmed, MAX_PLACES, Packet, Places, Reception, Terms,
+    Answer, AnswerParams, Confirmed, Initiator, MAX_PEER_ADDRESSES, Packet, PeerAddresses,
+    Responder,
 };
 pub use crate::wire::codec::{Malformed, Reader, put_varint, varint_len};
 pub use crate::wire::header::{

@@ -1,4 +1,4 @@
-//! Every bound of the transport, with what it costs.
+//! Settings of a session: every bound of the transport, with its cost.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -12,79 +12,80 @@ use crate::lease::{LeaseMode, Share};
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Name of the peer in the log; empty: its key or its address.
+    /// Name of the peer in the log. If empty, the log has its key or its address.
     pub peer_name: String,
     /// Control of the sending rate within `rate`.
     pub control: Control,
-    /// Rate that the operator lets this side use, in IP bytes: the lease itself if `lease` says so,
-    /// and the ceiling of any other lease.
+    /// Rate that the operator lets this side use, in IP bytes: the lease itself with
+    /// [`LeaseMode::Static`], and the cap of any other lease.
     pub rate: BitRate,
     /// Origin of the rate.
     pub lease: LeaseMode,
-    /// At the ground: the aircraft's share of a beam that several use.
+    /// At the ground: the aircraft's share of a beam.
     pub share: Share,
-    /// Largest IP packet on the radio path, headers included: what the operator provisioned, never
-    /// exceeded. It is in use once the path has shown that it carries it, a round trip after the
-    /// start; a path that does not is found out, and smaller packets go.
+    /// Largest IP packet on the radio path, with its headers, as provisioned by the operator. It is
+    /// never exceeded. It is in use once the path has shown that it carries it, one round trip
+    /// after the start. On other paths, smaller packets are used.
     pub mtu_bytes: usize,
-    /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB reserved,
-    /// half of the default is set aside; the other half is lent to flows that fill the link.
+    /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB, half of
+    /// the default is reserved; the other half is lent to flows that fill the link.
     pub receive_memory: ByteSize,
-    /// Memory for symbols that wait to be reported, and bytes that wait to be sent: half each. Of
-    /// the latter, half is set aside in equal shares, 16 KiB for each of 4,096 flows, so that none
-    /// waits for another; the rest is lent, at most a quarter of it to one passenger.
+    /// Memory for unreported symbols and for bytes that wait to be sent, half each. Half of the
+    /// latter is divided into equal shares, 16 KiB for each of 4,096 flows, so that no flow waits
+    /// for another. The rest is lent, at most a quarter of it to one passenger.
     pub send_memory: ByteSize,
-    /// Memory for symbols that repairs combine, beyond those that wait to be reported: a quarter for
-    /// each lane of streams in each direction. Of the default, each quarter holds 2,796 symbols of
-    /// 1,500 bytes. The lane of datagrams keeps 1,024 of what it receives beside them, 1.5 MB.
+    /// Memory for symbols that repairs combine, beyond unreported ones: a quarter for each reliable
+    /// lane in each direction. Each quarter of the default holds 2,796 symbols of 1,500 bytes. The
+    /// datagram lane keeps 1,024 received symbols in addition, 1.5 MB.
     pub code_memory: ByteSize,
-    /// Bytes that every flow may always have in flight to us. `max_flows` × this is set aside.
+    /// Credit that every flow may always use. `max_flows` × this is reserved.
     pub flow_reserve: ByteSize,
-    /// Flows open at once in the session.
+    /// Maximum number of open flows in the session.
     pub max_flows: u32,
-    /// Bytes of one flow that wait to be sent; its writer waits at this.
+    /// Maximum unsent bytes of one flow; beyond it, its writer waits.
     pub flow_send_buffer: ByteSize,
-    /// A flow that moved nothing for so long is reset (RFC 5382, REQ-5: at least 2 h 4 min).
+    /// Idle time after which a flow is reset (RFC 5382, REQ-5: at least 2 h 4 min).
     pub flow_idle: Duration,
-    /// A flow whose received bytes nobody read for so long is reset, to give its memory back.
+    /// Time after which a flow with unread bytes is reset, to free its memory.
     pub flow_unread: Duration,
     /// `true` if repair packets protect what this side sends; otherwise lost data is only
     /// retransmitted. The peer decides about its own sending.
     pub coding: bool,
-    /// Limits of each class on what this side sends, in IP bytes of its packets: new data, and the
+    /// Limits of each class for what this side sends, in IP bytes of its packets: new data, and the
     /// repairs, retransmissions, headers and control that it causes. Also the memory of its waiting
     /// datagrams.
     pub classes: PerClass<ClassSettings>,
     /// Memory for received datagrams that wait for their reader.
     pub datagram_memory: ByteSize,
-    /// A flow of datagrams in which none went either way for so long is reset. As a NAT's mapping
-    /// (RFC 4787, REQ-5: at least 2 min, 5 recommended); what comes in keeps it open too (REQ-6).
+    /// Idle time after which a datagram flow is reset, as with a NAT's mapping (RFC 4787, REQ-5: at
+    /// least 2 min, 5 recommended). Received datagrams keep it open too (REQ-6).
     pub datagram_idle: Duration,
-    /// For how long a datagram is of use.
+    /// Time for which a datagram is useful.
     pub lifetimes: Lifetimes,
-    /// Packet keys are replaced after this.
+    /// Age at which packet keys are replaced.
     pub key_lifetime: Duration,
-    /// An idle air side sends a packet this often, so that a NAT or firewall keeps the way open.
+    /// Interval of packets from an idle air side, so that a NAT or firewall keeps the path open.
     pub keepalive: Duration,
-    /// At the ground: a session of which nothing was heard for so long ends. Its flows end, its keys
-    /// are erased and its memory is free; the path is remembered.
+    /// At the ground: length of an outage that ends the session. Its flows end, its keys are erased
+    /// and its memory is freed; the measurements of its path are kept.
     pub session_lifetime: Duration,
-    /// The round trip to assume before one is measured.
+    /// Round trip assumed before the first measurement.
     pub initial_rtt: Duration,
 }
 
-/// For how long a datagram of each class is of use, from when it was handed over. So long it may wait
-/// to be sent, and is protected by repairs; and it is sent again where it would be there by then.
+/// Time for which a datagram of each class is useful, from when it was handed over. Within it, the
+/// datagram may wait to be sent, repairs protect it, and it is retransmitted if it would arrive in
+/// time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// The network's own and the operator's, and calls: what a listener's buffer may wait beyond the usual delay.
+    /// Operator's and network's classes, with calls: a listener's buffer beyond the usual delay.
     pub network: Duration,
-    /// Interactive: one retransmission counts where a round trip takes up to some 600 ms.
+    /// Interactive: one retransmission is in time at round trips up to some 600 ms.
     pub assured: Duration,
-    /// As long as QUIC or a tunnelled TCP waits before it sends again over these links, two or three
-    /// round trips; what comes later is a copy too many.
+    /// Two or three round trips: the time after which QUIC or a tunnelled TCP retransmits over
+    /// these links. Later datagrams are redundant copies.
     pub best_effort: Duration,
-    /// In the background nobody waits, and what comes late still saves its sender's own repetition.
+    /// Background: nobody waits, and a late datagram still saves its sender a retransmission.
     pub lower_effort: Duration,
 }
 
@@ -100,7 +101,7 @@ impl Default for Lifetimes {
 }
 
 impl Lifetimes {
-    /// That of a class.
+    /// Lifetime in `class`.
     pub fn of(&self, class: Class) -> Duration {
         match class {
             Class::Operator | Class::Network => self.network,
@@ -111,15 +112,15 @@ impl Lifetimes {
     }
 }
 
-/// Control of the sending rate of this side.
+/// Control of this side's sending rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Control {
-    /// The rate is ours: it is sent at, and loss never lowers it.
+    /// The rate is ours: packets are sent at it, and loss never lowers it.
     #[default]
     Leased,
-    /// The path is shared with strangers: an ordinary congestion controller (CUBIC, RFC 9438) finds
-    /// how much of the rate there is for us. It takes loss for congestion, so on a link that loses
-    /// packets by itself it gets little.
+    /// Other senders share the path: a congestion controller (CUBIC, RFC 9438) finds our part of
+    /// the rate. It takes loss for congestion, so that it gets little of a link with losses of its
+    /// own.
     Congestion,
 }
 
@@ -153,30 +154,30 @@ impl Default for Settings {
     }
 }
 
-/// The IP packet that every path carries (RFC 8200, section 5; over IPv4 it is a condition).
+/// IP packet that every path carries (RFC 8200, section 5; over IPv4 it is a requirement).
 pub const MIN_MTU_BYTES: usize = 1280;
 
-/// The least that a link may be given: below, a packet takes longer than 1.5 s, and what is asked is
-/// not answered before it is asked again. A grant or a modem that says less is followed all the same.
+/// Minimum rate of a link. Below it a packet takes longer than 1.5 s, and a request is repeated
+/// before its answer arrives. A lower grant or modem rate is followed nevertheless.
 pub const MIN_RATE: BitRate = BitRate::from_bps(8_000);
 
-/// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
-const LEAST_SEND_PACKETS: u64 = 16;
-/// The datagram memory holds at least so many of the largest …
-const LEAST_DATAGRAMS: u64 = 30;
-/// … and a class's at least so many.
-const LEAST_CLASS_DATAGRAMS: u64 = 6;
+/// Minimum send memory in packets of the largest size; a lane's quarter is then four.
+const MIN_SEND_PACKETS: u64 = 16;
+/// Minimum datagram memory in datagrams of the largest size …
+const MIN_DATAGRAMS: u64 = 30;
+/// … and minimum memory of a class.
+const MIN_CLASS_DATAGRAMS: u64 = 6;
 /// Longer than the outages that flows should survive: a quarter of an hour.
 const DEFAULT_SESSION_LIFETIME: Duration = Duration::from_secs(900);
-/// The least that a session may be silent for. The keepalive of an idle aircraft and its repetitions
-/// after losses come within it.
+/// Minimum session lifetime, which covers the keep-alives of an idle aircraft and their
+/// repetitions.
 pub const MIN_SESSION_LIFETIME: Duration = Duration::from_secs(60);
-/// A shorter idle limit would end flows that are in use.
-const LEAST_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
-/// The memory for repairs holds at least so many of the largest packets: the quarter that a lane has
-/// at each end is then 64 symbols, which a burst of 90 KB fills.
-const LEAST_CODE_PACKETS: u64 = 256;
-/// The least that a flow may have on its way to us: less would not fill a packet.
+/// Minimum idle limit; a shorter one would end flows that are in use.
+const MIN_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
+/// Minimum memory for repairs in packets of the largest size. A lane's quarter at each end is then
+/// 64 symbols, the length of a burst of 90 KB.
+const MIN_CODE_PACKETS: u64 = 256;
+/// Minimum credit of a flow; less would not fill a packet.
 pub const MIN_RESERVE_BYTES: u64 = 1500;
 
 /// A setting that cannot work.
@@ -195,18 +196,18 @@ pub enum SettingsError {
     #[error("an MTU of {0} bytes is too large: an IP packet has at most 65535 bytes")]
     LargeMtu(usize),
     /// Not even a few packets fit.
-    #[error("a send memory of {memory} is too small: packets of {mtu} bytes need at least {least}")]
+    #[error("a send memory of {memory} is too small: packets of {mtu} bytes need at least {min}")]
     SmallSendMemory {
         /// `send_memory`.
         memory: ByteSize,
         /// `mtu_bytes`.
         mtu: usize,
         /// Minimum value.
-        least: ByteSize,
+        min: ByteSize,
     },
-    /// Repairs would combine what their receiver keeps no more.
+    /// Repairs would combine symbols that their receiver no longer keeps.
     #[error(
-        "a memory for repairs of {memory} is too small: packets of {mtu} bytes need at least {least}"
+        "a memory for repairs of {memory} is too small: packets of {mtu} bytes need at least {min}"
     )]
     SmallCodeMemory {
         /// `code_memory`.
@@ -214,19 +215,19 @@ pub enum SettingsError {
         /// `mtu_bytes`.
         mtu: usize,
         /// Minimum value.
-        least: ByteSize,
+        min: ByteSize,
     },
-    /// A writer would wait for ever.
+    /// A writer would wait forever.
     #[error(
         "a flow's send buffer of 0 holds nothing: give it at least a few packets, like \"256 KiB\""
     )]
     NoSendBuffer,
-    /// A flow would crawl, or come to a halt.
+    /// A flow would crawl or stall.
     #[error("a flow reserve of {0} is out of range: give 1500 bytes to 4 GiB")]
     Reserve(ByteSize),
     /// Not even a few datagrams fit.
     #[error(
-        "a datagram memory of {memory} is too small: packets of {mtu} bytes need at least {least}"
+        "a datagram memory of {memory} is too small: packets of {mtu} bytes need at least {min}"
     )]
     SmallDatagramMemory {
         /// `datagram_memory`.
@@ -234,12 +235,12 @@ pub enum SettingsError {
         /// `mtu_bytes`.
         mtu: usize,
         /// Minimum value.
-        least: ByteSize,
+        min: ByteSize,
     },
     /// Not even a few datagrams of the class fit.
     #[error(
         "a memory of {memory} for datagrams of the class {class} is too small: packets of {mtu} \
-         bytes need at least {least}"
+         bytes need at least {min}"
     )]
     SmallClassMemory {
         /// The class.
@@ -249,12 +250,12 @@ pub enum SettingsError {
         /// `mtu_bytes`.
         mtu: usize,
         /// Minimum value.
-        least: ByteSize,
+        min: ByteSize,
     },
-    /// Nothing of the class would ever leave, and who sends would wait for ever.
+    /// Nothing of the class would ever be sent, and its senders would wait forever.
     #[error("a ceil of 0 shuts the class {0} out: give it what it may take, like \"64 kbit/s\"")]
     NoCeil(Class),
-    /// The class cannot have what it may count on.
+    /// The guaranteed rate of a class exceeds its ceiling.
     #[error(
         "the class {class} may count on {rate} and take at most {ceil}: raise its ceil or lower its rate"
     )]
@@ -266,12 +267,12 @@ pub enum SettingsError {
         /// Its `ceil`.
         ceil: BitRate,
     },
-    /// Flows of datagrams would end while they are in use.
+    /// Datagram flows would end while they are in use.
     #[error(
         "flows of datagrams that are idle after {0:?} end between two datagrams: give at least 1 s"
     )]
     DatagramIdle(Duration),
-    /// Sessions would end between two keepalives, or in a short outage.
+    /// Sessions would end between two keep-alives, or in a short outage.
     #[error(
         "sessions that end after {0:?} of silence do not survive a short outage: give at least 1 min"
     )]
@@ -294,8 +295,8 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Name of the peer in the log: `otherwise` if nobody has named it.
-    pub(crate) fn called<'a>(&'a self, otherwise: &'a dyn Display) -> &'a dyn Display {
+    /// Name of the peer in the log; `otherwise` if it has none.
+    pub(crate) fn peer_label<'a>(&'a self, otherwise: &'a dyn Display) -> &'a dyn Display {
         if self.peer_name.is_empty() { otherwise } else { &self.peer_name }
     }
 
@@ -305,7 +306,7 @@ impl Settings {
         usize::try_from(quarter).unwrap_or(usize::MAX)
     }
 
-    /// Refuses what cannot work.
+    /// Checks the settings.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.rate.bps() == 0 {
             return Err(SettingsError::NoRate);
@@ -319,27 +320,27 @@ impl Settings {
         if self.mtu_bytes > 65_535 {
             return Err(SettingsError::LargeMtu(self.mtu_bytes));
         }
-        let least = ByteSize::from_bytes(LEAST_SEND_PACKETS * self.mtu_bytes as u64);
-        if self.send_memory < least {
+        let min = ByteSize::from_bytes(MIN_SEND_PACKETS * self.mtu_bytes as u64);
+        if self.send_memory < min {
             let (memory, mtu) = (self.send_memory, self.mtu_bytes);
-            return Err(SettingsError::SmallSendMemory { memory, mtu, least });
+            return Err(SettingsError::SmallSendMemory { memory, mtu, min });
         }
-        let least = ByteSize::from_bytes(LEAST_DATAGRAMS * self.mtu_bytes as u64);
-        if self.datagram_memory < least {
+        let min = ByteSize::from_bytes(MIN_DATAGRAMS * self.mtu_bytes as u64);
+        if self.datagram_memory < min {
             let (memory, mtu) = (self.datagram_memory, self.mtu_bytes);
-            return Err(SettingsError::SmallDatagramMemory { memory, mtu, least });
+            return Err(SettingsError::SmallDatagramMemory { memory, mtu, min });
         }
         check_classes(&self.classes, self.mtu_bytes)?;
-        if self.datagram_idle < LEAST_DATAGRAM_IDLE {
+        if self.datagram_idle < MIN_DATAGRAM_IDLE {
             return Err(SettingsError::DatagramIdle(self.datagram_idle));
         }
         if self.session_lifetime < MIN_SESSION_LIFETIME {
             return Err(SettingsError::SessionLifetime(self.session_lifetime));
         }
-        let least = ByteSize::from_bytes(LEAST_CODE_PACKETS * self.mtu_bytes as u64);
-        if self.code_memory < least {
+        let min = ByteSize::from_bytes(MIN_CODE_PACKETS * self.mtu_bytes as u64);
+        if self.code_memory < min {
             let (memory, mtu) = (self.code_memory, self.mtu_bytes);
-            return Err(SettingsError::SmallCodeMemory { memory, mtu, least });
+            return Err(SettingsError::SmallCodeMemory { memory, mtu, min });
         }
         if self.flow_send_buffer.bytes() == 0 {
             return Err(SettingsError::NoSendBuffer);
@@ -360,15 +361,15 @@ impl Settings {
     }
 }
 
-/// Refuses what cannot work of classes, in packets of `mtu` bytes.
+/// Checks the settings of classes, for packets of `mtu` bytes.
 pub(crate) fn check_classes(
     classes: &PerClass<ClassSettings>,
     mtu: usize,
 ) -> Result<(), SettingsError> {
-    let least = ByteSize::from_bytes(LEAST_CLASS_DATAGRAMS * mtu as u64);
+    let min = ByteSize::from_bytes(MIN_CLASS_DATAGRAMS * mtu as u64);
     for (class, &ClassSettings { limits, memory }) in classes.iter() {
-        if memory < least {
-            return Err(SettingsError::SmallClassMemory { class, memory, mtu, least });
+        if memory < min {
+            return Err(SettingsError::SmallClassMemory { class, memory, mtu, min });
         }
         let Some(ceil) = limits.ceil else { continue };
         if ceil.bps() == 0 {
@@ -386,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_work_and_the_impossible_says_why() {
+    fn the_defaults_are_valid_and_errors_state_the_reason() {
         assert_eq!(Settings::default().check(), Ok(()));
         let settings = Settings { max_flows: 100_000, ..Settings::default() };
         let error = settings.check().unwrap_err().to_string();

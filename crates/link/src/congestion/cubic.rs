@@ -1,41 +1,41 @@
-//! CUBIC's window (RFC 9438): a number that acknowledgements raise and congestion lowers.
+//! CUBIC's window (RFC 9438), which acknowledgements raise and congestion lowers.
 //!
-//! All arithmetic is in segments, as in the RFC; bytes come in and go out.
+//! All arithmetic is in segments, as in the RFC; the interface is in bytes.
 
 use std::time::Duration;
 
-/// The window after a congestion event, as a share of the one before (RFC 9438, section 4.6).
+/// Window after a congestion event, relative to the one before (RFC 9438, section 4.6).
 const BETA: f64 = 0.7;
 /// Steepness of the window's growth, in segments per second cubed (section 5.1).
 const C: f64 = 0.4;
-/// Segments per window of acknowledgements in the Reno-friendly region (section 4.3), until the
-/// window before the last congestion event is reached again.
+/// Segments per window of acknowledgements in the Reno-friendly region (section 4.3), up to the
+/// window before the last congestion event.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// The window grows by no more than half of itself a round trip (section 4.2).
-const MOST_GROWTH: f64 = 1.5;
-/// Segments in flight at the beginning (RFC 6928; RFC 9002, section 7.2).
+/// Maximum growth of the window in a round trip (section 4.2).
+const MAX_GROWTH: f64 = 1.5;
+/// Initial window in segments (RFC 6928; RFC 9002, section 7.2).
 const INITIAL_SEGMENTS: f64 = 10.0;
-/// The smallest window, in segments (RFC 9002, section 7.2).
-const LEAST_SEGMENTS: f64 = 2.0;
+/// Minimum window in segments (RFC 9002, section 7.2).
+const MIN_SEGMENTS: f64 = 2.0;
 
-/// The window, and what its growth follows.
+/// The window, and the state of its growth.
 #[derive(Debug, Clone)]
 pub struct Cubic {
     segment_bytes: f64,
     window: f64,
     threshold: f64,
-    /// The window at which the cubic has its plateau; `None` until a congestion event names one.
+    /// Window at the cubic's plateau; `None` before the first congestion event.
     plateau: Option<f64>,
-    /// The window before the last congestion event.
+    /// Window before the last congestion event.
     prior: f64,
     epoch: Option<Epoch>,
 }
 
-/// A time of congestion avoidance.
+/// An epoch of congestion avoidance.
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
     start: Duration,
-    /// Seconds from the start to the plateau: K of the RFC.
+    /// Seconds from the start to the plateau: K in the RFC.
     to_plateau_s: f64,
     plateau: f64,
     /// Window that Reno would have.
@@ -43,7 +43,7 @@ struct Epoch {
 }
 
 impl Cubic {
-    /// The initial window, in slow start.
+    /// Creates the initial window, in slow start.
     pub fn new(segment_bytes: usize) -> Self {
         Self {
             segment_bytes: segment_bytes as f64,
@@ -60,35 +60,35 @@ impl Cubic {
         (self.window * self.segment_bytes).round() as u64
     }
 
-    /// The window at the beginning, in bytes.
+    /// Initial window in bytes.
     pub fn initial_bytes(&self) -> u64 {
         (INITIAL_SEGMENTS * self.segment_bytes) as u64
     }
 
-    /// Returns `true` if the window grows by the delivered bytes.
+    /// Returns `true` in slow start.
     pub fn in_slow_start(&self) -> bool {
         self.window < self.threshold
     }
 
-    /// `bytes` were delivered in slow start, a `divisor`-th of which the window grows by.
+    /// Grows the window in slow start by `bytes` delivered, divided by `divisor`.
     pub fn grow_exponentially(&mut self, bytes: u64, divisor: u32) {
         let grown = self.window + bytes as f64 / self.segment_bytes / f64::from(divisor);
         self.window = grown.min(self.threshold.max(self.window));
     }
 
-    /// Slow start ends although nothing was lost: the queue has begun to fill.
+    /// Ends slow start without a loss, because the queue has begun to fill.
     pub fn leave_slow_start(&mut self) {
         self.threshold = self.window;
     }
 
-    /// `bytes` were delivered in congestion avoidance.
+    /// Grows the window in congestion avoidance for `bytes` delivered.
     pub fn avoid(&mut self, bytes: u64, rtt: Duration, now: Duration) {
         let (window, plateau, prior) = (self.window, self.plateau, self.prior);
         let epoch = self.epoch.get_or_insert_with(|| Epoch::new(now, window, plateau));
         let acked = bytes as f64 / self.segment_bytes;
         let alpha = if epoch.reno >= prior { 1.0 } else { ALPHA };
         epoch.reno += alpha * acked / window;
-        let target = epoch.cubic(now + rtt).clamp(window, window * MOST_GROWTH);
+        let target = epoch.cubic(now + rtt).clamp(window, window * MAX_GROWTH);
         self.window = if epoch.cubic(now) < epoch.reno {
             window.max(epoch.reno)
         } else {
@@ -96,65 +96,65 @@ impl Cubic {
         };
     }
 
-    /// Congestion was seen with `flight_bytes` still on their way: lowers the window, once per
-    /// round trip as the caller sees to.
+    /// Lowers the window after congestion with `flight_bytes` in flight. The caller calls it once
+    /// per round trip.
     pub fn reduce(&mut self, flight_bytes: u64) {
-        // Fast convergence (section 4.7): who could not come back to the last plateau leaves room.
+        // Fast convergence (section 4.7): a flow that did not return to the last plateau leaves
+        // room.
         let could_not = self.plateau.is_some_and(|plateau| self.window < plateau);
         let share = if could_not { (1.0 + BETA) / 2.0 } else { 1.0 };
         self.plateau = Some(self.window * share);
         self.prior = self.window;
-        // Of what is in flight, not of the window (section 4.6): with reports that tell of many
-        // packets at once, a full window is always partly one that has arrived already.
+        // Relative to the bytes in flight, not to the window (section 4.6). Because a report covers
+        // many packets, part of a full window has always arrived already.
         let flight = (flight_bytes as f64 / self.segment_bytes).min(self.window);
-        self.window = (flight * BETA).max(LEAST_SEGMENTS);
+        self.window = (flight * BETA).max(MIN_SEGMENTS);
         self.threshold = self.window;
         self.epoch = None;
     }
 
-    /// Nothing came through for so long that what was known no longer holds (section 4.8):
-    /// starts again from the smallest window.
+    /// Starts again from the minimum window after persistent congestion or a timeout (section 4.8).
     pub fn collapse(&mut self) {
-        // A second time in a row says nothing new (RFC 5681, section 3.1).
-        if self.window > LEAST_SEGMENTS {
-            self.threshold = (self.window * BETA).max(LEAST_SEGMENTS);
+        // A second collapse in a row shows nothing new (RFC 5681, section 3.1).
+        if self.window > MIN_SEGMENTS {
+            self.threshold = (self.window * BETA).max(MIN_SEGMENTS);
             self.prior = self.window;
         }
         self.plateau = None;
-        self.window = LEAST_SEGMENTS;
+        self.window = MIN_SEGMENTS;
         self.epoch = None;
     }
 
-    /// The window was not used for so long that it says little (RFC 7661, section 4.4.3).
+    /// Halves a window that was not used for a long time (RFC 7661, section 4.4.3).
     pub fn halve_unused(&mut self) {
         self.threshold = self.threshold.max(self.window * 0.75);
         self.window = self.window.min((self.window / 2.0).max(INITIAL_SEGMENTS));
         self.epoch = None;
     }
 
-    /// Nothing limited by the window was sent for `idle`: that time does not count (section 5.8).
+    /// Excludes `idle` from the growth, because the window did not limit sending (section 5.8).
     pub fn pause(&mut self, idle: Duration) {
         if let Some(epoch) = &mut self.epoch {
             epoch.start += idle;
         }
     }
 
-    /// Sets the window, as Careful Resume asks.
+    /// Sets the window, for Careful Resume.
     pub fn set_window(&mut self, bytes: u64) {
-        self.window = (bytes as f64 / self.segment_bytes).max(LEAST_SEGMENTS);
+        self.window = (bytes as f64 / self.segment_bytes).max(MIN_SEGMENTS);
         self.epoch = None;
     }
 
-    /// Sets where slow start ends, as Careful Resume asks.
+    /// Sets the slow-start threshold, for Careful Resume.
     pub fn set_threshold(&mut self, bytes: u64) {
-        self.threshold = (bytes as f64 * BETA / self.segment_bytes).max(LEAST_SEGMENTS);
+        self.threshold = (bytes as f64 * BETA / self.segment_bytes).max(MIN_SEGMENTS);
         self.plateau = None;
     }
 }
 
 impl Epoch {
     fn new(start: Duration, window: f64, plateau: Option<f64>) -> Self {
-        // Without a plateau this one is it (section 4.2: K is 0).
+        // Without a plateau, this window is the plateau (section 4.2: K is 0).
         let plateau = plateau.unwrap_or(window);
         let to_plateau_s = ((plateau - window).max(0.0) / C).cbrt();
         Self { start, to_plateau_s, plateau: plateau.max(window), reno: window }
@@ -174,7 +174,7 @@ mod tests {
     const SEGMENT: usize = 1000;
     const RTT: Duration = Duration::from_millis(600);
 
-    /// A controller in congestion avoidance after an event at 1,000 segments.
+    /// Returns a controller in congestion avoidance after an event at 1,000 segments.
     fn reduced() -> Cubic {
         let mut cubic = Cubic::new(SEGMENT);
         cubic.set_window(1_000_000);
@@ -182,7 +182,7 @@ mod tests {
         cubic
     }
 
-    /// Acknowledges whole windows, in eighths, until `span` has passed; the window each second.
+    /// Acknowledges whole windows, in eighths, for `span`. Returns the window at each second.
     fn run(cubic: &mut Cubic, span: Duration) -> Vec<u64> {
         let (mut now, mut each_second) = (Duration::ZERO, Vec::new());
         while now < span {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_comes_back_to_the_plateau_when_the_rfc_says() {
+    fn the_window_returns_to_the_plateau_after_k_seconds() {
         let mut cubic = reduced();
         assert_eq!(cubic.window_bytes(), 700_000);
         assert!(!cubic.in_slow_start());
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_come_back_to_the_plateau_leaves_room() {
+    fn a_flow_that_does_not_return_to_the_plateau_leaves_room() {
         let mut cubic = reduced();
         cubic.reduce(600_000);
         assert_eq!(cubic.plateau, Some(700.0 * 0.85));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collapse_remembers_where_to_be_careful() {
+    fn a_collapse_keeps_the_slow_start_threshold() {
         let mut cubic = reduced();
         cubic.collapse();
         cubic.collapse();

@@ -1,37 +1,37 @@
-//! End of slow start before anything is lost: HyStart++ (RFC 9406).
+//! End of slow start before a loss: HyStart++ (RFC 9406).
 
 use std::time::Duration;
 
-/// A rise of the round trip by this part of it means that a queue builds (RFC 9406, section 4.3) …
+/// Divisor of the round trip for the rise that shows a growing queue (RFC 9406, section 4.3) …
 const RISE_PART: u32 = 8;
 /// … within these bounds.
-const LEAST_RISE: Duration = Duration::from_millis(4);
-const MOST_RISE: Duration = Duration::from_millis(16);
-/// Samples of a round before it is judged. The RFC asks for 8 acknowledgements; reports come about
-/// eight times a round trip, so half of a round's.
-const LEAST_SAMPLES: u32 = 4;
-/// Divisor of the window's growth once a rise is seen.
+const MIN_RISE: Duration = Duration::from_millis(4);
+const MAX_RISE: Duration = Duration::from_millis(16);
+/// Minimum samples in a round before it is judged: half of a round's. The RFC asks for 8
+/// acknowledgements; reports arrive about eight times a round trip.
+const MIN_SAMPLES: u32 = 4;
+/// Divisor of the window's growth after a rise.
 const CONSERVATIVE_DIVISOR: u32 = 4;
-/// Rounds of slower growth that make the end of slow start final.
+/// Rounds of slower growth after which the end of slow start is final.
 const CONSERVATIVE_ROUNDS: u32 = 5;
 
 /// Growth of the window in slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
-    /// By what was delivered, divided by this.
+    /// By the delivered bytes, divided by this.
     By(u32),
-    /// Not any more: slow start is over.
+    /// Not at all: slow start is over.
     Over,
 }
 
-/// Watches the round trips of slow start.
+/// Observation of the round trips of slow start.
 #[derive(Debug, Clone)]
 pub struct HyStart {
     /// The round ends with the report of this packet.
     round_end: u64,
     samples: u32,
-    least: Option<Duration>,
-    least_before: Option<Duration>,
+    min: Option<Duration>,
+    min_before: Option<Duration>,
     conservative: Option<Conservative>,
 }
 
@@ -43,20 +43,20 @@ struct Conservative {
 
 impl HyStart {
     pub fn new() -> Self {
-        Self { round_end: 0, samples: 0, least: None, least_before: None, conservative: None }
+        Self { round_end: 0, samples: 0, min: None, min_before: None, conservative: None }
     }
 
-    /// A report in slow start: `largest` is the newest packet it judges, `next` the packet that
-    /// will be sent next, `sample` the round trip of the newest.
+    /// Handles a report in slow start. `largest` is the newest packet judged, `next` the number of
+    /// the next packet, `sample` the round trip of the newest.
     pub fn reported(&mut self, largest: u64, next: u64, sample: Option<Duration>) -> Growth {
         if let Some(sample) = sample {
             self.samples += 1;
-            self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
+            self.min = Some(self.min.map_or(sample, |min| min.min(sample)));
         }
         self.judge();
         if largest >= self.round_end {
             self.round_end = next;
-            self.least_before = self.least.take();
+            self.min_before = self.min.take();
             self.samples = 0;
             if let Some(conservative) = &mut self.conservative {
                 conservative.rounds_left -= 1;
@@ -69,17 +69,17 @@ impl HyStart {
     }
 
     fn judge(&mut self) {
-        let (Some(least), true) = (self.least, self.samples >= LEAST_SAMPLES) else { return };
+        let (Some(min), true) = (self.min, self.samples >= MIN_SAMPLES) else { return };
         match self.conservative {
-            // It was no queue: the round trip has come down again.
-            Some(Conservative { baseline, .. }) if least < baseline => self.conservative = None,
+            // The round trip has fallen again: it was not a queue.
+            Some(Conservative { baseline, .. }) if min < baseline => self.conservative = None,
             Some(_) => {}
             None => {
-                let Some(before) = self.least_before else { return };
-                let rise = (before / RISE_PART).clamp(LEAST_RISE, MOST_RISE);
-                if least >= before + rise {
+                let Some(before) = self.min_before else { return };
+                let rise = (before / RISE_PART).clamp(MIN_RISE, MAX_RISE);
+                if min >= before + rise {
                     let rounds_left = CONSERVATIVE_ROUNDS;
-                    self.conservative = Some(Conservative { baseline: least, rounds_left });
+                    self.conservative = Some(Conservative { baseline: min, rounds_left });
                 }
             }
         }
@@ -90,7 +90,8 @@ impl HyStart {
 mod tests {
     use super::*;
 
-    /// Plays rounds of eight reports with these round trips in ms; what each round ended with.
+    /// Plays rounds of eight reports with these round trips in ms. Returns the last growth of each
+    /// round.
     fn play(rounds: &[u64]) -> Vec<Growth> {
         let mut hystart = HyStart::new();
         let mut growths = Vec::new();
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_that_passes_was_no_queue() {
+    fn a_rise_that_passes_was_not_a_queue() {
         assert_eq!(*play(&[100, 120, 100, 100]).last().unwrap(), Growth::By(1));
     }
 }

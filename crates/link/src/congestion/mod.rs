@@ -1,12 +1,12 @@
-//! Congestion control for a path that nobody grants a rate on: CUBIC (RFC 9438) with HyStart++
-//! (RFC 9406), paced, and resumed with care (RFC 9959).
+//! Congestion control for a path without a granted rate: CUBIC (RFC 9438) with HyStart++ (RFC
+//! 9406), paced, and with Careful Resume (RFC 9959).
 //!
-//! It works on what the path's reports say of *packets*: a loss that a repair made good, or that
-//! was sent again, is a loss here all the same (RFC 9265, section 3: coding must not hide
-//! congestion). Everything sent counts, sources, repairs and retransmissions alike; only packets
-//! that nobody answers (a report alone) do not, as in RFC 9002, section 2.
+//! It works on the *packets* in reports. A lost packet counts as a loss even if repairs recovered
+//! it or it was retransmitted (RFC 9265, section 3: coding must not hide congestion). All packets
+//! count: source symbols, repairs and retransmissions. The only exception are packets that nobody
+//! acknowledges, such as a lone report (RFC 9002, section 2).
 //!
-//! Pure: reports and the time come in, a window and a pacing rate come out.
+//! Pure: reports and the time in, a window and a pacing rate out.
 
 mod cubic;
 mod hystart;
@@ -19,43 +19,42 @@ use bentpipe_units::BitRate;
 use cubic::Cubic;
 use hystart::{Growth, HyStart};
 pub use resume::Saved;
-use resume::{Phase, Resume, Seen, Step};
+use resume::{Phase, Report, Resume, Step};
 
-/// Packets leave so much faster than a window per round trip, so that the window is used …
+/// Pacing rate in percent of a window per round trip, so that the window is used …
 const GAIN_PERCENT: u64 = 125;
-/// … and while it doubles each round trip.
+/// … and in slow start, where the window doubles each round trip.
 const SLOW_START_GAIN_PERCENT: u64 = 200;
-/// So many packets may leave at once after a pause (RFC 9002, section 7.7: the initial window).
+/// Packets that may be sent at once after a pause: the initial window (RFC 9002, section 7.7).
 pub const BURST_PACKETS: usize = 10;
-/// Persistent congestion is so many probe timeouts without anything coming through (RFC 9002,
-/// section 7.6.1).
+/// Probe timeouts without a delivery that make persistent congestion (RFC 9002, section 7.6.1).
 pub const PERSISTENT_TIMEOUTS: u32 = 3;
-/// A window that was not filled for so long is halved (RFC 7661, section 4.1: 5 minutes).
+/// Time after which an unused window is halved (RFC 7661, section 4.1: 5 minutes).
 const UNUSED_LIFETIME: Duration = Duration::from_secs(300);
-/// Content of one report of the peer about packets of this path, and its time.
+/// One report of the peer about packets of this path.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct News {
-    /// Now.
+pub struct ReportNews {
+    /// Time of the report.
     pub now: Duration,
-    /// The round trip of the newest packet, and the smoothed one.
+    /// Round trip of the newest packet, and the smoothed round trip.
     pub sample: Option<Duration>,
     pub srtt: Duration,
-    /// The newest packet judged, when it was sent, and the number the next one will have.
+    /// The newest packet judged, its sending time, and the number of the next packet.
     pub largest: u64,
     pub largest_sent: Duration,
     pub next: u64,
-    /// Bytes of packets that came through, and of those that did not. Their sum leaves the flight.
+    /// Bytes of delivered packets, and of lost ones. Their sum is no longer in flight.
     pub delivered_bytes: u64,
     pub lost_bytes: u64,
-    /// Sending time of the newest packet that was lost, or arrived marked.
+    /// Sending time of the newest packet that was lost or marked.
     pub congested_sent: Option<Duration>,
-    /// The longest time during which everything that was sent was lost.
+    /// Longest period in which everything sent was lost.
     pub starved: Duration,
-    /// Persistent congestion, as a length of time: [`PERSISTENT_TIMEOUTS`] probe timeouts.
+    /// Duration of persistent congestion: [`PERSISTENT_TIMEOUTS`] probe timeouts.
     pub persistent: Duration,
 }
 
-/// One path's congestion controller.
+/// Congestion controller of one path.
 #[derive(Debug, Clone)]
 pub struct Congestion {
     segment_bytes: u64,
@@ -64,31 +63,32 @@ pub struct Congestion {
     hystart: Option<HyStart>,
     resume: Resume,
     in_flight: u64,
-    /// Congestion among packets sent before this has been answered.
+    /// Time before which congestion among sent packets has been answered.
     recovery: Option<Duration>,
     /// Time at which the window last delayed a packet.
     limited_at: Option<Duration>,
     last_report: Duration,
-    /// Packets that may leave although the window is full (RFC 9002, section 7.5).
+    /// Packets that may be sent although the window is full (RFC 9002, section 7.5).
     probes: u32,
-    least_rtt: Option<Duration>,
+    min_rtt: Option<Duration>,
     ecn: Ecn,
 }
 
-/// ECN state of our packets (RFC 9000, section 13.4.2). A path that marks everything cannot be told
-/// from a queue that stays full, so it is believed: otherwise we would take the share of those who
-/// heed their marks.
+/// ECN validation of our packets (RFC 9000, section 13.4.2). A path that marks everything looks
+/// like a queue that stays full, so that its marks are believed. Otherwise we would take the share
+/// of flows that react to their marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ecn {
-    /// Nothing ECN-capable has come through yet.
+    /// No ECN-capable packet has been delivered yet.
     Untested,
     Capable,
-    /// Nothing came through at first: perhaps the path drops what is ECN-capable.
+    /// Nothing was delivered at first: the path may drop ECN-capable packets.
     Failed,
 }
 
 impl Congestion {
-    /// A controller for packets of at most `segment_bytes`, with what is remembered of the path.
+    /// Creates a controller for packets of at most `segment_bytes`, with what is remembered of the
+    /// path.
     pub fn new(segment_bytes: usize, saved: Option<Saved>, now: Duration) -> Self {
         Self {
             segment_bytes: segment_bytes as u64,
@@ -100,7 +100,7 @@ impl Congestion {
             limited_at: None,
             last_report: now,
             probes: 0,
-            least_rtt: None,
+            min_rtt: None,
             ecn: Ecn::Untested,
         }
     }
@@ -110,17 +110,17 @@ impl Congestion {
         self.cubic.window_bytes()
     }
 
-    /// Returns `true` if a full packet may leave.
+    /// Returns `true` if a full packet may be sent.
     pub fn is_open(&self) -> bool {
         self.probes > 0 || self.in_flight + self.segment_bytes <= self.cubic.window_bytes()
     }
 
-    /// The window keeps something from leaving: it is what limits us.
+    /// Notes that the window delays a packet.
     pub fn held_back(&mut self, now: Duration) {
         self.limited_at = Some(now);
     }
 
-    /// Returns `true` if packets are to be sent as ECN-capable.
+    /// Returns `true` if packets should be sent as ECN-capable.
     pub fn marks_ect(&self) -> bool {
         self.ecn != Ecn::Failed
     }
@@ -137,24 +137,25 @@ impl Congestion {
         BitRate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
     }
 
-    /// A packet that counts left.
+    /// Counts a sent packet.
     pub fn sent(&mut self, bytes: usize) {
         self.in_flight += bytes as u64;
         self.probes = self.probes.saturating_sub(1);
     }
 
-    /// A packet that counted is so old that nobody remembers it.
+    /// Discounts a packet so old that its record was dropped.
     pub fn forgotten(&mut self, bytes: usize) {
         self.in_flight = self.in_flight.saturating_sub(bytes as u64);
     }
 
-    /// Nobody answered for a probe timeout: so many packets may leave whatever the window says.
+    /// Permits `packets` packets in spite of the window, after a probe timeout.
     pub fn allow_probes(&mut self, packets: u32) {
         self.probes = packets;
     }
 
-    /// The peer is silent although much was sent: a retransmission timeout (RFC 9438, section 4.8).
-    pub fn timed_out(&mut self) {
+    /// Handles a retransmission timeout: the peer is silent although much was sent (RFC 9438,
+    /// section 4.8).
+    pub fn on_timeout(&mut self) {
         if self.in_flight == 0 {
             return;
         }
@@ -164,17 +165,17 @@ impl Congestion {
         self.collapse();
     }
 
-    /// The peer is heard again after a silence: what was lost until now was answered by it.
-    pub fn heard_again(&mut self, now: Duration) {
+    /// Handles the end of a silence, which has already answered all losses until now.
+    pub fn on_peer_returned(&mut self, now: Duration) {
         self.recovery = Some(now);
     }
 
-    /// Acts on a report.
-    pub fn reported(&mut self, news: &News) {
+    /// Handles a report.
+    pub fn reported(&mut self, news: &ReportNews) {
         let before = self.in_flight;
         let judged = news.delivered_bytes + news.lost_bytes;
         self.in_flight = self.in_flight.saturating_sub(judged);
-        self.least_rtt = [self.least_rtt, news.sample].into_iter().flatten().min();
+        self.min_rtt = [self.min_rtt, news.sample].into_iter().flatten().min();
         if self.ecn == Ecn::Untested && news.delivered_bytes > 0 {
             self.ecn = Ecn::Capable;
         }
@@ -190,10 +191,10 @@ impl Congestion {
         self.last_report = news.now;
     }
 
-    fn seen(&self, news: &News, congested: bool, limited: bool) -> Seen {
-        Seen {
+    fn seen(&self, news: &ReportNews, congested: bool, limited: bool) -> Report {
+        Report {
             now: news.now,
-            rtt: self.least_rtt,
+            rtt: self.min_rtt,
             largest: news.largest,
             next: news.next,
             delivered_bytes: news.delivered_bytes,
@@ -205,14 +206,14 @@ impl Congestion {
         }
     }
 
-    fn follow(&mut self, step: Step, congested: bool, limited: bool, news: &News) {
+    fn follow(&mut self, step: Step, congested: bool, limited: bool, news: &ReportNews) {
         let judged = news.delivered_bytes + news.lost_bytes;
         match step {
             Step::Normal if congested => {
                 self.recovery = Some(news.now);
                 self.hystart = None;
-                // What was in flight when the loss would have shown, packet by packet: it is
-                // somewhere in the report, in its middle on average.
+                // Bytes in flight when the loss would have shown packet by packet: it is somewhere
+                // in the report, in its middle on average.
                 self.cubic.reduce(self.in_flight + judged / 2);
             }
             Step::Normal => self.grow(limited, news),
@@ -227,8 +228,8 @@ impl Congestion {
         }
     }
 
-    fn grow(&mut self, limited: bool, news: &News) {
-        // What was sent before the window was lowered says nothing about the lower one.
+    fn grow(&mut self, limited: bool, news: &ReportNews) {
+        // Packets sent before the window was lowered say nothing about the lower window.
         if !limited || !self.is_new(news.largest_sent) {
             return;
         }
@@ -248,9 +249,9 @@ impl Congestion {
         }
     }
 
-    /// Returns `true` if the window limited us within the last round trip. If it did not, it may
-    /// not grow (RFC 9002, section 7.8), its clock stands still, and after long it is worth less.
-    fn account_for_idleness(&mut self, news: &News, in_flight: u64) -> bool {
+    /// Returns `true` if the window limited us within the last round trip. Otherwise it may not
+    /// grow (RFC 9002, section 7.8), its clock stops, and after a long time it is halved.
+    fn account_for_idleness(&mut self, news: &ReportNews, in_flight: u64) -> bool {
         let full = in_flight + self.segment_bytes > self.cubic.window_bytes();
         if full {
             self.limited_at = Some(news.now);

@@ -1,4 +1,4 @@
-//! Careful Resume (RFC 9959): how a new session may use what an earlier one learned of the path.
+//! Careful Resume (RFC 9959): use of an earlier session's measurements of the path.
 //!
 //! ```text
 //! Reconnaissance ──path confirmed, window full──► Unvalidated ──first of it reported──► Validating ──all of it──► Normal
@@ -9,55 +9,55 @@
 
 use std::time::Duration;
 
-/// The jump goes to this part of the window that was saved (RFC 9959, section 4.3).
+/// Divisor of the saved window for the jump (RFC 9959, section 4.3).
 const JUMP_PART: u64 = 2;
-/// The path is another one where the round trip is not above the saved one's half …
-const LEAST_RTT_PART: u32 = 2;
-/// … and below ten times it.
-const MOST_RTT_TIMES: u32 = 10;
+/// The path counts as another one unless the round trip exceeds the saved one divided by this …
+const MIN_RTT_PART: u32 = 2;
+/// … and is below the saved one times this.
+const MAX_RTT_TIMES: u32 = 10;
 
 /// Phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing is known to be the same yet.
+    /// Nothing is confirmed yet.
     Reconnaissance,
-    /// The window has jumped; packets from `first` on use what the jump gave.
+    /// The window has jumped; packets from `first` on use the jump.
     Unvalidated { first: u64, since: Duration },
-    /// The first unvalidated packets have come through; `last` is the last of them.
+    /// The first unvalidated packets were delivered; `last` is the last of them.
     Validating { last: u64 },
-    /// The jump was too far: what came through is being measured, up to packet `last`.
+    /// The jump was too far: the capacity is measured up to packet `last`.
     SafeRetreat { last: u64 },
-    /// As if there had been nothing to resume.
+    /// There is nothing to resume, or the resumption is over.
     Normal,
 }
 
 /// State saved by an earlier session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
-    /// Bytes that it had in flight.
+    /// Bytes in flight.
     pub window_bytes: u64,
     /// Its smallest round trip.
     pub rtt: Duration,
-    /// Until when it may be used.
+    /// Expiry.
     pub until: Duration,
 }
 
-/// A report, as this sees it.
+/// A report, as far as Careful Resume uses it.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen {
+pub struct Report {
     pub now: Duration,
-    /// The smallest round trip of this session; `None` before the first.
+    /// The smallest round trip of this session; `None` before the first sample.
     pub rtt: Option<Duration>,
-    /// The newest packet judged, and the one that will be sent next.
+    /// The newest packet judged, and the next to be sent.
     pub largest: u64,
     pub next: u64,
     /// Bytes that this report confirms as delivered.
     pub delivered_bytes: u64,
-    /// `true` if it shows congestion.
+    /// `true` if the report shows congestion.
     pub congested: bool,
     /// Bytes in flight now.
     pub in_flight: u64,
-    /// The window, whether it keeps something from leaving, and how large it was at first.
+    /// The window, whether it limits sending, and its initial size.
     pub window_bytes: u64,
     pub limited: bool,
     pub initial_bytes: u64,
@@ -66,24 +66,24 @@ pub struct Seen {
 /// Action for the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Its usual work.
+    /// Work as usual.
     Normal,
-    /// Nothing: the window stays.
+    /// Keep the window.
     Hold,
     /// Set the window.
     Window(u64),
-    /// Set the window and end slow start: the jump was too far.
+    /// Set the window and end slow start, because the jump was too far.
     Retreat(u64),
-    /// Take this as what the path was shown to carry.
+    /// Set the window and the threshold to the capacity that the path has shown.
     Settle(u64),
 }
 
-/// One path's resumption.
+/// Careful Resume of one path.
 #[derive(Debug, Clone)]
 pub struct Resume {
     saved: Option<Saved>,
     phase: Phase,
-    /// Bytes delivered until the path is confirmed; afterwards the capacity that it has shown.
+    /// Bytes delivered until the path is confirmed; afterwards the capacity shown.
     pipe_bytes: u64,
 }
 
@@ -97,8 +97,8 @@ impl Resume {
         self.phase
     }
 
-    /// Acts on a report.
-    pub fn reported(&mut self, seen: &Seen) -> Step {
+    /// Handles a report.
+    pub fn reported(&mut self, seen: &Report) -> Step {
         match self.phase {
             Phase::Normal => Step::Normal,
             Phase::Reconnaissance => self.reconnoitre(seen),
@@ -115,13 +115,13 @@ impl Resume {
         }
     }
 
-    /// Nothing came through for a long time: the path is not what it was.
+    /// Ends the resumption after a long time without deliveries, because the path has changed.
     pub fn give_up(&mut self) {
         self.phase = Phase::Normal;
         self.saved = None;
     }
 
-    fn reconnoitre(&mut self, seen: &Seen) -> Step {
+    fn reconnoitre(&mut self, seen: &Report) -> Step {
         self.pipe_bytes += seen.delivered_bytes;
         let Some(saved) = self.saved else { return self.normal() };
         let jump_bytes = saved.window_bytes / JUMP_PART;
@@ -129,11 +129,11 @@ impl Resume {
             return self.normal();
         }
         if let Some(rtt) = seen.rtt
-            && (rtt <= saved.rtt / LEAST_RTT_PART || rtt >= saved.rtt * MOST_RTT_TIMES)
+            && (rtt <= saved.rtt / MIN_RTT_PART || rtt >= saved.rtt * MAX_RTT_TIMES)
         {
             return self.normal();
         }
-        // The initial window has come through, and there is something to send at once.
+        // The initial window was delivered, and more data waits.
         if seen.rtt.is_none() || self.pipe_bytes < seen.initial_bytes || !seen.limited {
             return Step::Normal;
         }
@@ -142,7 +142,7 @@ impl Resume {
         Step::Window(jump_bytes)
     }
 
-    fn check_first(&mut self, first: u64, since: Duration, seen: &Seen) -> Step {
+    fn check_first(&mut self, first: u64, since: Duration, seen: &Report) -> Step {
         self.pipe_bytes += seen.delivered_bytes;
         if seen.congested {
             return self.retreat(seen.next.saturating_sub(1), seen);
@@ -152,7 +152,7 @@ impl Resume {
             return Step::Hold;
         }
         if seen.in_flight <= self.pipe_bytes {
-            // There was not enough to send to try more than has come through.
+            // Too little was sent to try more than was delivered.
             self.phase = Phase::Normal;
             return Step::Window(self.pipe_bytes);
         }
@@ -160,7 +160,7 @@ impl Resume {
         Step::Window(seen.in_flight)
     }
 
-    fn validate(&mut self, last: u64, seen: &Seen) -> Step {
+    fn validate(&mut self, last: u64, seen: &Report) -> Step {
         self.pipe_bytes += seen.delivered_bytes;
         if seen.congested {
             return self.retreat(last, seen);
@@ -171,7 +171,7 @@ impl Resume {
         Step::Normal
     }
 
-    fn retreat(&mut self, last: u64, seen: &Seen) -> Step {
+    fn retreat(&mut self, last: u64, seen: &Report) -> Step {
         self.saved = None;
         self.phase = Phase::SafeRetreat { last };
         Step::Retreat((self.pipe_bytes / 2).max(seen.initial_bytes))
@@ -190,9 +190,9 @@ mod tests {
     const RTT: Duration = Duration::from_millis(600);
     const SAVED: Saved = Saved { window_bytes: 800_000, rtt: RTT, until: Duration::from_secs(900) };
 
-    /// The initial window has come through and the next is full.
-    fn confirmed() -> Seen {
-        Seen {
+    /// Returns a report after which the initial window is delivered and the next is full.
+    fn confirmed() -> Report {
+        Report {
             now: Duration::from_secs(1),
             rtt: Some(RTT),
             largest: 9,
@@ -214,25 +214,25 @@ mod tests {
         resume
     }
 
-    /// A report within the jump.
-    fn within(largest: u64, next: u64, delivered_bytes: u64, in_flight: u64) -> Seen {
+    /// Returns a report within the jump.
+    fn within(largest: u64, next: u64, delivered_bytes: u64, in_flight: u64) -> Report {
         let now = Duration::from_millis(1500);
-        Seen { now, largest, next, delivered_bytes, in_flight, ..confirmed() }
+        Report { now, largest, next, delivered_bytes, in_flight, ..confirmed() }
     }
 
     #[test]
-    fn without_anything_saved_all_is_normal() {
+    fn without_saved_state_all_is_normal() {
         assert_eq!(Resume::new(None).phase(), Phase::Normal);
         assert_eq!(Resume::new(None).reported(&confirmed()), Step::Normal);
     }
 
     #[test]
-    fn reconnaissance_waits_for_the_initial_window_and_for_something_to_send() {
+    fn reconnaissance_waits_for_the_initial_window_and_for_data() {
         let mut resume = Resume::new(Some(SAVED));
         for waits in [
-            Seen { delivered_bytes: 1000, ..confirmed() },
-            Seen { limited: false, delivered_bytes: 0, ..confirmed() },
-            Seen { rtt: None, delivered_bytes: 0, ..confirmed() },
+            Report { delivered_bytes: 1000, ..confirmed() },
+            Report { limited: false, delivered_bytes: 0, ..confirmed() },
+            Report { rtt: None, delivered_bytes: 0, ..confirmed() },
         ] {
             assert_eq!(resume.reported(&waits), Step::Normal);
             assert_eq!(resume.phase(), Phase::Reconnaissance);
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn another_path_congestion_age_or_nothing_to_gain_end_it() {
+    fn another_path_congestion_age_or_no_gain_end_the_resumption() {
         for ends in [
-            Seen { rtt: Some(RTT / 2), ..confirmed() },
-            Seen { rtt: Some(RTT * 10), ..confirmed() },
-            Seen { congested: true, ..confirmed() },
-            Seen { now: Duration::from_secs(901), ..confirmed() },
-            Seen { window_bytes: 400_000, ..confirmed() },
+            Report { rtt: Some(RTT / 2), ..confirmed() },
+            Report { rtt: Some(RTT * 10), ..confirmed() },
+            Report { congested: true, ..confirmed() },
+            Report { now: Duration::from_secs(901), ..confirmed() },
+            Report { window_bytes: 400_000, ..confirmed() },
         ] {
             let mut resume = Resume::new(Some(SAVED));
             assert_eq!(resume.reported(&ends), Step::Normal);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_that_comes_through_is_validated() {
+    fn a_delivered_jump_is_validated() {
         let mut resume = jumped();
         assert_eq!(resume.reported(&within(20, 200, 10_000, 190_000)), Step::Hold);
         let first = within(31, 420, 11_000, 389_000);
@@ -269,19 +269,19 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_use_the_jump_does_not_keep_it() {
+    fn an_unused_jump_is_not_kept() {
         let mut resume = jumped();
         assert_eq!(resume.reported(&within(31, 35, 22_000, 5_000)), Step::Window(42_000));
         assert_eq!(resume.phase(), Phase::Normal);
     }
 
     #[test]
-    fn a_jump_too_far_retreats_to_half_of_what_came_through_and_settles_on_it() {
+    fn a_jump_too_far_retreats_to_half_of_what_was_delivered_and_settles_on_it() {
         let mut resume = jumped();
-        let lost = Seen { congested: true, ..within(31, 420, 11_000, 389_000) };
+        let lost = Report { congested: true, ..within(31, 420, 11_000, 389_000) };
         assert_eq!(resume.reported(&lost), Step::Retreat(15_500));
         assert_eq!(resume.phase(), Phase::SafeRetreat { last: 419 });
-        let more = Seen { congested: true, ..within(300, 430, 100_000, 120_000) };
+        let more = Report { congested: true, ..within(300, 430, 100_000, 120_000) };
         assert_eq!(resume.reported(&more), Step::Hold, "one retreat is enough");
         assert_eq!(resume.reported(&within(419, 440, 50_000, 20_000)), Step::Settle(181_000));
         assert_eq!(resume.phase(), Phase::Normal);
@@ -291,7 +291,7 @@ mod tests {
     fn congestion_while_validating_retreats_too() {
         let mut resume = jumped();
         resume.reported(&within(31, 420, 11_000, 389_000));
-        let lost = Seen { congested: true, ..within(300, 700, 200_000, 400_000) };
+        let lost = Report { congested: true, ..within(300, 700, 200_000, 400_000) };
         assert_eq!(resume.reported(&lost), Step::Retreat(115_500));
         assert_eq!(resume.phase(), Phase::SafeRetreat { last: 419 });
     }

@@ -1,11 +1,11 @@
-//! The controller as a whole, over reports as a path would make them.
+//! The whole controller, over the reports of a simulated path.
 
 use super::*;
 
 const SEGMENT: usize = 1000;
 const RTT: Duration = Duration::from_millis(600);
 
-/// A controller, and the packets it sent: as a path keeps them.
+/// A controller, and the packets it sent, as a path records them.
 struct Rig {
     control: Congestion,
     sent: Vec<Duration>,
@@ -19,7 +19,7 @@ impl Rig {
         Self { control, sent: Vec::new(), judged: 0, now: Duration::ZERO }
     }
 
-    /// Sends at most `packets`, as many as the window allows; how many those were.
+    /// Sends up to `packets` packets, as many as the window permits. Returns their number.
     fn send(&mut self, packets: usize) -> usize {
         let before = self.sent.len();
         while self.sent.len() - before < packets && self.control.is_open() {
@@ -36,14 +36,14 @@ impl Rig {
         self.now += span;
     }
 
-    /// The next `packets` are judged: the oldest `lost` of them were lost, and of those that came
-    /// through `marked` were marked.
+    /// Reports the next `packets` packets: the oldest `lost` were lost, and `marked` of the others
+    /// were marked.
     fn report(&mut self, packets: usize, lost: usize, marked: usize) {
         let first = self.judged;
         self.judged += packets;
         let largest = self.judged - 1;
         let congested = lost.max(marked);
-        self.control.reported(&News {
+        self.control.reported(&ReportNews {
             now: self.now,
             sample: Some(RTT),
             srtt: RTT,
@@ -62,7 +62,7 @@ impl Rig {
         });
     }
 
-    /// A round trip in which everything comes through, reported in eighths.
+    /// Plays a round trip without losses, reported in eighths.
     fn round(&mut self) {
         let mut left = self.sent.len() - self.judged;
         for part in (1..=8).rev() {
@@ -81,7 +81,7 @@ impl Rig {
     }
 }
 
-/// A rig whose window was filled for some round trips.
+/// Returns a rig whose window was filled for some round trips.
 fn running() -> Rig {
     let mut rig = Rig::new(None);
     assert_eq!(rig.send(usize::MAX), 10, "the initial window");
@@ -113,7 +113,7 @@ fn many_losses_of_one_round_trip_are_one_event_and_the_next_is_another() {
     rig.report(40, 5, 0);
     assert_eq!(rig.window(), lowered, "sent before the window was lowered");
     rig.report(rig.sent.len() - rig.judged, 0, 0);
-    assert_eq!(rig.window(), lowered, "what was sent before raises it no more either");
+    assert_eq!(rig.window(), lowered, "earlier packets do not raise it either");
     rig.pass(Duration::from_millis(1));
     rig.send(usize::MAX);
     rig.pass(RTT);
@@ -122,7 +122,7 @@ fn many_losses_of_one_round_trip_are_one_event_and_the_next_is_another() {
 }
 
 #[test]
-fn a_mark_counts_as_a_loss_does_though_nothing_is_lost() {
+fn a_mark_counts_like_a_loss() {
     let mut rig = running();
     let lowered = (rig.window() - 20) * 7 / 10;
     rig.pass(RTT);
@@ -133,7 +133,7 @@ fn a_mark_counts_as_a_loss_does_though_nothing_is_lost() {
 }
 
 #[test]
-fn a_window_that_is_not_used_does_not_grow_and_fades() {
+fn an_unused_window_does_not_grow_and_is_halved_later() {
     let mut rig = running();
     rig.round();
     let window = rig.window();
@@ -157,17 +157,17 @@ fn a_window_that_is_not_used_does_not_grow_and_fades() {
 }
 
 #[test]
-fn a_silence_starts_over_from_two_packets_and_what_it_lost_is_not_held_against_it_twice() {
+fn a_silence_restarts_from_two_packets_and_its_losses_count_once() {
     let mut rig = running();
     let before = rig.window();
     rig.pass(RTT * 4);
-    rig.control.timed_out();
+    rig.control.on_timeout();
     assert_eq!(rig.window(), 2);
     assert!(!rig.control.is_open());
     rig.control.allow_probes(1);
-    assert_eq!(rig.send(10), 1, "a probe leaves all the same");
+    assert_eq!(rig.send(10), 1, "a probe is sent nevertheless");
     rig.pass(RTT);
-    rig.control.heard_again(rig.now);
+    rig.control.on_peer_returned(rig.now);
     let left = rig.sent.len() - rig.judged;
     rig.report(left, left - 1, 0);
     assert_eq!(rig.window(), 2);
@@ -181,7 +181,7 @@ fn a_silence_starts_over_from_two_packets_and_what_it_lost_is_not_held_against_i
 }
 
 #[test]
-fn persistent_congestion_starts_over_too() {
+fn persistent_congestion_restarts_from_two_packets() {
     let mut rig = running();
     rig.pass(RTT);
     rig.report(1, 0, 0);
@@ -208,19 +208,19 @@ fn the_pace_follows_the_window() {
 }
 
 #[test]
-fn a_path_that_drops_what_is_ecn_capable_gets_it_no_more() {
+fn a_path_that_drops_ecn_capable_packets_gets_no_more_of_them() {
     let mut rig = Rig::new(None);
     assert!(rig.control.marks_ect());
     rig.send(10);
-    rig.control.timed_out();
+    rig.control.on_timeout();
     assert!(!rig.control.marks_ect());
     let mut rig = running();
-    rig.control.timed_out();
+    rig.control.on_timeout();
     assert!(rig.control.marks_ect(), "it has proved itself");
 }
 
 #[test]
-fn a_remembered_window_is_jumped_to_by_half_and_paced_over_a_round_trip() {
+fn the_window_jumps_to_half_of_the_remembered_one_paced_over_a_round_trip() {
     let until = Duration::from_secs(900);
     let saved = Saved { window_bytes: 400_000, rtt: RTT, until };
     let mut rig = Rig::new(Some(saved));
@@ -255,6 +255,6 @@ fn a_jump_too_far_is_taken_back() {
     for _ in 0..4 {
         rig.round();
     }
-    // 60 came through: slow start ends at 0.7 of them.
+    // 60 were delivered: slow start ends at 0.7 of them.
     assert!((42..50).contains(&rig.window()), "{}", rig.window());
 }

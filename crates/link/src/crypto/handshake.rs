@@ -1,9 +1,10 @@
-//! Noise_IK_25519_ChaChaPoly_BLAKE2s: one round trip, the air knows the ground's key beforehand.
+//! Noise_IK_25519_ChaChaPoly_BLAKE2s: one round trip; the air knows the ground's key beforehand.
 //!
-//! Message 1 carries a counter that rises over the aircraft's whole life (its clock may lie), so
-//! that a recorded one is worthless, and no flow data. Both messages name *instances*, random
-//! numbers: the air's is made at its start, the session's by the hub. When the hub names the session
-//! that the air asked for, it resumes; else what the air had of it is over.
+//! Message 1 has no flow data. It has a counter that increases over the aircraft's whole life,
+//! because its clock may be wrong, so that a recorded message is worthless. Both messages name
+//! *instances*, random numbers: the air chooses one at its start, and the hub one for each session.
+//! If the hub names the session that the air asked for, that resumes; otherwise the air's session
+//! is over.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use zeroize::Zeroizing;
 
 use super::cipher::{Cipher, burn_stack};
 use super::keys::Pair;
-use super::{Keys, Rng};
+use super::{Aead, Aeads, Keys, Rng};
 use crate::curve;
 use crate::key::{KEY_BYTES, PublicKey, SecretKey};
 use crate::wire::codec::Reader;
@@ -27,37 +28,41 @@ use crate::wire::header::{
 };
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
-/// A pattern that needs no keys, for a state that holds none.
+/// Pattern without keys, for a state that holds none.
 const BLANK_PATTERN: &str = "Noise_NN_25519_ChaChaPoly_BLAKE2s";
-/// Prologue of the link's handshakes, which sets them apart from those of other transports.
+/// Prologue of the link's handshakes, which separates them from other transports'.
 pub(crate) const PROLOGUE: &[u8] = b"bentpipe link v1";
 
 /// Payload of the air in message 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitPayload {
-    /// Rises with every message 1 that this key ever sent.
+    /// Counter, which increases with every message 1 of this key.
     pub counter: u64,
     /// The air's instance.
     pub instance: u64,
-    /// The instance of the session it has; 0 for none.
+    /// Instance of the air's session; 0 for none.
     pub resumes: u64,
-    /// The rate it sends at, bit/s.
+    /// The air's send rate in bit/s.
     pub rate_bps: u64,
-    /// Bytes that each flow may send to it before the first CREDIT.
+    /// Credit of each flow towards the air before the first CREDIT, in bytes.
     pub reserve_bytes: u32,
+    /// Algorithms that the air has for data packets.
+    pub aeads: Aeads,
 }
 
 /// Payload of the hub in message 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponsePayload {
-    /// The session's instance: the one asked for if it goes on, else a fresh one.
+    /// Instance of the session: the requested one if it continues, otherwise a new one.
     pub instance: u64,
-    /// The rate it sends at, bit/s.
+    /// The hub's send rate in bit/s.
     pub rate_bps: u64,
-    /// Bytes that each flow may send to it before the first CREDIT.
+    /// Credit of each flow towards the hub before the first CREDIT, in bytes.
     pub reserve_bytes: u32,
-    /// Number of flows that may be open at once.
+    /// Maximum number of open flows.
     pub max_flows: u32,
+    /// Algorithm of the session's data packets, which the air offered.
+    pub aead: Aead,
 }
 
 impl InitPayload {
@@ -67,7 +72,8 @@ impl InitPayload {
         out[8..16].copy_from_slice(&self.instance.to_le_bytes());
         out[16..24].copy_from_slice(&self.resumes.to_le_bytes());
         out[24..32].copy_from_slice(&self.rate_bps.to_le_bytes());
-        out[32..].copy_from_slice(&self.reserve_bytes.to_le_bytes());
+        out[32..36].copy_from_slice(&self.reserve_bytes.to_le_bytes());
+        out[36] = self.aeads.to_byte();
         out
     }
 
@@ -79,6 +85,7 @@ impl InitPayload {
             resumes: reader.u64().ok()?,
             rate_bps: reader.u64().ok()?,
             reserve_bytes: reader.u32().ok()?,
+            aeads: Aeads::from_byte(reader.u8().ok()?),
         })
     }
 }
@@ -89,7 +96,8 @@ impl ResponsePayload {
         out[..8].copy_from_slice(&self.instance.to_le_bytes());
         out[8..16].copy_from_slice(&self.rate_bps.to_le_bytes());
         out[16..20].copy_from_slice(&self.reserve_bytes.to_le_bytes());
-        out[20..].copy_from_slice(&self.max_flows.to_le_bytes());
+        out[20..24].copy_from_slice(&self.max_flows.to_le_bytes());
+        out[24] = self.aead.to_byte();
         out
     }
 
@@ -100,22 +108,25 @@ impl ResponsePayload {
             rate_bps: reader.u64().ok()?,
             reserve_bytes: reader.u32().ok()?,
             max_flows: reader.u32().ok()?,
+            aead: Aead::from_byte(reader.u8().ok()?)?,
         })
     }
 }
 
-/// One message 1 that was sent and may still be answered.
-pub struct Initiator {
+/// A message 1 that was sent and may still be answered.
+pub struct SentInit {
     noise: Box<HandshakeState>,
     /// Our index in it.
     pub index: u32,
     /// Time of sending.
     pub sent_at: Duration,
+    /// Algorithms offered in it.
+    aeads: Aeads,
 }
 
-impl Initiator {
-    /// Writes message 1 of the protocol that `prologue` names, without its macs: a message of one
-    /// means nothing to another.
+impl SentInit {
+    /// Writes message 1 of the protocol that `prologue` names, without its macs. It means nothing
+    /// to another protocol.
     pub fn start(
         prologue: &[u8],
         secret: &SecretKey,
@@ -136,18 +147,19 @@ impl Initiator {
             .write_message(&payload.encode(), &mut out[8..8 + INIT_NOISE_BYTES])
             .expect("the buffer is sized for message 1");
         debug_assert_eq!(written, INIT_NOISE_BYTES);
-        (Self { noise: Box::new(noise), index, sent_at: now }, out)
+        (Self { noise: Box::new(noise), index, sent_at: now, aeads: payload.aeads }, out)
     }
 
-    /// Reads message 2. What is not the peer's answer gives the attempt back, unharmed: snow undoes
-    /// what a message that fails has changed.
+    /// Reads message 2. Returns the unchanged attempt if it is not the peer's answer: snow undoes
+    /// the changes of a message that fails.
     pub fn finish(
         mut self,
         message: &[u8],
         now: Duration,
     ) -> Result<(Keys, ResponsePayload), Box<Self>> {
         let Some((remote, payload)) = self.read(message) else { return Err(Box::new(self)) };
-        Ok((Keys::new(keys_of(self.noise, true), self.index, remote, now), payload))
+        let pair = keys_of(self.noise, true, payload.aead);
+        Ok((Keys::new(pair, payload.aead, self.index, remote, now), payload))
     }
 
     fn read(&mut self, message: &[u8]) -> Option<(u32, ResponsePayload)> {
@@ -157,17 +169,18 @@ impl Initiator {
         (reader.u32().ok()? == self.index).then_some(())?;
         let mut payload = [0; RESPONSE_PAYLOAD_BYTES];
         let read = self.noise.read_message(reader.take(RESPONSE_NOISE_BYTES).ok()?, &mut payload);
-        Some((remote, ResponsePayload::decode(&payload[..read.ok()?])?))
+        let payload = ResponsePayload::decode(&payload[..read.ok()?])?;
+        self.aeads.offers(payload.aead).then_some((remote, payload))
     }
 
-    /// The index that a response or cookie reply names.
+    /// Returns the index that a response or cookie reply names.
     pub fn named_in(message: &[u8]) -> Option<u32> {
         let at = if *message.first()? == RESPONSE { 8 } else { 4 };
         Reader::new(message.get(at..)?).u32().ok()
     }
 }
 
-/// Message 1 as the hub read it: it knows who asks, and can answer.
+/// A message 1 that the hub has read, with the sender known, ready to be answered.
 pub struct ReceivedInit {
     noise: Box<HandshakeState>,
     /// The aircraft's key, proved by the message.
@@ -178,12 +191,12 @@ pub struct ReceivedInit {
 }
 
 impl ReceivedInit {
-    /// The sender's index, before anything is decrypted.
+    /// Returns the sender's index, before any decryption.
     pub fn sender(message: &[u8]) -> Option<u32> {
         Reader::new(message.get(4..)?).u32().ok()
     }
 
-    /// Decrypts message 1 of the protocol that `prologue` names; `None` for garbage.
+    /// Decrypts message 1 of the protocol that `prologue` names. Returns `None` for garbage.
     pub fn read(
         prologue: &[u8],
         secret: &SecretKey,
@@ -200,7 +213,7 @@ impl ReceivedInit {
     }
 }
 
-/// Answers message 1: the keys, and message 2 without its macs.
+/// Answers message 1. Returns the keys, and message 2 without its macs.
 pub fn respond(
     received: ReceivedInit,
     payload: &ResponsePayload,
@@ -213,35 +226,43 @@ pub fn respond(
     out[4..8].copy_from_slice(&index.to_le_bytes());
     out[8..12].copy_from_slice(&received.sender.to_le_bytes());
     noise.write_message(&payload.encode(), &mut out[12..12 + RESPONSE_NOISE_BYTES]).ok()?;
-    Some((Keys::new(keys_of(noise, false), index, received.sender, now), out))
+    let pair = keys_of(noise, false, payload.aead);
+    Some((Keys::new(pair, payload.aead, index, received.sender, now), out))
 }
 
-/// The packet keys of a finished handshake, of which nothing else stays in memory.
-fn keys_of(noise: Box<HandshakeState>, initiator: bool) -> Box<Pair> {
-    let pair = split(noise, initiator);
+/// Returns the packet keys of a finished handshake, of which nothing else stays in memory.
+fn keys_of(noise: Box<HandshakeState>, initiator: bool, aead: Aead) -> Box<Pair> {
+    let pair = split(noise, initiator, aead);
     burn_stack();
     pair
 }
 
-/// The same, with copies on the stack. The state is overwritten: its chaining key would give the
-/// keys again.
+/// Derives the keys, with copies on the stack.
 #[inline(never)]
-fn split(mut noise: Box<HandshakeState>, initiator: bool) -> Box<Pair> {
+fn split(mut noise: Box<HandshakeState>, initiator: bool, aead: Aead) -> Box<Pair> {
     let (first, second) = noise.dangerously_get_raw_split();
     let (first, second) = (Zeroizing::new(first), Zeroizing::new(second));
+    burn_stack();
+    blank_out(noise);
     let (seal, open) = if initiator { (&first, &second) } else { (&second, &first) };
     #[cfg(test)]
     super::erasure_tests::note([&first, &second]);
-    let pair = Box::new(Pair { seal: Cipher::new(seal), open: Cipher::new(open) });
-    *noise = blank();
-    black_box(&noise);
-    pair
+    Box::new(Pair { seal: Cipher::new(aead, seal), open: Cipher::new(aead, open) })
 }
 
-/// A handshake that has not begun and knows no key.
+/// Overwrites a finished handshake, because its chaining key would give the packet keys. No key may
+/// stand on the stack below: a state has room for pre-shared keys, whose unused part holds what was
+/// on the stack when the state was made.
+#[inline(never)]
+fn blank_out(mut noise: Box<HandshakeState>) {
+    *noise = blank();
+    black_box(&noise);
+}
+
+/// Returns a handshake that has not begun and holds no key.
 fn blank() -> HandshakeState {
     let params = BLANK_PATTERN.parse().expect("the pattern's name is well formed");
-    let resolver = Box::new(SeededResolver([0; 32]));
+    let resolver = Box::new(SeededResolver { seed: [0; 32], public: [0; KEY_BYTES] });
     Builder::with_resolver(params, resolver).build_initiator().expect("it needs no keys")
 }
 
@@ -249,23 +270,29 @@ fn builder<'a>(prologue: &'a [u8], secret: &'a SecretKey, rng: &mut Rng) -> Buil
     let mut seed = [0; 32];
     rng.fill_bytes(&mut seed);
     let params = PATTERN.parse().expect("the pattern's name is well formed");
-    Builder::with_resolver(params, Box::new(SeededResolver(seed)))
+    let resolver = SeededResolver { seed, public: *secret.public().as_bytes() };
+    Builder::with_resolver(params, Box::new(resolver))
         .local_private_key(secret.as_bytes())
         .and_then(|builder| builder.prologue(prologue))
         .expect("each is set once")
 }
 
-/// Our own generator, so that a simulated handshake repeats to the byte, and ring's assembly for the
-/// cipher, which every packet passes.
-struct SeededResolver([u8; 32]);
+/// Resolver with a seeded generator, so that a simulated handshake repeats to the byte, and with
+/// ring's assembly for the cipher of every packet.
+struct SeededResolver {
+    seed: [u8; 32],
+    /// Public key of our static key.
+    public: [u8; KEY_BYTES],
+}
 
 impl CryptoResolver for SeededResolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(SeededRandom(rand::SeedableRng::from_seed(self.0))))
+        Some(Box::new(SeededRandom(rand::SeedableRng::from_seed(self.seed))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        matches!(choice, DHChoice::Curve25519).then(|| Box::<KeyPair>::default() as Box<dyn Dh>)
+        let pair = || KeyPair { own: self.public, ..KeyPair::default() };
+        matches!(choice, DHChoice::Curve25519).then(|| Box::new(pair()) as Box<dyn Dh>)
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
@@ -273,7 +300,9 @@ impl CryptoResolver for SeededResolver {
     }
 
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn NoiseCipher>> {
-        let cipher = || Box::new(Cipher::new(&[0; KEY_BYTES])) as Box<dyn NoiseCipher>;
+        let cipher = || {
+            Box::new(Cipher::new(Aead::ChaCha20Poly1305, &[0; KEY_BYTES])) as Box<dyn NoiseCipher>
+        };
         matches!(choice, CipherChoice::ChaChaPoly).then(cipher)
     }
 }
@@ -283,6 +312,8 @@ impl CryptoResolver for SeededResolver {
 struct KeyPair {
     secret: Zeroizing<[u8; KEY_BYTES]>,
     public: [u8; KEY_BYTES],
+    /// Public key of our static key, the only one that is set.
+    own: [u8; KEY_BYTES],
 }
 
 impl Dh for KeyPair {
@@ -300,7 +331,7 @@ impl Dh for KeyPair {
 
     fn set(&mut self, secret: &[u8]) {
         self.secret.copy_from_slice(secret);
-        self.public = curve::public_of(&self.secret);
+        self.public = self.own;
     }
 
     fn generate(&mut self, random: &mut dyn Random) -> Result<(), snow::Error> {
@@ -341,10 +372,21 @@ mod tests {
     use crate::wire::header::DataHeader;
     use rand::SeedableRng;
 
-    const INIT_PAYLOAD: InitPayload =
-        InitPayload { counter: 7, instance: 1, resumes: 0, rate_bps: 1, reserve_bytes: 2 };
-    const RESPONSE_PAYLOAD: ResponsePayload =
-        ResponsePayload { instance: 9, rate_bps: 3, reserve_bytes: 4, max_flows: 5 };
+    const INIT_PAYLOAD: InitPayload = InitPayload {
+        counter: 7,
+        instance: 1,
+        resumes: 0,
+        rate_bps: 1,
+        reserve_bytes: 2,
+        aeads: Aeads::all(),
+    };
+    const RESPONSE_PAYLOAD: ResponsePayload = ResponsePayload {
+        instance: 9,
+        rate_bps: 3,
+        reserve_bytes: 4,
+        max_flows: 5,
+        aead: Aead::Aes256Gcm,
+    };
 
     #[test]
     fn both_ends_agree_on_keys_and_payloads() {
@@ -352,11 +394,11 @@ mod tests {
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let now = Duration::ZERO;
         let (initiator, init) =
-            Initiator::start(PROLOGUE, &air, &hub.public(), &INIT_PAYLOAD, now, &mut rng);
+            SentInit::start(PROLOGUE, &air, &hub.public(), &INIT_PAYLOAD, now, &mut rng);
         let received = ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).unwrap();
         assert_eq!((received.from, received.payload), (air.public(), INIT_PAYLOAD));
         let (mut hub_keys, response) = respond(received, &RESPONSE_PAYLOAD, 77, now).unwrap();
-        assert_eq!(Initiator::named_in(&response), Some(initiator.index));
+        assert_eq!(SentInit::named_in(&response), Some(initiator.index));
         let mut forged = response.clone();
         forged[50] ^= 1;
         let initiator = initiator.finish(&forged, now).err().expect("a forgery is refused");
@@ -375,12 +417,24 @@ mod tests {
     }
 
     #[test]
+    fn an_algorithm_that_was_not_offered_is_no_answer() {
+        let mut rng = Rng::seed_from_u64(6);
+        let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+        let (now, peer) = (Duration::ZERO, hub.public());
+        let offers = InitPayload { aeads: Aeads::default(), ..INIT_PAYLOAD };
+        let (initiator, init) = SentInit::start(PROLOGUE, &air, &peer, &offers, now, &mut rng);
+        let received = ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).unwrap();
+        let (_, response) = respond(received, &RESPONSE_PAYLOAD, 77, now).unwrap();
+        assert!(initiator.finish(&response, now).is_err());
+    }
+
+    #[test]
     fn a_stranger_to_the_hubs_key_is_not_understood() {
         let mut rng = Rng::seed_from_u64(4);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let wrong = SecretKey::generate(&mut rng).public();
         let (_, init) =
-            Initiator::start(PROLOGUE, &air, &wrong, &INIT_PAYLOAD, Duration::ZERO, &mut rng);
+            SentInit::start(PROLOGUE, &air, &wrong, &INIT_PAYLOAD, Duration::ZERO, &mut rng);
         assert!(ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).is_none());
     }
 
@@ -389,7 +443,7 @@ mod tests {
         let mut rng = Rng::seed_from_u64(5);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let (peer, now) = (hub.public(), Duration::ZERO);
-        let (_, init) = Initiator::start(b"another", &air, &peer, &INIT_PAYLOAD, now, &mut rng);
+        let (_, init) = SentInit::start(b"another", &air, &peer, &INIT_PAYLOAD, now, &mut rng);
         assert!(ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).is_none());
         assert!(ReceivedInit::read(b"another", &hub, &init, &mut rng).is_some());
     }

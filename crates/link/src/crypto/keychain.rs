@@ -1,23 +1,27 @@
-//! The packet keys of a session: those in use, and for a while those before.
+//! Packet keys of a session: the present ones, and for a while the previous ones.
 //!
-//! A key has three ages. At its lifetime new ones are asked for. At half of [`reject_after`] they are
-//! *overdue*: somebody may be dropping the handshakes and passing the data, to keep one key in use. At
-//! [`reject_after`] they are erased, and nothing is sealed or opened until a handshake makes new ones.
+//! A key has three ages:
 //!
-//! An outage ends no session by that: the session waits without keys, and the next handshake resumes
-//! it.
+//! - at its lifetime, new keys are requested;
+//! - at half of [`reject_after`] it is *overdue*: an attacker may drop handshakes and pass data, to
+//!   keep one key in use;
+//! - at [`reject_after`] it is erased, and nothing is sealed or opened until a handshake makes new
+//!   keys.
+//!
+//! An outage does not end a session by that: the session waits without keys, and the next handshake
+//! resumes it.
 
 use std::time::Duration;
 
 use super::Keys;
 use crate::wire::header::DataHeader;
 
-/// Keys are erased after so many of their lifetimes …
+/// Age at which keys are erased, in lifetimes …
 const REJECT_LIFETIMES: u32 = 4;
-/// … and not before this.
+/// … and its minimum.
 pub const MIN_REJECT_AFTER: Duration = Duration::from_secs(3600);
 
-/// The age at which keys with this lifetime are erased.
+/// Returns the age at which keys with this lifetime are erased.
 pub fn reject_after(lifetime: Duration) -> Duration {
     lifetime.saturating_mul(REJECT_LIFETIMES).max(MIN_REJECT_AFTER)
 }
@@ -25,48 +29,48 @@ pub fn reject_after(lifetime: Duration) -> Duration {
 /// The packet keys of one session.
 pub struct Keychain {
     keys: Keys,
-    /// Those before, and until when late packets may come under them.
+    /// The previous keys, and the time until which they open late packets.
     old: Option<(Keys, Duration)>,
     lifetime: Duration,
-    /// The last [`Aged`] that was passed on.
-    told: Told,
+    /// The last [`Aged`] that was returned.
+    reported_age: ReportedAge,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum ReportedAge {
     Nothing,
     Overdue,
     Erased,
 }
 
-/// An age that the keys reached.
+/// An age that the keys have reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aged {
-    /// They are overdue, and work until they are of this age.
+    /// They are overdue, and work until this age.
     Overdue(Duration),
     /// They are erased.
     Erased,
 }
 
 impl Keychain {
-    /// Those of a session that begins under `keys`, which should be replaced after `lifetime`.
+    /// Creates the keychain of a session that begins with `keys`, to be replaced after `lifetime`.
     pub fn new(keys: Keys, lifetime: Duration) -> Self {
-        Self { keys, old: None, lifetime, told: Told::Nothing }
+        Self { keys, old: None, lifetime, reported_age: ReportedAge::Nothing }
     }
 
-    /// New keys: those before open late packets for `late`, and are erased then.
+    /// Replaces the keys. The previous ones open late packets for `late`, and are then erased.
     pub fn replace(&mut self, keys: Keys, late: Duration, now: Duration) {
         self.old = Some((std::mem::replace(&mut self.keys, keys), now + late));
-        self.told = Told::Nothing;
+        self.reported_age = ReportedAge::Nothing;
     }
 
-    /// The indices under which packets come.
+    /// Receiver indices of the session's packets.
     pub fn indices(&self) -> impl Iterator<Item = u32> {
         let old = self.old.as_ref().map(|(keys, _)| keys.local);
         std::iter::once(self.keys.local).chain(old)
     }
 
-    /// Opens a packet under the keys it names; see [`Keys::open`].
+    /// Opens a packet with the keys it names; see [`Keys::open`].
     pub fn open(&mut self, header: &DataHeader, sealed: &[u8], plaintext: &mut Vec<u8>) -> bool {
         if header.receiver == self.keys.local {
             return self.keys.open(header, sealed, plaintext);
@@ -75,7 +79,7 @@ impl Keychain {
         old.is_some_and(|(keys, _)| keys.open(header, sealed, plaintext))
     }
 
-    /// Seals a packet under the newest keys; see [`Keys::seal`].
+    /// Seals a packet with the newest keys; see [`Keys::seal`].
     pub fn seal(&mut self, path: u8, number: u64, plaintext: &[u8], out: &mut Vec<u8>) -> bool {
         self.keys.seal(path, number, plaintext, out)
     }
@@ -85,13 +89,13 @@ impl Keychain {
         self.keys.is_used_up()
     }
 
-    /// Returns `true` if new keys should be made.
-    pub fn is_worn(&self, now: Duration) -> bool {
-        self.keys.is_worn(now, self.lifetime)
+    /// Returns `true` if new keys should be requested.
+    pub fn needs_rekey(&self, now: Duration) -> bool {
+        self.keys.needs_rekey(now, self.lifetime)
     }
 
-    /// The time at which they are worn by age.
-    pub fn worn_at(&self) -> Duration {
+    /// Time at which they should be requested by age.
+    pub fn rekey_at(&self) -> Duration {
         self.keys.made_at + self.lifetime
     }
 
@@ -100,7 +104,7 @@ impl Keychain {
         self.keys.is_used_up() || now >= self.keys.made_at + reject_after(self.lifetime) / 2
     }
 
-    /// Erases what is due by `now`. Tells once of each age of the newest keys.
+    /// Erases what is due by `now`. Returns each age of the newest keys once.
     pub fn handle_timeout(&mut self, now: Duration) -> Option<Aged> {
         if self.old.as_ref().is_some_and(|(_, until)| *until <= now) {
             self.old = None;
@@ -111,24 +115,24 @@ impl Keychain {
             self.old = None;
         }
         if self.keys.is_used_up() {
-            let told = std::mem::replace(&mut self.told, Told::Erased);
-            return (told != Told::Erased).then_some(Aged::Erased);
+            let reported_age = std::mem::replace(&mut self.reported_age, ReportedAge::Erased);
+            return (reported_age != ReportedAge::Erased).then_some(Aged::Erased);
         }
-        if self.told == Told::Nothing && self.is_overdue(now) {
-            self.told = Told::Overdue;
+        if self.reported_age == ReportedAge::Nothing && self.is_overdue(now) {
+            self.reported_age = ReportedAge::Overdue;
             return Some(Aged::Overdue(reject_after));
         }
         None
     }
 
-    /// The time at which [`Self::handle_timeout`] is due next.
+    /// Time at which [`Self::handle_timeout`] should be called.
     pub fn next_timeout(&self) -> Option<Duration> {
         let old = self.old.as_ref().map(|(_, until)| *until);
         let reject_after = reject_after(self.lifetime);
-        let aged = match self.told {
-            Told::Nothing => Some(self.keys.made_at + reject_after / 2),
-            Told::Overdue => Some(self.keys.made_at + reject_after),
-            Told::Erased => None,
+        let aged = match self.reported_age {
+            ReportedAge::Nothing => Some(self.keys.made_at + reject_after / 2),
+            ReportedAge::Overdue => Some(self.keys.made_at + reject_after),
+            ReportedAge::Erased => None,
         };
         old.into_iter().chain(aged).min()
     }
@@ -159,15 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_asked_for_are_overdue_and_end() {
+    fn keys_are_requested_become_overdue_and_end() {
         let (air, hub) = two_ends(1, Duration::ZERO);
         let (mut air, mut hub) = (Keychain::new(air, LIFETIME), Keychain::new(hub, LIFETIME));
-        assert!(!air.is_worn(LIFETIME - Duration::from_nanos(1)) && air.is_worn(LIFETIME));
+        assert!(!air.needs_rekey(LIFETIME - Duration::from_nanos(1)) && air.needs_rekey(LIFETIME));
         let (half, end) = (MIN_REJECT_AFTER / 2, MIN_REJECT_AFTER);
         let just_before = end - Duration::from_nanos(1);
         assert_eq!(air.next_timeout(), Some(half));
         assert_eq!(air.handle_timeout(half), Some(Aged::Overdue(end)));
-        assert_eq!(air.handle_timeout(just_before), None, "it is told once");
+        assert_eq!(air.handle_timeout(just_before), None, "it is reported_age once");
         assert!(air.is_overdue(half) && passes(&mut air, &mut hub, 0));
         assert_eq!(air.next_timeout(), Some(end));
         let mut packet = Vec::new();
@@ -175,12 +179,12 @@ mod tests {
         for side in [&mut air, &mut hub] {
             assert_eq!(side.handle_timeout(end), Some(Aged::Erased));
             assert_eq!((side.handle_timeout(end), side.next_timeout()), (None, None));
-            assert!(side.is_used_up() && side.is_overdue(end) && side.is_worn(end));
+            assert!(side.is_used_up() && side.is_overdue(end) && side.needs_rekey(end));
             assert!(!side.seal(0, 2, b"more", &mut Vec::new()));
         }
         let (header, sealed) = DataHeader::parse(&packet).expect("it has a header");
         assert!(!hub.open(&header, sealed, &mut Vec::new()));
-        // A handshake makes all well again.
+        // A handshake restores the session.
         let (new_air, new_hub) = two_ends(2, end);
         air.replace(new_air, Duration::ZERO, end);
         hub.replace(new_hub, Duration::ZERO, end);
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn old_keys_open_late_packets_for_a_while_only() {
+    fn previous_keys_open_late_packets_for_a_while_only() {
         let (air, hub) = two_ends(3, Duration::ZERO);
         let (mut old_air, mut hub) = (Keychain::new(air, LIFETIME), Keychain::new(hub, LIFETIME));
         let (new_air, new_hub) = two_ends(4, Duration::ZERO);
@@ -203,6 +207,18 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_worn_by_what_the_peer_sealed_too() {
+        let (air, hub) = two_ends(6, Duration::ZERO);
+        let half = air.aead().max_packets_per_key() / 2;
+        let (mut air, mut hub) = (Keychain::new(air, LIFETIME), Keychain::new(hub, LIFETIME));
+        for (number, worn) in [(1000, false), (998 + half, false), (999 + half, true)] {
+            assert!(passes(&mut hub, &mut air, number));
+            assert_eq!(air.needs_rekey(Duration::ZERO), worn, "{number}");
+        }
+        assert!(!hub.needs_rekey(Duration::ZERO), "it sealed few itself");
+    }
+
+    #[test]
     fn a_key_is_refused_after_too_many_forgeries() {
         let (air, hub) = two_ends(5, Duration::ZERO);
         let (mut air, mut hub) = (Keychain::new(air, LIFETIME), Keychain::new(hub, LIFETIME));
@@ -211,9 +227,9 @@ mod tests {
         *forged.last_mut().expect("it has a tag") ^= 1;
         let (header, sealed) = DataHeader::parse(&forged).expect("it has a header");
         hub.newest().fail(MAX_FORGERIES_PER_KEY / 2 - 1);
-        assert!(!hub.is_worn(Duration::ZERO));
+        assert!(!hub.needs_rekey(Duration::ZERO));
         assert!(!hub.open(&header, sealed, &mut Vec::new()));
-        assert!(hub.is_worn(Duration::ZERO) && passes(&mut air, &mut hub, 1));
+        assert!(hub.needs_rekey(Duration::ZERO) && passes(&mut air, &mut hub, 1));
         hub.newest().fail(MAX_FORGERIES_PER_KEY / 2 - 1);
         assert!(passes(&mut air, &mut hub, 2), "one below the limit");
         assert!(!hub.open(&header, sealed, &mut Vec::new()));

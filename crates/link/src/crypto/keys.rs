@@ -1,50 +1,71 @@
-//! The two packet keys that one handshake makes.
+//! The two packet keys of one handshake.
 
 use std::time::Duration;
 
-use super::ReplayWindow;
 use super::cipher::Cipher;
+use super::{Aead, ReplayWindow};
 use crate::wire::header::{DataHeader, MAX_PACKET_NUMBER};
 
-/// Most packets sealed under one key: far below what ChaCha20-Poly1305 allows (RFC 9001, 6.6),
-/// and 14 hours of packets of 1,500 bytes at 1 Gbit/s. New keys are asked for at half of it.
-pub const MAX_PACKETS_PER_KEY: u64 = 1 << 32;
-
-/// Most packets that may fail to open under one key: the integrity limit of ChaCha20-Poly1305 (RFC
-/// 9001, section 6.6). New keys are asked for at half of it.
+/// Maximum number of packets that fail to open with one key: the integrity limit of
+/// ChaCha20-Poly1305, which is below that of AES-256-GCM (RFC 9001, section 6.6). New keys are
+/// requested at half of it.
 pub const MAX_FORGERIES_PER_KEY: u64 = 1 << 36;
 
-/// Packet keys, what they are called, and which packets they have opened.
+/// Packet keys, their indices, and the packets they have opened.
 pub struct Keys {
-    /// `None` once they are erased. Boxed, so that a move leaves no copy of them.
+    /// `None` once erased. Boxed, so that a move leaves no copy.
     pair: Option<Box<Pair>>,
-    /// Our name for them: the receiver index of packets that come.
+    aead: Aead,
+    /// Our index of them: the receiver index of received packets.
     pub local: u32,
-    /// The peer's name for them: the receiver index of packets that go.
+    /// The peer's index of them: the receiver index of sent packets.
     pub remote: u32,
     /// Time at which the handshake ended.
     pub made_at: Duration,
     sealed: u64,
     failed: u64,
+    /// Number of the first packet opened.
+    first_opened: Option<u64>,
     replay: ReplayWindow,
 }
 
 /// One key for each direction.
 pub struct Pair {
-    /// For what is sent.
+    /// Key for sending.
     pub seal: Cipher,
-    /// For what is received.
+    /// Key for receiving.
     pub open: Cipher,
 }
 
 impl Keys {
-    pub(super) fn new(pair: Box<Pair>, local: u32, remote: u32, now: Duration) -> Self {
-        let replay = ReplayWindow::default();
-        Self { pair: Some(pair), local, remote, made_at: now, sealed: 0, failed: 0, replay }
+    pub(super) fn new(
+        pair: Box<Pair>,
+        aead: Aead,
+        local: u32,
+        remote: u32,
+        made_at: Duration,
+    ) -> Self {
+        let (pair, replay) = (Some(pair), ReplayWindow::default());
+        Self {
+            pair,
+            aead,
+            local,
+            remote,
+            made_at,
+            sealed: 0,
+            failed: 0,
+            first_opened: None,
+            replay,
+        }
     }
 
-    /// Opens a packet into `plaintext`; `false` for one that is forged, replayed or too old, and for
-    /// all once the keys are erased.
+    /// Algorithm of the packets.
+    pub fn aead(&self) -> Aead {
+        self.aead
+    }
+
+    /// Opens a packet into `plaintext`. Returns `false` for one that is forged, replayed or too
+    /// old, and for all once the keys are erased.
     pub fn open(&mut self, header: &DataHeader, sealed: &[u8], plaintext: &mut Vec<u8>) -> bool {
         let Some(pair) = self.pair.as_ref().filter(|_| self.replay.is_fresh(header.number)) else {
             return false;
@@ -57,10 +78,12 @@ impl Keys {
             return false;
         }
         self.replay.take(header.number);
+        self.first_opened.get_or_insert(header.number);
         true
     }
 
-    /// Appends header and sealed `plaintext` to `out`; `false` when the key is used up or erased.
+    /// Appends header and sealed `plaintext` to `out`. Returns `false` if the key is used up or
+    /// erased.
     pub fn seal(&mut self, path: u8, number: u64, plaintext: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(pair) = self.pair.as_ref().filter(|_| !self.is_used_up()) else { return false };
         if number > MAX_PACKET_NUMBER {
@@ -74,25 +97,31 @@ impl Keys {
         pair.seal.seal(header.nonce(), out, start)
     }
 
-    /// Overwrites them: nothing is sealed or opened any more.
+    /// Erases the keys: nothing is sealed or opened any more.
     pub fn erase(&mut self) {
         self.pair = None;
     }
 
-    /// Returns `true` if nothing more may be sealed under them.
+    /// Returns `true` if nothing more may be sealed.
     pub fn is_used_up(&self) -> bool {
-        self.pair.is_none() || self.sealed >= MAX_PACKETS_PER_KEY
+        self.pair.is_none() || self.sealed >= self.aead.max_packets_per_key()
     }
 
-    /// Returns `true` if new keys should be made soon.
-    pub fn is_worn(&self, now: Duration, lifetime: Duration) -> bool {
+    /// Returns `true` if new keys should be requested.
+    pub fn needs_rekey(&self, now: Duration, lifetime: Duration) -> bool {
         self.pair.is_none()
-            || self.sealed >= MAX_PACKETS_PER_KEY / 2
+            || self.sealed.max(self.peer_sealed()) >= self.aead.max_packets_per_key() / 2
             || self.failed >= MAX_FORGERIES_PER_KEY / 2
             || now.saturating_sub(self.made_at) >= lifetime
     }
 
-    /// As if so many packets had failed to open.
+    /// Number of packets that the peer sealed with them, by packet numbers.
+    fn peer_sealed(&self) -> u64 {
+        let numbers = self.replay.newest().zip(self.first_opened);
+        numbers.map_or(0, |(newest, first)| newest.saturating_sub(first) + 1)
+    }
+
+    /// Counts failed packets, for tests.
     #[cfg(test)]
     pub fn fail(&mut self, packets: u64) {
         self.failed += packets;

@@ -1,8 +1,9 @@
-//! Guards against strangers who would make a gateway work: mac1, mac2 and cookies, after WireGuard
-//! (section 5.4.4 and 5.4.7 of its paper).
+//! mac1, mac2 and cookies: protection against strangers who would make a gateway work, after
+//! WireGuard (sections 5.4.4 and 5.4.7 of its paper).
 //!
-//! mac1 proves that the sender knows the receiver's public key, before any curve arithmetic.
-//! Under load the receiver also wants mac2, keyed by a cookie that only the holder of the source
+//! mac1 proves that the sender knows the receiver's public key, before any curve arithmetic. Under
+//! load the receiver also requires mac2, with a cookie as key that only the holder of the source
+//! address can have received.
 //! address can have received.
 
 use std::net::SocketAddr;
@@ -20,14 +21,14 @@ use crate::key::PublicKey;
 use crate::wire::codec::Reader;
 use crate::wire::header::{COOKIE, COOKIE_BYTES};
 
-/// Bytes in mac1 and in mac2.
+/// Length of mac1 and of mac2.
 pub const MAC_BYTES: usize = 16;
 type Mac = [u8; MAC_BYTES];
 
 /// Validity of a cookie, and interval at which its secret changes.
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(120);
 
-/// The keys that belong to one receiver's public key.
+/// Keys that belong to a receiver's public key.
 #[derive(Clone)]
 pub struct MacKey {
     mac1: [u8; 32],
@@ -35,7 +36,7 @@ pub struct MacKey {
 }
 
 impl MacKey {
-    /// Those of `receiver`.
+    /// Derives the keys of `receiver`.
     pub fn new(receiver: &PublicKey) -> Self {
         let derive = |label: &[u8]| {
             let mut hash = Blake2s256::new();
@@ -46,7 +47,8 @@ impl MacKey {
         Self { mac1: derive(b"bentpipe mac1"), cookie: derive(b"bentpipe cookie") }
     }
 
-    /// Fills in the last 32 bytes of `message`: mac1, and mac2 by `cookie` (zeros without one).
+    /// Fills the last 32 bytes of `message` with mac1, and with mac2 by `cookie` (zeros without
+    /// one).
     pub fn sign(&self, message: &mut [u8], cookie: Option<&[u8; MAC_BYTES]>) -> [u8; MAC_BYTES] {
         let (mac1_at, mac2_at) = (message.len() - 2 * MAC_BYTES, message.len() - MAC_BYTES);
         let mac1 = mac(&self.mac1, &message[..mac1_at]);
@@ -56,7 +58,7 @@ impl MacKey {
         mac1
     }
 
-    /// Returns `true` if `message` carries a right mac1.
+    /// Returns `true` if `message` has a valid mac1.
     pub fn accepts(&self, message: &[u8]) -> bool {
         let Some((body, macs)) = message.split_last_chunk::<{ 2 * MAC_BYTES }>() else {
             return false;
@@ -65,13 +67,13 @@ impl MacKey {
     }
 }
 
-/// The mac1 of a handshake message.
+/// Returns the mac1 of a handshake message.
 pub fn mac1_of(message: &[u8]) -> Option<[u8; MAC_BYTES]> {
     let (_, macs) = message.split_last_chunk::<{ 2 * MAC_BYTES }>()?;
     macs.first_chunk().copied()
 }
 
-/// The receiver's side of cookies: nothing is stored for a stranger.
+/// The receiver's side of cookies, which stores nothing for a stranger.
 pub struct CookieJar {
     key: MacKey,
     secret: [u8; 32],
@@ -79,21 +81,21 @@ pub struct CookieJar {
 }
 
 impl CookieJar {
-    /// A jar with a fresh secret.
+    /// Creates a jar with a fresh secret.
     pub fn new(receiver: &PublicKey, now: Duration, rng: &mut Rng) -> Self {
         let mut secret = [0; 32];
         rng.fill_bytes(&mut secret);
         Self { key: MacKey::new(receiver), secret, changed_at: now }
     }
 
-    /// Returns `true` if `message` from `from` carries a mac2 of the current cookie.
+    /// Returns `true` if `message` from `from` has a mac2 of the current cookie.
     pub fn accepts(&self, message: &[u8], from: SocketAddr, now: Duration) -> bool {
         let Some((body, mac2)) = message.split_last_chunk::<MAC_BYTES>() else { return false };
         now.saturating_sub(self.changed_at) < COOKIE_LIFETIME
             && same(&mac(&self.cookie(from), body), mac2)
     }
 
-    /// The answer to `message`, which the sender can read because it knows the mac1 it sent.
+    /// Returns the reply to `message`, which only a sender that knows the message's mac1 can read.
     pub fn reply(
         &mut self,
         message: &[u8],
@@ -131,25 +133,25 @@ impl CookieJar {
     }
 }
 
-/// The initiator's side: the cookie it was given, and the mac1 that a reply must answer.
+/// The initiator's side of cookies: the cookie it received, and the mac1 that a reply must match.
 #[derive(Default)]
 pub struct CookieMonitor {
     last_mac1: Option<Mac>,
     cookie: Option<(Mac, Duration)>,
 }
 
-/// A cookie reply that answers nothing we sent.
+/// A cookie reply that matches nothing we sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieError;
 
 impl CookieMonitor {
-    /// Signs a message with the cookie that was given, if it still holds.
+    /// Signs a message with the last cookie, if that is still valid.
     pub fn sign(&mut self, key: &MacKey, message: &mut [u8], now: Duration) {
         let cookie = self.cookie.filter(|(_, at)| now.saturating_sub(*at) < COOKIE_LIFETIME);
         self.last_mac1 = Some(key.sign(message, cookie.as_ref().map(|(cookie, _)| cookie)));
     }
 
-    /// Takes a cookie reply. The next message is signed with it.
+    /// Handles a cookie reply. The next message is signed with its cookie.
     pub fn take(&mut self, key: &MacKey, reply: &[u8], now: Duration) -> Result<(), CookieError> {
         let mut reader = Reader::new(reply);
         reader.take(8).map_err(|_| CookieError)?;
@@ -175,7 +177,7 @@ fn mac(key: &[u8], message: &[u8]) -> Mac {
     mac.finalize_fixed().into()
 }
 
-/// Compares without stopping at the first difference.
+/// Compares in constant time.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
@@ -187,7 +189,7 @@ mod tests {
     use rand::SeedableRng;
 
     #[test]
-    fn a_cookie_makes_the_next_message_good_from_that_address_only() {
+    fn a_cookie_validates_messages_from_its_address_only() {
         let mut rng = Rng::seed_from_u64(1);
         let hub = SecretKey::generate(&mut rng).public();
         let key = MacKey::new(&hub);

@@ -1,8 +1,8 @@
-//! Each packet number is taken once (RFC 6479's idea: a ring of words that slides).
+//! Replay window: each packet number is accepted once (after RFC 6479, a ring of words that
+//! slides).
 
-/// Distance behind the newest packet at which an older one is still accepted. A retransmission has
-/// a new number, so this only has to cover reordering: 4,096 packets of 1,500 bytes are 3 s at 16
-/// Mbit/s.
+/// Maximum distance of an accepted packet behind the newest one. Retransmissions have new numbers,
+/// so that it only has to cover reordering: 4,096 packets of 1,500 bytes are 3 s at 16 Mbit/s.
 pub const REPLAY_WINDOW: u64 = 4096;
 
 const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
@@ -22,8 +22,8 @@ impl Default for ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Returns `true` if `number` could still be new. Call it before decrypting,
-    /// [`take`](Self::take) after.
+    /// Returns `true` if `number` may be new. To be called before decryption, and
+    /// [`take`](Self::take) after it.
     pub fn is_fresh(&self, number: u64) -> bool {
         match self.newest {
             None => true,
@@ -31,6 +31,11 @@ impl ReplayWindow {
             Some(newest) if newest - number >= REPLAY_WINDOW => false,
             Some(_) => self.seen[slot(number)] & bit(number) == 0,
         }
+    }
+
+    /// The greatest number accepted.
+    pub fn newest(&self) -> Option<u64> {
+        self.newest
     }
 
     /// Marks an authenticated packet's number as seen.

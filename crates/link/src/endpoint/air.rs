@@ -1,31 +1,30 @@
-//! The air's end: one hub, one session, handshakes until it answers.
+//! The air's end: one hub, one session, and handshakes until the hub answers.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_flow::{OpenDatagrams, Target};
 use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
-use super::caller::{Answer, Caller, MOST_ATTEMPT_INTERVAL};
-use super::places::Places;
-use super::{Core, SessionId};
+use super::initiator::{Answer, Initiator, MAX_ATTEMPT_INTERVAL};
+use super::peer_addresses::PeerAddresses;
+use super::{Core, Filter, Refused, SessionId};
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::ModemRate;
 use crate::memory::Remembered;
-use crate::session::{OpenError, PeerTerms, Session};
+use crate::session::{OpenError, PeerParams, Session};
 use crate::settings::Settings;
-use crate::target::Target;
-use crate::wire::frame::OpenDatagrams;
 use crate::wire::header::{DATA, DataHeader};
 use crate::{Class, Dscp};
 
-/// Our identity, and that of the hub we call.
+/// Identity of the air, and of the hub it calls.
 #[derive(Debug, Clone)]
 pub struct AirConfig {
-    /// Our key.
+    /// The air's key.
     pub secret: SecretKey,
     /// The hub's key.
     pub hub: PublicKey,
@@ -33,40 +32,43 @@ pub struct AirConfig {
     pub address: SocketAddr,
     /// Bounds and timers.
     pub settings: Settings,
-    /// Handshake counters start here: above every one this key has ever used.
+    /// First handshake counter: above every one that this key has ever used.
     pub first_counter: u64,
 }
 
 /// The air's end of the link.
 pub struct AirCore {
     pub(super) config: AirConfig,
-    caller: Caller,
-    places: Places,
+    initiator: Initiator,
+    addresses: PeerAddresses,
+    filter: Filter,
     pub(super) session: Option<(SessionId, Session)>,
     last_session: SessionId,
-    /// Knowledge of the path from the session before.
+    /// Measurements of the path by the previous session.
     remembered: Option<Remembered>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
     closing: bool,
-    /// The datagram given last leaves as ECT(0) …
+    /// ECN mark of the last datagram: `true` for ECT(0) …
     ect: bool,
-    /// … and is marked so.
+    /// … and its DSCP.
     dscp: Dscp,
-    /// Last report of the modem, and its time: it outlives sessions.
+    /// Last report of the modem, and its time; kept over sessions.
     modem: Option<(ModemRate, Duration)>,
     rng: Rng,
 }
 
 impl AirCore {
-    /// An end that begins calling at its first timeout. `seed` must be unpredictable outside simulations.
+    /// Creates an end that begins to call at its first timeout. `seed` must be unpredictable
+    /// outside simulations.
     pub fn new(config: AirConfig, seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
         let AirConfig { secret, hub, first_counter, .. } = &config;
-        let caller = Caller::new(PROLOGUE, secret.clone(), *hub, *first_counter, &mut rng);
+        let initiator = Initiator::new(PROLOGUE, secret.clone(), *hub, *first_counter, &mut rng);
         Self {
-            caller,
-            places: Places::new(config.address),
+            initiator,
+            addresses: PeerAddresses::new(config.address),
+            filter: Filter::of_air(&[config.address]),
             session: None,
             last_session: 0,
             remembered: None,
@@ -86,46 +88,52 @@ impl AirCore {
         self.session.as_mut().map(|(id, session)| (*id, session))
     }
 
-    /// Knowledge of the path to the hub that is worth storing, beyond this process too.
+    /// Measurements of the path to the hub that are worth storing, even beyond this process.
     pub fn remembered(&self) -> Option<Remembered> {
         let session = self.session.as_ref();
         session.and_then(|(_, session)| session.remembered()).or(self.remembered)
     }
 
-    /// Gives what an earlier process learned of the path, for the sessions that begin from now on.
+    /// Sets an earlier process's measurements of the path, for the sessions that begin from now on.
     pub fn remember(&mut self, remembered: Remembered) {
         self.remembered = Some(remembered);
     }
 
-    /// Time of the first handshake that nobody has answered since.
+    /// Time of the first handshake without an answer since.
     pub fn unanswered_since(&self) -> Option<Duration> {
-        self.caller.unanswered_since()
+        self.initiator.unanswered_since()
     }
 
-    /// Goes on with handshake counters from `first` on, if that is above: another gateway with this
-    /// one's key may have used those that are next.
+    /// Takes the counts of strangers' packets since the last call.
+    pub fn take_refused(&mut self) -> Refused {
+        Refused { datagrams: self.filter.take_dropped(), ..Refused::default() }
+    }
+
+    /// Raises the handshake counter to `first` if that is above, because another gateway with this
+    /// key may have used the next ones.
     pub fn raise_counter(&mut self, first: u64) {
-        self.caller.raise_counter(first);
+        self.initiator.raise_counter(first);
     }
 
-    /// The hub may also be found at these addresses; the first few count ([`MAX_PLACES`]).
+    /// Adds addresses at which the hub may be found; the first few count ([`MAX_PEER_ADDRESSES`]).
     ///
-    /// [`MAX_PLACES`]: super::MAX_PLACES
+    /// [`MAX_PEER_ADDRESSES`]: super::MAX_PEER_ADDRESSES
     pub fn also_at(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
-        self.places.add(addresses);
+        self.addresses.add(addresses);
+        self.filter.set_places(self.addresses.all());
     }
 
-    /// The modem tells what it sends at, or that nothing is known of it any more. Counts for
-    /// [`crate::MODEM_LEASE`]; tell it again before that.
-    pub fn set_modem_rate(&mut self, told: Option<ModemRate>, now: Duration) {
-        self.modem = told.map(|told| (told, now));
+    /// Sets the rate that the modem reports; `None` if nothing is known of it. Counts for
+    /// [`crate::MODEM_LEASE`] and has to be repeated before that.
+    pub fn set_modem_rate(&mut self, reported: Option<ModemRate>, now: Duration) {
+        self.modem = reported.map(|reported| (reported, now));
         if let Some((_, session)) = &mut self.session {
-            session.set_modem_rate(told, now);
+            session.set_modem_rate(reported, now);
         }
     }
 
-    /// Opens a flow to `target`; `first` are its first bytes and travel with the opening, as many
-    /// as there is room for: how many those were is returned with the flow.
+    /// Opens a flow to `target`. As many of the `first` bytes as fit are sent with the opening;
+    /// returns the flow and their number.
     pub fn open(
         &mut self,
         target: &Target,
@@ -153,7 +161,7 @@ impl AirCore {
             && self
                 .session
                 .as_ref()
-                .is_none_or(|(_, session)| session.wants_new_keys(now) || session.is_quiet())
+                .is_none_or(|(_, session)| session.needs_rekey(now) || session.is_quiet())
     }
 
     fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) {
@@ -162,13 +170,13 @@ impl AirCore {
         let remembered = self.remembered.filter(|it| it.is_fresh(now)).map(|it| it.rtt);
         let expected = round_trip.or(remembered).unwrap_or(settings.initial_rtt);
         let terms = (settings.rate.bps(), settings.flow_reserve.bytes() as u32);
-        self.caller.call(terms, expected, now, &mut self.rng, out);
+        self.initiator.call(terms, expected, now, &mut self.rng, out);
     }
 
     fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
         let Answer { keys, payload, resumes, round_trip } = answer;
-        let place = self.places.answered(from);
-        let terms = PeerTerms {
+        let place = self.addresses.answered(from);
+        let terms = PeerParams {
             rate: BitRate::from_bps(payload.rate_bps),
             reserve_bytes: payload.reserve_bytes,
             max_flows: payload.max_flows,
@@ -176,7 +184,7 @@ impl AirCore {
         match self.session.as_mut().filter(|_| resumes) {
             Some((_, session)) => {
                 session.rekey(keys, terms, now);
-                // Whoever answers there has the hub's key, and there and back is a way.
+                // The sender has the hub's key, and there is a path in both directions.
                 place.inspect(|place| session.moved_to(*place, now));
             }
             None => {
@@ -187,9 +195,9 @@ impl AirCore {
                 let rng = Rng::from_seed(seed);
                 let prior = self.remembered;
                 let mut session = Session::new(settings, true, terms, keys, from, prior, now, rng);
-                session.saw_round_trip(round_trip);
-                if let Some((told, at)) = self.modem {
-                    session.set_modem_rate(Some(told), at);
+                session.on_rtt_sample(round_trip);
+                if let Some((reported, at)) = self.modem {
+                    session.set_modem_rate(Some(reported), at);
                 }
                 session.ask();
                 self.last_session += 1;
@@ -199,7 +207,7 @@ impl AirCore {
         }
     }
 
-    /// Ends the flows of a session that cannot go on.
+    /// Ends the flows of a session that cannot continue.
     fn drop_session(&mut self) {
         if let Some((id, mut session)) = self.session.take() {
             self.remembered = session.remembered().or(self.remembered);
@@ -214,6 +222,10 @@ impl AirCore {
 impl Core for AirCore {
     type Session = Session;
 
+    fn filter(&self) -> Option<Filter> {
+        Some(self.filter.clone())
+    }
+
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(first) if first & 0xf0 == DATA => {
@@ -225,12 +237,12 @@ impl Core for AirCore {
                 if session.is_closed() {
                     tracing::info!(hub = %from, "the session was closed");
                     self.drop_session();
-                    self.caller.forget_session();
+                    self.initiator.forget_session();
                 }
             }
-            _ if !self.places.has(from) => {}
+            _ if !self.addresses.has(from) => {}
             _ => {
-                if let Some(answer) = self.caller.take(datagram, now) {
+                if let Some(answer) = self.initiator.take(datagram, now) {
                     self.install(answer, from, now);
                 }
             }
@@ -240,16 +252,16 @@ impl Core for AirCore {
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
         // Handshakes are the network's own.
         (self.ect, self.dscp) = (false, Dscp::EF);
-        if self.caller.next_attempt() <= now && self.wants_handshake(now) {
+        if self.initiator.next_attempt() <= now && self.wants_handshake(now) {
             self.start_handshake(now, out);
-            return Some(self.places.call(self.session.is_some()));
+            return Some(self.addresses.call(self.session.is_some()));
         }
         let (_, session) = self.session.as_mut()?;
         let to = session.transmit(now, out);
         (self.ect, self.dscp) = (to.is_some() && session.is_ect(), session.dscp());
         if to.is_none() && session.is_closed() {
             self.drop_session();
-            self.caller.forget_session();
+            self.initiator.forget_session();
         }
         to
     }
@@ -270,12 +282,12 @@ impl Core for AirCore {
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
-        let attempt = self.wants_handshake(now).then(|| self.caller.next_attempt());
+        let attempt = self.wants_handshake(now).then(|| self.initiator.next_attempt());
         let session = self.session.as_mut().map(|(_, session)| {
-            let worn = Some(session.keys_worn_at()).filter(|at| *at > now);
+            let worn = Some(session.rekey_at()).filter(|at| *at > now);
             session.next_timeout(now).min(worn.unwrap_or(Duration::MAX))
         });
-        attempt.into_iter().chain(session).min().unwrap_or(now + MOST_ATTEMPT_INTERVAL)
+        attempt.into_iter().chain(session).min().unwrap_or(now + MAX_ATTEMPT_INTERVAL)
     }
 
     fn handle_timeout(&mut self, now: Duration) {

@@ -1,16 +1,16 @@
-//! Class limits, which may change while sessions go on, and class counters.
+//! Class limits, which may change during sessions, and class counters.
 
 use std::time::Duration;
 
-use bentpipe_schedule::{ClassSettings, Most, PerClass};
+use bentpipe_flow::Traffic;
+use bentpipe_schedule::{ClassSettings, PerClass, SnapshotLimits};
 
 use super::{AirCore, HubCore};
-use crate::flow::Traffic;
 use crate::key::PublicKey;
 use crate::settings::{SettingsError, check_classes};
 
 impl AirCore {
-    /// From `now` on each class gets this of what this end sends, in the sessions to come too.
+    /// Sets the limits of each class for what this end sends, also in later sessions.
     pub fn set_classes(
         &mut self,
         classes: PerClass<ClassSettings>,
@@ -26,8 +26,8 @@ impl AirCore {
 }
 
 impl HubCore {
-    /// From `now` on each class gets this of what goes to an aircraft, in the sessions to come too.
-    /// Of one that is not known nothing is done.
+    /// Sets the limits of each class for what is sent to an aircraft, also in later sessions.
+    /// Ignores an unknown aircraft.
     pub fn set_classes(
         &mut self,
         aircraft: &PublicKey,
@@ -42,8 +42,13 @@ impl HubCore {
             None => Ok(()),
         }
     }
-    /// Traffic of an aircraft's session; `None` while it has none.
-    pub fn traffic(&mut self, aircraft: &PublicKey, most: Most, now: Duration) -> Option<Traffic> {
-        Some(self.session_of(aircraft)?.traffic(most, now))
+    /// Traffic of an aircraft's session; `None` if it has none.
+    pub fn traffic(
+        &mut self,
+        aircraft: &PublicKey,
+        max: SnapshotLimits,
+        now: Duration,
+    ) -> Option<Traffic> {
+        Some(self.session_of(aircraft)?.traffic(max, now))
     }
 }

@@ -1,8 +1,10 @@
-//! The ground's end: many aircraft on one port, each known by its key.
+//! The ground's end: many aircraft on one port, each identified by its key.
 //!
-//! The [`Reception`] decides who may speak; here are the sessions, and what each may do. The
-//! [`Agenda`] knows the sessions that need attention: nothing here walks over all of them while
-//! packets come and go.
+//! The [`Responder`] decides which packets are genuine; this module has the sessions, and what each
+//! may do. The [`Agenda`] knows the sessions that need attention, so that nothing here visits all
+//! of them for a packet.
+
+mod dispatch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -13,26 +15,27 @@ use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
 use super::agenda::Agenda;
-use super::budget::Budget;
-use super::reception::{Confirmed, Packet, Reception, Terms};
+use super::budget::{Budget, Shortage};
+use super::responder::{AnswerParams, Confirmed, Packet, Responder};
+use super::shards::{Common, Shard, shards_of_aircraft};
 use super::sharing::{Sessions, Sharing};
-use super::{Core, Filter, SessionId};
+use super::{Core, Refused, SessionId, ShardMessage};
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::{BeamError, ModemRate};
 use crate::memory::Remembered;
-use crate::session::{PeerTerms, Session};
+use crate::session::{PeerParams, Session};
 use crate::settings::Settings;
-use crate::wire::header::{DATA, DataHeader, INIT};
+use crate::wire::header::DataHeader;
 use crate::{Class, Dscp};
 
-/// Our identity, and those of the aircraft we serve.
+/// Identity of the hub, and of its aircraft.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
-    /// Our key.
+    /// The hub's key.
     pub secret: SecretKey,
-    /// The aircraft we serve.
+    /// The aircraft that the hub serves.
     pub aircraft: Vec<Aircraft>,
 }
 
@@ -41,70 +44,94 @@ pub struct HubConfig {
 pub struct Aircraft {
     /// Its key.
     pub key: PublicKey,
-    /// Bounds and timers of its session; the rate is what we may send to it.
+    /// Bounds and timers of its session; the rate is for sending to it.
     pub settings: Settings,
-    /// The most favoured class that its flows may have; those that ask for more get this one.
+    /// The most favoured class that its flows may have; flows that ask for more get this one.
     pub highest_class: Class,
 }
 
 pub(super) struct Entry {
     pub(super) settings: Settings,
     highest_class: Class,
-    /// Knowledge of the path to it from the session before.
+    /// Measurements of its path by the previous session.
     remembered: Option<Remembered>,
     /// Last report of the modem towards the aircraft, and its time.
     modem: Option<(ModemRate, Duration)>,
 }
 
-/// A session, and where its packets go as the hub last saw.
+/// A session, and the address of its packets.
 pub(super) struct Member {
     pub(super) key: PublicKey,
     pub(super) session: Box<Session>,
     address: SocketAddr,
-    /// Bytes that it held when it was looked at last.
+    /// Bytes that it held beyond its reserves when last counted.
     pub(super) held: u64,
 }
 
-/// The ground's end of the link.
+/// The ground's end of the link, or one shard of it.
 pub struct HubCore {
-    pub(super) reception: Reception,
+    shard: Shard,
+    /// Messages for other shards, besides the responder's: one for each in a second.
+    messages: VecDeque<(usize, ShardMessage)>,
+    pub(super) responder: Responder,
     pub(super) aircraft: BTreeMap<PublicKey, Entry>,
     pub(super) sessions: BTreeMap<SessionId, Member>,
-    /// The sessions that need attention.
+    /// Sessions that need attention.
     agenda: Agenda,
-    /// The sessions at each address; several aircraft may share one behind a NAT.
+    /// Sessions at each address; several aircraft may share one behind a NAT.
     addresses: BTreeMap<SocketAddr, BTreeSet<SessionId>>,
-    /// Times that a session was asked for a packet, an event or a timer.
+    /// Number of times that a session was asked for a packet, an event or a timer.
     visits: u64,
-    /// The session after which the next packet is looked for, so that all take turns.
+    /// Session after which the search for the next packet begins, so that all take turns.
     turn: SessionId,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
-    /// The datagram given last leaves as ECT(0) …
+    /// ECN mark of the last datagram: `true` for ECT(0) …
     ect: bool,
-    /// … and is marked so.
+    /// … and its DSCP.
     dscp: Dscp,
     sharing: Sharing,
     pub(super) budget: Budget,
-    /// The session that its flows' owners reached into last.
+    /// Refusals for memory.
+    pub(super) shortage: Shortage,
+    /// Session that a flow's owner last accessed.
     reached: SessionId,
     rng: Rng,
 }
 
 impl HubCore {
-    /// An end that waits. `seed` must be unpredictable outside simulations.
+    /// Creates an end that waits for calls. `seed` must be unpredictable outside simulations.
     pub fn new(config: HubConfig, seed: [u8; 32]) -> Self {
+        let common = Common::of(&config.secret.public());
+        Self::shard(config, (Shard::ONLY, &common), seed)
+    }
+
+    /// Creates a hub in as many shards as there are seeds. A packet is for the shard of
+    /// [`shard_of_packet`](super::shard_of_packet), and messages between shards have to be carried:
+    /// see [`Core::next_message`].
+    pub fn shards(config: &HubConfig, seeds: impl ExactSizeIterator<Item = [u8; 32]>) -> Vec<Self> {
+        let (count, common) = (seeds.len(), Common::of(&config.secret.public()));
+        let shard =
+            |(number, seed)| Self::shard(config.clone(), (Shard { number, count }, &common), seed);
+        seeds.enumerate().map(shard).collect()
+    }
+
+    fn shard(config: HubConfig, (shard, common): (Shard, &Common), seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
-        let HubConfig { secret, aircraft } = config;
+        let HubConfig { secret, mut aircraft } = config;
         let keys = aircraft.iter().map(|aircraft| aircraft.key);
-        let reception = Reception::new(PROLOGUE, secret, keys, &mut rng);
+        let shards: BTreeMap<_, _> = shards_of_aircraft(keys, shard.count).collect();
+        aircraft.retain(|aircraft| shards.get(&aircraft.key) == Some(&shard.number));
+        let responder = Responder::sharded(PROLOGUE, secret, shards, (shard, common), &mut rng);
         let entry = |aircraft: Aircraft| {
             let Aircraft { key, settings, highest_class } = aircraft;
             let entry = Entry { settings, highest_class, remembered: None, modem: None };
             (key, entry)
         };
         Self {
-            reception,
+            shard,
+            messages: VecDeque::new(),
+            responder,
             aircraft: aircraft.into_iter().map(entry).collect(),
             sessions: BTreeMap::new(),
             agenda: Agenda::default(),
@@ -116,13 +143,14 @@ impl HubCore {
             ect: false,
             dscp: Dscp::EF,
             sharing: Sharing::default(),
-            budget: Budget::default(),
+            budget: Budget::new(common.memory.clone()),
+            shortage: Shortage::default(),
             reached: 0,
             rng,
         }
     }
 
-    /// Every session, with the key of its aircraft.
+    /// Every session, with its aircraft's key.
     pub fn sessions(&mut self) -> impl Iterator<Item = (SessionId, PublicKey, &mut Session)> {
         let Self { sessions, agenda, sharing, .. } = self;
         sessions.iter_mut().map(|(id, member)| {
@@ -132,64 +160,78 @@ impl HubCore {
         })
     }
 
-    /// Times that a session was asked for a packet, an event or a timer so far. This is the cost of
-    /// packets, and of time that passes, beside the packets themselves.
+    /// Number of times that a session was asked for a packet, an event or a timer: the cost of
+    /// packets and of passing time besides the packets themselves.
     pub fn visits(&self) -> u64 {
         self.visits
     }
 
-    /// Number of curve operations for handshakes so far: the highest cost of a flood of them.
+    /// Number of curve operations for handshakes so far: the largest cost of a flood.
     pub fn curve_operations(&self) -> u64 {
-        self.reception.curve_operations()
+        self.responder.curve_operations()
     }
 
-    /// The address from which each aircraft's last handshake came that took effect, for the process after
-    /// this one.
-    pub fn homes(&self) -> impl Iterator<Item = (&PublicKey, IpAddr)> {
-        self.reception.homes()
+    /// Takes the counts of refusals since the last call: strangers' packets and handshakes of all
+    /// shards, and memory of this one.
+    pub fn take_refused(&mut self) -> Refused {
+        Refused { memory: self.take_shortage(), ..self.responder.take_refused() }
     }
 
-    /// Takes the address that an aircraft had in the process before this one: from there it goes before
-    /// strangers.
+    /// Address of each aircraft's last effective handshake, for the next process, from all shards.
+    pub fn homes(&self) -> Vec<(PublicKey, IpAddr)> {
+        self.responder.homes()
+    }
+
+    /// Sets an aircraft's address in the previous process: handshakes from there go before
+    /// strangers'.
     pub fn remember_home(&mut self, aircraft: &PublicKey, home: IpAddr) {
-        self.reception.remember_home(aircraft, home);
+        self.responder.remember_home(aircraft, home);
     }
 
-    /// The aircraft share a beam of these rates, towards them and from them, from `now` on; `None`
-    /// where a direction is not shared. Call it again when the beam's rates change.
+    /// Sets the rates of a beam that the aircraft share, towards them and from them; `None` for a
+    /// direction without one. To be called again when the rates change.
     ///
-    /// Fails where a direction begins to be shared and the aircraft's floors do not fit into it. If
-    /// it shrinks below them later, all are cut in proportion.
+    /// Fails if a direction begins to be shared and the aircraft's floors do not fit into it, or if
+    /// the hub has several shards. If the beam shrinks below the floors later, all are cut in
+    /// proportion.
     pub fn set_beam(
         &mut self,
         forward: Option<BitRate>,
         back: Option<BitRate>,
         now: Duration,
     ) -> Result<(), BeamError> {
+        if self.shard != Shard::ONLY && (forward.is_some() || back.is_some()) {
+            return Err(BeamError::Shards(self.shard.count));
+        }
         let shares = self.aircraft.iter().map(|(key, entry)| (*key, entry.settings.share));
         self.sharing.set_rates(forward, back, shares, now)?;
         self.share_out(now);
         Ok(())
     }
 
-    /// The modem towards an aircraft tells what it sends at, or that nothing is known of it any
-    /// more. Counts for [`crate::MODEM_LEASE`]; tell it again before that.
-    pub fn set_modem_rate(&mut self, aircraft: &PublicKey, told: Option<ModemRate>, now: Duration) {
+    /// Sets the rate that the modem towards an aircraft reports; `None` if nothing is known of it.
+    /// Counts for [`crate::MODEM_LEASE`] and has to be repeated before that.
+    pub fn set_modem_rate(
+        &mut self,
+        aircraft: &PublicKey,
+        reported: Option<ModemRate>,
+        now: Duration,
+    ) {
         let Some(entry) = self.aircraft.get_mut(aircraft) else { return };
-        entry.modem = told.map(|told| (told, now));
+        entry.modem = reported.map(|reported| (reported, now));
         if let Some(session) = self.session_of(aircraft) {
-            session.set_modem_rate(told, now);
+            session.set_modem_rate(reported, now);
         }
     }
 
-    /// Divides the beam as the aircraft want it now.
+    /// Divides the beam by the aircraft's present demands.
     fn share_out(&mut self, now: Duration) {
-        let Self { sharing, sessions, agenda, reception, visits, .. } = self;
-        let mut roster = Roster { sessions, agenda, reception, visits };
+        let Self { sharing, sessions, agenda, responder, visits, .. } = self;
+        let mut roster = Roster { sessions, agenda, responder, visits };
         sharing.divide(&mut roster, now);
     }
 
-    /// Anything may have changed in the session.
+    /// Notes that anything may have changed in the session.
     fn touch(&mut self, id: SessionId) {
         self.agenda.touch(id);
         self.sharing.touch(id);
@@ -200,17 +242,21 @@ impl HubCore {
         self.sessions.get(&id).map(|member| member.key)
     }
 
-    /// The session of an aircraft that goes on.
+    /// The aircraft's present session.
     pub(super) fn session_of(&mut self, aircraft: &PublicKey) -> Option<&mut Session> {
-        let id = self.reception.session_of(aircraft)?;
+        let id = self.responder.session_of(aircraft)?;
         self.session(id)
     }
 
     fn take_init(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
-        let terms = |key: &PublicKey, _: &_| terms_of(&self.aircraft, key);
-        self.reception.take_init(message, from, now, &mut self.rng, terms);
-        if let Some(key) = self.reception.take_used_counter() {
-            let aircraft = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
+        let terms = |key: &PublicKey, _: &_| params_of(&self.aircraft, key);
+        self.responder.take_init(message, from, now, &mut self.rng, terms);
+        self.report_used_counter(from);
+    }
+
+    fn report_used_counter(&mut self, from: SocketAddr) {
+        if let Some(key) = self.responder.take_used_counter() {
+            let aircraft = self.aircraft.get(&key).map(|entry| entry.settings.peer_label(&key));
             tracing::warn!(
                 aircraft = %aircraft.unwrap_or(&key), %from,
                 "an aircraft calls with a handshake counter that was used, and is not answered: do \
@@ -222,7 +268,7 @@ impl HubCore {
     fn take_data(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
         let mut plaintext = std::mem::take(&mut self.plaintext);
-        let opened = match self.reception.take_packet(&header, sealed, &mut plaintext) {
+        let opened = match self.responder.take_packet(&header, sealed, &mut plaintext) {
             Some(Packet::First(confirmed)) => Some(self.confirm(*confirmed, now)),
             Some(Packet::Of(id)) => Some(id).filter(|id| {
                 let member = self.sessions.get_mut(id);
@@ -237,7 +283,7 @@ impl HubCore {
         self.plaintext = plaintext;
     }
 
-    /// A session's packet of so many bytes was opened.
+    /// Handles a session's decrypted packet of `bytes`.
     fn receive(
         &mut self,
         id: SessionId,
@@ -257,7 +303,7 @@ impl HubCore {
             self.addresses.entry(is).or_default().insert(id);
         }
         if let Some(demand) = demand {
-            let name = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
+            let name = self.aircraft.get(&key).map(|entry| entry.settings.peer_label(&key));
             self.sharing.asked(key, name.unwrap_or(&key), &demand, now);
         }
         if closed {
@@ -274,14 +320,14 @@ impl HubCore {
         }
     }
 
-    /// New keys take effect, for the session that goes on or for one that begins.
+    /// Puts new keys into effect, for the present session or a new one.
     fn confirm(&mut self, confirmed: Confirmed, now: Duration) -> SessionId {
         let Confirmed { aircraft: key, address, payload, keys, session: id, .. } = confirmed;
         if let Some(old) = confirmed.ends {
             self.end_session(old);
         }
         let Some(entry) = self.aircraft.get(&key) else { return id };
-        let terms = PeerTerms {
+        let terms = PeerParams {
             rate: BitRate::from_bps(payload.rate_bps),
             reserve_bytes: payload.reserve_bytes,
             max_flows: entry.settings.max_flows,
@@ -291,32 +337,32 @@ impl HubCore {
             let mut seed = [0; 32];
             self.rng.fill_bytes(&mut seed);
             let rng = Rng::from_seed(seed);
-            let aircraft = settings.called(&key).to_string();
+            let aircraft = settings.peer_label(&key).to_string();
             let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
             session.limit_class(entry.highest_class);
-            session.heed(self.budget.pressure());
-            if let Some((told, at)) = entry.modem {
-                session.set_modem_rate(Some(told), at);
+            session.set_lending(self.budget.lending(0));
+            if let Some((reported, at)) = entry.modem {
+                session.set_modem_rate(Some(reported), at);
             }
             self.sharing.joined(key, id);
             let session = Box::new(session);
             self.sessions.insert(id, Member { key, session, address, held: 0 });
             self.addresses.entry(address).or_default().insert(id);
             self.touch(id);
-            // It has its part of the beam before its first packet leaves.
+            // The session gets its part of the beam before its first packet is sent.
             self.share_out(now);
             tracing::info!(aircraft, %key, from = %address, "an aircraft is here");
         } else if let Some(session) = self.session(id) {
             session.rekey(keys, terms, now);
         }
         if let Some(Member { session, .. }) = self.sessions.get(&id) {
-            self.reception.keep_indices(&key, session.indices());
+            self.responder.keep_indices(&key, session.indices());
         }
         id
     }
 
-    /// The next datagram of the first of these sessions that has one. Those that have said goodbye
-    /// are dropped on the way.
+    /// Returns the next datagram of the first of these sessions that has one. Closed sessions are
+    /// dropped on the way.
     fn transmit_of(
         &mut self,
         ids: RangeInclusive<SessionId>,
@@ -345,7 +391,7 @@ impl HubCore {
         None
     }
 
-    /// Ends a session's flows and forgets it, but for what it learned of the path.
+    /// Ends a session's flows and drops it, except for its measurements of the path.
     fn end_session(&mut self, id: SessionId) {
         if let Some(Member { key, mut session, address, held }) = self.sessions.remove(&id) {
             self.budget.settle(held, 0);
@@ -362,12 +408,12 @@ impl HubCore {
         }
     }
 
-    /// Ends the session of an aircraft that was silent for too long.
+    /// Ends the session of an aircraft after too long an outage.
     fn drop_vanished(&mut self, id: SessionId) {
         let Some(key) = self.aircraft_of(id) else { return };
         if let Some(Entry { settings, .. }) = self.aircraft.get(&key) {
             let silent = settings.session_lifetime;
-            tracing::info!(aircraft = %settings.called(&key), ?silent, "an aircraft has vanished");
+            tracing::info!(aircraft = %settings.peer_label(&key), ?silent, "an aircraft has vanished");
         }
         self.drop_session(id);
     }
@@ -375,146 +421,28 @@ impl HubCore {
     pub(super) fn drop_session(&mut self, id: SessionId) {
         let Some(key) = self.aircraft_of(id) else { return };
         if let Some(entry) = self.aircraft.get(&key) {
-            tracing::info!(aircraft = %entry.settings.called(&key), "the session is over");
+            tracing::info!(aircraft = %entry.settings.peer_label(&key), "the session is over");
         }
         self.end_session(id);
-        self.reception.forget_session(&key, id);
+        self.responder.forget_session(&key, id);
     }
 }
 
-/// The answer to an aircraft.
-fn terms_of(aircraft: &BTreeMap<PublicKey, Entry>, key: &PublicKey) -> Option<Terms> {
+/// Parameters in the answer to an aircraft.
+fn params_of(aircraft: &BTreeMap<PublicKey, Entry>, key: &PublicKey) -> Option<AnswerParams> {
     let Entry { settings, .. } = aircraft.get(key)?;
-    Some(Terms {
+    Some(AnswerParams {
         rate_bps: settings.rate.bps(),
         reserve_bytes: settings.flow_reserve.bytes() as u32,
         max_flows: settings.max_flows,
     })
 }
 
-impl Core for HubCore {
-    type Session = Session;
-
-    fn filter(&self) -> Option<Filter> {
-        Some(self.reception.filter())
-    }
-
-    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
-        match datagram.first() {
-            Some(&INIT) => self.take_init(datagram, from, now),
-            Some(first) if first & 0xf0 == DATA => self.take_data(datagram, from, ce, now),
-            _ => {}
-        }
-    }
-
-    fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        // Handshakes are the network's own.
-        (self.ect, self.dscp) = (false, Dscp::EF);
-        if let Some((reply, to)) = self.reception.next_reply() {
-            out.extend_from_slice(&reply);
-            return Some(to);
-        }
-        // Those behind the one whose turn was last, then from the first on.
-        let last = self.turn;
-        self.transmit_of(last.saturating_add(1)..=SessionId::MAX, now, out)
-            .or_else(|| self.transmit_of(0..=last, now, out))
-    }
-
-    fn is_ect(&self) -> bool {
-        self.ect
-    }
-
-    fn dscp(&self) -> Dscp {
-        self.dscp
-    }
-
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
-        for id in self.addresses.get(&to).cloned().unwrap_or_default() {
-            if let Some(session) = self.session(id) {
-                session.too_large(bytes, now);
-            }
-        }
-        true
-    }
-
-    fn next_timeout(&mut self, now: Duration) -> Duration {
-        while let Some(id) = self.agenda.next_untimed() {
-            self.settle(id);
-            let Some(Member { session, .. }) = self.sessions.get_mut(&id) else { continue };
-            self.visits += 1;
-            let at = session.next_timeout(now);
-            self.agenda.set_timer(id, at);
-            if session.is_unpaused(at) {
-                self.agenda.ask_again(id);
-            }
-        }
-        let others = [self.sharing.next_timeout(), self.budget.next_timeout()];
-        let timers = [self.agenda.next_timer(), self.reception.next_timeout()];
-        let timers = timers.into_iter().chain(others);
-        timers.flatten().min().unwrap_or(Duration::MAX)
-    }
-
-    fn handle_timeout(&mut self, now: Duration) {
-        let terms = |key: &PublicKey, _: &_| terms_of(&self.aircraft, key);
-        self.reception.handle_timeout(now, &mut self.rng, terms);
-        self.agenda.time_passed();
-        for id in self.agenda.due(now) {
-            self.visits += 1;
-            let Some(session) = self.session(id) else { continue };
-            session.handle_timeout(now);
-            if session.has_vanished(now) {
-                self.drop_vanished(id);
-            }
-        }
-        if self.budget.looks(now) {
-            self.reclaim(now);
-        }
-        if self.sharing.next_timeout().is_some_and(|at| at <= now) {
-            self.share_out(now);
-        }
-    }
-
-    fn next_event(&mut self) -> Option<(SessionId, FlowEvent)> {
-        if let Some(event) = self.events.pop_front() {
-            return Some(event);
-        }
-        while let Some(id) = self.agenda.next_talking() {
-            self.visits += 1;
-            let member = self.sessions.get_mut(&id);
-            match member.and_then(|member| member.session.next_event()) {
-                Some(event) => return Some((id, event)),
-                None => self.agenda.had_no_event(id),
-            }
-        }
-        None
-    }
-
-    fn sessions_begun(&self) -> u64 {
-        self.reception.sessions_begun()
-    }
-
-    fn session(&mut self, id: SessionId) -> Option<&mut Session> {
-        // Writers may fill many sessions before the driver looks.
-        if self.reached != id {
-            let reached = std::mem::replace(&mut self.reached, id);
-            self.settle(reached);
-        }
-        let Member { session, .. } = self.sessions.get_mut(&id)?;
-        self.agenda.touch(id);
-        self.sharing.touch(id);
-        Some(session)
-    }
-
-    fn close(&mut self) {
-        self.sessions().for_each(|(_, _, session)| session.close());
-    }
-}
-
-/// The sessions, as who divides a beam sees them.
+/// The sessions, for the division of a beam.
 struct Roster<'a> {
     sessions: &'a mut BTreeMap<SessionId, Member>,
     agenda: &'a mut Agenda,
-    reception: &'a Reception,
+    responder: &'a Responder,
     visits: &'a mut u64,
 }
 
@@ -534,6 +462,6 @@ impl Sessions for Roster<'_> {
     }
 
     fn id_of(&self, aircraft: &PublicKey) -> Option<SessionId> {
-        self.reception.session_of(aircraft)
+        self.responder.session_of(aircraft)
     }
 }

@@ -1,83 +1,101 @@
-//! The two ends of the link, sans-IO: datagrams in, datagrams out, and the sessions between.
+//! The two ends of the link, sans-IO: datagrams in, datagrams out, and sessions in between.
 
 mod agenda;
 mod air;
 mod budget;
-mod caller;
 mod classes;
 mod filter;
-mod gate;
+mod handshake_limiter;
 mod hub;
+mod initiator;
+mod known;
 mod load;
-mod places;
-mod reception;
+mod peer_addresses;
 mod reclaim;
+mod responder;
+mod shard_message;
+mod shards;
 mod sharing;
+mod strangers;
+#[cfg(test)]
+mod vanish_tests;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use air::{AirConfig, AirCore};
-pub use caller::{Answer, Caller};
-pub use filter::Filter;
+pub use filter::{Filter, Sender};
 pub use hub::{Aircraft, HubConfig, HubCore};
-pub use places::{MAX_PLACES, Places};
-pub use reception::{Confirmed, Packet, Reception, Terms};
+pub use initiator::{Answer, Initiator};
+pub use peer_addresses::{MAX_PEER_ADDRESSES, PeerAddresses};
+pub use responder::{AnswerParams, Confirmed, Packet, Responder};
+pub use shard_message::ShardMessage;
+pub use shards::{MAX_SHARDS, shard_of_packet, shard_of_session, shards_of_aircraft};
+pub use strangers::{MemoryRefused, Overflow, Refused};
 
 use crate::Dscp;
-use crate::code::ResetCode;
 use crate::flow::{FlowEvent, Read, Write};
 use crate::session::Session;
+use bentpipe_flow::ResetCode;
 
 /// Identifier of a session at this end; never used twice.
 pub type SessionId = u64;
 
-/// Core of an end, which the async edge and the simulator drive alike.
+/// Core of an end, driven by the async edge or by the simulator.
 pub trait Core {
-    /// Holder of the flows to one peer.
+    /// Owner of the flows to one peer.
     type Session: Flows;
 
-    /// Filter that tells packets for this end from junk before they are handed over; `None` if this
-    /// end takes all.
+    /// Filter of packets for this end, to be asked before they are handed over; `None` if this end
+    /// takes all.
     fn filter(&self) -> Option<Filter> {
         None
     }
-    /// A datagram came; `ce` says that its IP header was marked Congestion Experienced.
+    /// Handles a datagram; `ce` says that its IP header was marked Congestion Experienced.
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration);
-    /// Appends the next datagram to `out` and says where it goes; `None` when none may leave now.
+    /// Appends the next datagram to `out` and returns its destination; `None` if none may be sent
+    /// now.
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr>;
-    /// Returns `true` if the last datagram of `transmit` is to leave as ECT(0).
+    /// Returns `true` if the last datagram of `transmit` is to be sent as ECT(0).
     fn is_ect(&self) -> bool {
         false
     }
-    /// Mark of the last datagram of `transmit`, if packets are marked.
+    /// DSCP of the last datagram of `transmit`, if packets are marked.
     fn dscp(&self) -> Dscp {
         Dscp::DF
     }
-    /// The operating system refuses to send `to` a datagram of `bytes`: its interface has a smaller
-    /// MTU. The datagram is lost. `false` from an end that makes its datagrams no smaller for it.
+    /// Notes that the operating system refused to send `to` a datagram of `bytes`, because its
+    /// interface has a smaller MTU. The datagram is lost. Returns `false` if this end does not
+    /// reduce its datagrams.
     fn too_large(&mut self, _to: SocketAddr, _bytes: usize, _now: Duration) -> bool {
         false
     }
     /// Time of the next call of [`Self::handle_timeout`], once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
-    /// Does what is due, after which `transmit` may have something again.
+    /// Handles what is due, after which `transmit` may return something again.
     fn handle_timeout(&mut self, now: Duration);
     /// Next event for a flow's owner.
     fn next_event(&mut self) -> Option<(SessionId, FlowEvent)>;
     /// Number of sessions begun so far.
     fn sessions_begun(&self) -> u64;
-    /// A session that is still there.
+    /// Next message for another shard of this end, and its number. To be asked after every other
+    /// call.
+    fn next_message(&mut self) -> Option<(usize, ShardMessage)> {
+        None
+    }
+    /// Handles a message of another shard.
+    fn handle_message(&mut self, _: ShardMessage, _now: Duration) {}
+    /// Returns a session that still exists.
     fn session(&mut self, id: SessionId) -> Option<&mut Self::Session>;
-    /// Tells the peers that it is over, with the next packets.
+    /// Closes all sessions; the next packets tell the peers.
     fn close(&mut self);
 }
 
-/// Operations of a flow's owner, through the session that holds the flow.
+/// Calls of a flow's owner, through the session of the flow.
 pub trait Flows: 'static {
-    /// Reads what has come.
+    /// Reads received bytes.
     fn read(&mut self, flow: u64, out: &mut [u8], now: Duration) -> Read;
-    /// Writes what there is room for.
+    /// Writes as much as there is room for.
     fn write(&mut self, flow: u64, data: &[u8], now: Duration) -> Write;
     /// Ends the sending direction.
     fn finish(&mut self, flow: u64, now: Duration);
@@ -85,9 +103,9 @@ pub trait Flows: 'static {
     fn reset(&mut self, flow: u64, code: ResetCode, now: Duration);
     /// Tells the peer to send no more.
     fn stop_reading(&mut self, flow: u64, code: ResetCode, now: Duration);
-    /// The owner has gone.
+    /// Drops the flow.
     fn release(&mut self, flow: u64, now: Duration);
-    /// Returns `true` if any of these left something to do: to send, or to wake a flow's owner.
+    /// Returns `true` if any of these calls caused something to send, or to wake another owner for.
     fn has_news(&mut self, now: Duration) -> bool;
 }
 

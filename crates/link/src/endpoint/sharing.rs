@@ -1,10 +1,10 @@
-//! A beam's two directions, divided among the aircraft of a hub.
+//! Division of a beam's two directions among the aircraft of a hub.
 //!
-//! Towards the aircraft the hub itself is the only sender, so every session is simply given its
-//! part, anew every [`TICK`]. From the aircraft it takes grants, whose ledger is the [`Beam`].
+//! Towards the aircraft the hub is the only sender, so that every session simply gets its part,
+//! again every [`TICK`]. From the aircraft the rate is granted, with the [`Beam`] as ledger.
 //!
-//! A session that wants nothing has its floor, and is not looked at until it is touched. So a tick
-//! costs what the sessions that are in use cost, however many others there are.
+//! A session without a demand has its floor, and is not visited until it is touched. So a tick
+//! costs as much as the active sessions, however many others there are.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -19,48 +19,47 @@ use crate::lease::{
 };
 use crate::session::Session;
 
-/// Maximum wait of an aircraft with new data for its part by weight; until then it has its floor.
-/// Dividing among 200 aircraft takes some 10 us. Demands that come closer together than this are
-/// answered together.
+/// Maximum wait of an aircraft with new data for its part by weight; until then it has its floor. A
+/// division among 200 aircraft takes some 10 us. Demands within one tick are answered together.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The sessions of the hub.
+/// Sessions of the hub.
 pub trait Sessions {
-    /// Every one.
+    /// Every session.
     fn all(&self) -> Vec<SessionId>;
-    /// One, and whose it is.
+    /// A session, and its aircraft.
     fn get(&mut self, id: SessionId) -> Option<(PublicKey, &mut Session)>;
-    /// Says that the rate of one has changed.
+    /// Notes that the rate of a session changed.
     fn touch(&mut self, id: SessionId);
-    /// That of an aircraft.
+    /// Session of an aircraft.
     fn id_of(&self, aircraft: &PublicKey) -> Option<SessionId>;
 }
 
-/// Shared beam, and its division.
+/// A shared beam, and its division.
 #[derive(Default)]
 pub struct Sharing {
     forward: Option<Forward>,
     back: Option<Beam<PublicKey>>,
     next: Option<Duration>,
-    /// A demand has not been answered.
+    /// A demand has not been answered yet.
     asked: bool,
     /// Time of the last answers to demands.
     answered: Option<Duration>,
-    /// Sessions that may want another part than they have: those that wanted something when their
-    /// parts were last divided, and those that were touched since.
+    /// Sessions whose part may change: those with a demand at the last division, and those touched
+    /// since.
     unsure: BTreeSet<SessionId>,
-    /// Every session may have to have another part.
+    /// The part of every session may change.
     all_unsure: bool,
     /// Sessions by aircraft, for the sum of their floors.
     present: BTreeSet<PublicKey>,
-    /// It was said that somebody asks in vain.
+    /// A demand that cannot be met was logged.
     complained: bool,
 }
 
 struct Forward {
     rate: BitRate,
     shares: Vec<(PublicKey, Share)>,
-    /// The floors of all that are here, in bit/s.
+    /// Sum of the floors of all present aircraft, in bit/s.
     floors: u128,
 }
 
@@ -74,15 +73,16 @@ impl Forward {
         self.share_of(key).floor.max(IDLE_GRANT)
     }
 
-    /// Returns whether not even the floors fit: then everybody's part depends on who is here.
+    /// Returns `true` if not even the floors fit, so that every part depends on which aircraft are
+    /// present.
     fn is_cut(&self) -> bool {
         self.floors > u128::from(self.rate.bps())
     }
 }
 
 impl Sharing {
-    /// The rates of the two directions from `now` on, `None` where one is not shared. Floors that
-    /// do not fit are refused when sharing begins; if a beam shrinks below them, all are cut.
+    /// Sets the rates of the two directions; `None` for one that is not shared. Floors that do not
+    /// fit are refused when sharing begins; if a beam shrinks below them later, all are cut.
     pub fn set_rates(
         &mut self,
         forward: Option<BitRate>,
@@ -114,7 +114,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// An aircraft begins a session.
+    /// Notes that an aircraft began a session.
     pub fn joined(&mut self, key: PublicKey, id: SessionId) {
         if let Some(beam) = &mut self.back {
             beam.joined(key);
@@ -128,7 +128,7 @@ impl Sharing {
         }
     }
 
-    /// A session of an aircraft is over.
+    /// Notes that an aircraft's session is over.
     pub fn left(&mut self, key: &PublicKey, id: SessionId) {
         self.unsure.remove(&id);
         if self.present.remove(key)
@@ -139,19 +139,19 @@ impl Sharing {
         }
     }
 
-    /// The wish of a session may have changed.
+    /// Notes that the demand of a session may have changed.
     pub fn touch(&mut self, id: SessionId) {
         if self.forward.is_some() {
             self.unsure.insert(id);
         }
     }
 
-    /// An aircraft, which the log calls `name`, says what it wants to send. It is answered at the next [`Self::divide`], which
-    /// is due at once if the last answers are a [`TICK`] old.
+    /// Handles a DEMAND of an aircraft, which the log calls `name`. It is answered at the next
+    /// [`Self::divide`], which is due at once if the last answers are a [`TICK`] old.
     pub fn asked(&mut self, key: PublicKey, name: &dyn Display, demand: &Demand, now: Duration) {
         match &mut self.back {
             Some(beam) => {
-                beam.asked(key, demand, now);
+                beam.on_demand(key, demand, now);
                 self.asked = true;
                 let at = self.answered.map_or(now, |answered| now.max(answered + TICK));
                 self.next = Some(self.next.map_or(at, |next| next.min(at)));
@@ -167,7 +167,7 @@ impl Sharing {
         }
     }
 
-    /// A packet left for an aircraft: where all were idle, dividing begins again.
+    /// Notes a packet to an aircraft, after which division resumes.
     pub fn sent(&mut self, now: Duration) {
         if self.forward.is_some() {
             self.next = Some(self.next.map_or(now, |next| next.min(now + TICK)));
@@ -179,7 +179,7 @@ impl Sharing {
         self.next
     }
 
-    /// Gives sessions their parts, and tells the aircraft theirs.
+    /// Sets the sessions' parts, and grants the aircraft theirs.
     pub fn divide(&mut self, sessions: &mut impl Sessions, now: Duration) {
         let mut next = self.divide_forward(sessions, now).then(|| now + TICK);
         if std::mem::take(&mut self.asked) {
@@ -200,7 +200,8 @@ impl Sharing {
         self.next = next;
     }
 
-    /// `true` while anybody has something to be sent.
+    /// Divides the direction towards the aircraft. Returns `true` while any session has something
+    /// to send.
     fn divide_forward(&mut self, sessions: &mut impl Sessions, now: Duration) -> bool {
         let unsure = std::mem::take(&mut self.unsure);
         let all = std::mem::take(&mut self.all_unsure);
@@ -211,16 +212,17 @@ impl Sharing {
         };
         let (mut wants, mut wanting, mut others) = (Vec::new(), Vec::new(), forward.floors);
         for id in ids {
-            let Some((key, session)) = sessions.get(id) else { continue };
-            let (weight, floor) = (forward.share_of(&key).weight, forward.floor_of(&key));
-            wants.push(Want { weight, floor, most: session.useful_rate(now) });
+            let Some((_, session)) = sessions.get(id) else { continue };
+            let Share { weight, floor, .. } = session.share();
+            let floor = floor.max(IDLE_GRANT);
+            wants.push(Want { weight, floor, max: session.useful_rate(now) });
             wanting.push(id);
             others -= u128::from(floor.bps());
         }
         let parts = divide_beside(others, forward.rate, &wants);
         for ((id, want), part) in wanting.into_iter().zip(wants).zip(parts) {
             set_part(sessions, id, Some(part));
-            if want.most.bps() > 0 {
+            if want.max.bps() > 0 {
                 self.unsure.insert(id);
             }
         }

@@ -1,63 +1,93 @@
-//! Class limits of this side's sending, and waiting data.
+//! Classes of flows: their limits, claims of another class, and what waits in each.
 
 use std::time::Duration;
 
 use bentpipe_schedule::{Class, ClassCounters, ClassSettings, PerClass};
 
-use super::{FlowEvent, FlowTable};
+use super::FlowTable;
 use crate::lease::Waiting;
+use bentpipe_flow::Claim;
 
 impl FlowTable {
-    /// From `now` on each class gets this of what we send.
+    /// Sets the limits of each class for what this end sends.
     pub fn set_classes(&mut self, classes: PerClass<ClassSettings>, now: Duration) {
-        self.terms.classes = classes;
+        self.limits.classes = classes;
         for (class, settings) in classes.iter() {
-            self.scheduler.configure(class, *settings, now);
+            self.turns.scheduler_mut().configure(class, *settings, now);
         }
         for class in Class::ALL {
             self.drop_overflow(class, now);
         }
     }
 
-    /// Data that could be sent to the peer now or as its class's ceiling or its lane lets it, class
-    /// by class: all unsent data of classes in which a flow has credit.
+    /// Data that could be sent to the peer now, or as soon as its class's ceiling or its lane
+    /// permits: all unsent data of each class in which a flow has credit.
     pub fn waiting(&self) -> PerClass<Waiting> {
         PerClass::new(|class| {
-            let queued = self.scheduler.class_counters(class).queued_bytes;
-            let bytes = self.unsent[class] + queued;
-            let waits = self.scheduler.waits(class) || self.held_of[class] > 0;
-            let ceil = self.terms.classes[class].limits.ceil;
+            let scheduler = self.turns.scheduler();
+            let queued = scheduler.class_counters(class).queued_bytes;
+            let bytes = self.send_memory.unsent()[class] + queued;
+            let waits = scheduler.is_backlogged(class) || self.turns.held_of(class) > 0;
+            let ceil = self.limits.classes[class].limits.ceil;
             Waiting { bytes: if waits { bytes } else { 0 }, ceil }
         })
     }
 
-    /// Counters of a class: sent, lost and waited by its flows, and charged to it.
+    /// Counters of a class: bytes sent, lost and delayed by its flows, and bytes charged to it.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
-        self.scheduler.class_counters(class)
+        self.turns.scheduler().class_counters(class)
     }
 
-    /// Accounts for the flow's unsent bytes beyond its share; `true` when some were given back.
-    pub(super) fn settle_unsent(&mut self, id: u64) -> bool {
-        let Some(flow) = self.flows.get_mut(&id) else { return false };
-        let unsent = flow.send.unsent_bytes() as u64;
-        let (class, counted) = std::mem::replace(&mut flow.counted, (flow.class, unsent));
-        self.unsent[class] -= counted;
-        self.unsent[flow.class] += unsent;
-        let lent = unsent.saturating_sub(self.send_share);
-        let before = std::mem::replace(&mut flow.lent_to_send, lent);
-        self.send_pool.settle(flow.passenger, before, lent);
-        lent < before
-    }
+    // Claims.
 
-    /// Bytes left a send buffer: whoever waited for the memory may go on.
-    pub(super) fn sent_or_forgotten(&mut self, id: u64, bytes: usize) {
-        self.unsent_bytes -= bytes;
-        if self.settle_unsent(id) && std::mem::take(&mut self.starved) {
-            for (&id, flow) in &mut self.flows {
-                if std::mem::take(&mut flow.send.blocked) {
-                    self.events.push_back(FlowEvent::Wake(id));
-                }
-            }
+    /// Adds a class claim to a stream whose OPEN has not been sent yet; the claim follows the OPEN.
+    pub fn claim(&mut self, id: u64, claim: Claim) {
+        let stream = self.flows.stream_mut(id);
+        if let Some(stream) = stream.filter(|stream| stream.state.control.open.is_some()) {
+            stream.claim = Some(claim);
+            stream.state.control.claim = true;
         }
+    }
+
+    /// Claim made when the stream was opened.
+    pub fn claim_of(&self, id: u64) -> Option<&Claim> {
+        self.flows.stream(id)?.claim.as_ref()
+    }
+
+    /// Confirms the peer's claim: the stream has `class` from now on, at both ends.
+    pub fn confirm(&mut self, id: u64, class: Class, now: Duration) {
+        // A favoured class is less than others.
+        let class = class.max(self.highest_class);
+        let Some(stream) = self.flows.stream_mut(id) else { return };
+        if stream.state.ended.is_some() || stream.claim.is_none() {
+            return;
+        }
+        stream.confirmed = Some(class);
+        stream.state.control.class = true;
+        self.control.push(id, &mut stream.state.control);
+        self.reclass(id, class, now);
+    }
+
+    /// Moves what this end sends on the stream to `class`, if that is less favoured. Its bytes stay
+    /// in order, because they wait in the flow and not in the class.
+    pub fn demote(&mut self, id: u64, class: Class, now: Duration) {
+        if self.flows.stream(id).is_some_and(|stream| stream.state.class < class) {
+            self.reclass(id, class, now);
+        }
+    }
+
+    /// Class that the ground has confirmed for the stream's claim.
+    pub fn confirmed(&self, id: u64) -> Option<Class> {
+        self.flows.stream(id)?.confirmed
+    }
+
+    /// Changes the stream's class.
+    pub(super) fn reclass(&mut self, id: u64, class: Class, now: Duration) {
+        let Some(stream) = self.flows.stream_mut(id) else { return };
+        stream.state.class = class;
+        if let Some(turn) = stream.state.turn {
+            self.turns.scheduler_mut().reclass(turn, class, now);
+        }
+        self.bursts.count(stream, now);
     }
 }

@@ -1,36 +1,56 @@
-//! Flows: a passenger's byte streams, each way with its own credit, and its datagrams.
+//! Flows: a passenger's byte streams, each with credit in both directions, and its datagrams.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `state` | one flow: `enum Flow { Stream, Datagrams }` |
+//! | `send`, `recv` | the two halves of a stream |
+//! | `recv_queue`, `pre_open`, `reorder`, `quota` | received datagrams: unread, early, out of order; shares of the flows |
+//! | `limits`, `memory`, `pool`, `pressure` | bounds, and the memory that all flows share |
+//! | `writers` | writers that wait for this memory, in fair order |
+//! | `control` | control frames that wait for the next urgent symbol |
+//! | `scheduling`, `bursts`, `charge` | turns, ends of bursts, charges to classes |
+//! | `datagrams` | what all datagram flows share |
+//! | `table` | all flows, and the calls of their owners |
+//! | `peer` | frames of the peer |
+//! | `fill`, `datagram` | contents of the next symbol |
+//! | `classes`, `traffic` | class limits, claims, counters |
 
-mod backlog;
-mod bill;
-mod claims;
+mod bursts;
+mod charge;
 mod classes;
-mod crowd;
+mod control;
 mod datagram;
-mod early;
+mod datagrams;
 mod fill;
-mod order;
+mod limits;
+mod memory;
 mod peer;
 mod pool;
+mod pre_open;
 mod pressure;
-mod queues;
+mod quota;
 mod recv;
+mod recv_queue;
+mod reorder;
+mod scheduling;
 mod send;
+mod state;
 mod table;
 mod traffic;
-mod turns;
-mod unread;
+mod writers;
 
-pub use bill::Bill;
+pub use charge::PacketCharge;
 pub use datagram::{Filled, Receive, SendError};
 pub use fill::Content;
+pub use limits::FlowLimits;
+pub use memory::RESERVE_PARTS;
 pub use pool::Pool;
-pub use pressure::Pressure;
+pub use pressure::{Lending, Pressure};
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};
-pub use table::{FlowEvent, FlowTable, Terms};
-pub use traffic::{FlowTraffic, Traffic};
+pub use table::{FlowEvent, FlowTable};
 
-/// A frame that no correct peer sends; the session that carried it is closed.
+/// A frame that no correct peer sends. The session that carried it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the peer broke the protocol: {0}")]
 pub struct Violation(pub &'static str);

@@ -1,52 +1,52 @@
-//! Shared memory: who may have how much of it, on its way to us or waiting to leave.
+//! Shared memory, lent to flows on top of their reserves.
 //!
-//! Every flow has its reserve, set aside for as many flows as may be open. What is left is lent on
-//! top: a flow asks for what fills its link or its buffer, and gets a share of what is still free, so that the
-//! first flows get all they can use and later ones smoothly less, never nothing. No passenger
-//! holds more than a quarter of it.
+//! Every flow has a reserve, set aside for the maximum number of flows. The rest is lent: a flow asks
+//! for what fills its link or its buffer, and gets a part of what is free at each call. So the first
+//! flows soon get all they can use, and later flows less. A passenger who holds a quarter of the pool
+//! is lent nothing more.
 
 use std::collections::BTreeMap;
 
 use super::Pressure;
 
-/// A flow is lent at most this part of what is free: with 256 MiB free, 4 MiB.
+/// Divisor of the free memory for one increase of a flow's loan: with 256 MiB free, 4 MiB.
 const FLOW_PART: u64 = 64;
-/// A passenger is lent at most this part of the whole.
+/// Divisor of the pool for the largest loan to a passenger.
 const PASSENGER_PART: u64 = 4;
 
-/// Accounts for what is lent beyond the flows' reserves.
+/// Accounts of the memory lent beyond the flows' reserves.
 #[derive(Debug)]
 pub struct Pool {
     shared: u64,
     lent: u64,
     passengers: BTreeMap<u32, u64>,
-    /// Memory that others use too is short while it is on.
+    /// Shortage of memory that other sessions use too.
     pressure: Pressure,
 }
 
 impl Pool {
-    /// A pool that may lend `shared` bytes.
+    /// Creates a pool that may lend `shared` bytes.
     pub fn new(shared: u64) -> Self {
         Self { shared, lent: 0, passengers: BTreeMap::new(), pressure: Pressure::default() }
     }
 
-    /// Nothing more is lent while `pressure` is on.
-    pub fn heed(&mut self, pressure: Pressure) {
+    /// Lends nothing more while `pressure` is on.
+    pub fn set_pressure(&mut self, pressure: Pressure) {
         self.pressure = pressure;
     }
 
-    /// Total loan for a flow of `passenger` that wants `want` and has `now`.
-    pub fn offer(&self, passenger: u32, want: u64, now: u64) -> u64 {
+    /// Total loan for a flow of `passenger` that wants `want` and has `held`.
+    pub fn offer(&self, passenger: u32, want: u64, held: u64) -> u64 {
         if self.pressure.is_on() {
-            return want.min(now);
+            return want.min(held);
         }
         let passenger_lent = self.passengers.get(&passenger).copied().unwrap_or(0);
         let free = self.shared - self.lent;
         let passenger_free = (self.shared / PASSENGER_PART).saturating_sub(passenger_lent);
-        want.min(now + (free / FLOW_PART).min(passenger_free))
+        want.min(held + (free / FLOW_PART).min(passenger_free))
     }
 
-    /// A flow of `passenger` is now lent `now` in place of `before`.
+    /// Changes the loan of a flow of `passenger` from `before` to `now`.
     pub fn settle(&mut self, passenger: u32, before: u64, now: u64) {
         self.lent = self.lent - before + now;
         let of_passenger = self.passengers.entry(passenger).or_insert(0);
@@ -65,11 +65,12 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flow::Lending;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn never_more_is_lent_than_there_is(asks in proptest::collection::vec((0u32..6, 0u64..1 << 22), 1..500)) {
+        fn loans_never_exceed_the_pool(asks in proptest::collection::vec((0u32..6, 0u64..1 << 22), 1..500)) {
             let shared = 16 << 20;
             let mut pool = Pool::new(shared);
             let mut held = BTreeMap::new();
@@ -91,18 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn while_memory_is_short_nobody_is_lent_more_than_it_has() {
+    fn under_pressure_no_loan_grows() {
         let (mut pool, pressure) = (Pool::new(256 << 20), Pressure::default());
-        pool.heed(pressure.clone());
+        pool.set_pressure(pressure.clone());
         pool.settle(1, 0, 5_000);
-        pressure.set(true);
+        pressure.set(Lending::NoLoans);
         assert_eq!([pool.offer(1, 9_000, 5_000), pool.offer(2, 9_000, 0)], [5_000, 0]);
-        pressure.set(false);
+        pressure.set(Lending::Free);
         assert_eq!(pool.offer(2, 9_000, 0), 9_000);
     }
 
     #[test]
-    fn a_lone_flow_gets_what_it_wants_and_a_late_one_something() {
+    fn a_lone_flow_gets_all_it_wants_and_a_late_one_gets_some() {
         let mut pool = Pool::new(256 << 20);
         assert_eq!(pool.offer(1, 1_440_000, 0), 1_440_000);
         for passenger in 0..1000 {

@@ -1,47 +1,48 @@
-//! The receiving half of a flow: bytes put back in order, within the credit we gave.
+//! The receiving half of a stream: bytes put back in order, within the credit given to the peer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::Violation;
-use crate::code::ResetCode;
+use crate::spare;
+use bentpipe_flow::ResetCode;
 
-/// Most pieces of one flow that wait for an earlier one. Pieces that touch are one, so there are
-/// hardly more than runs of symbols in the lanes, which a correct peer's stay below.
+/// Maximum number of pieces of one stream that wait for earlier bytes. Adjacent pieces are one, so
+/// that there are hardly more than runs of symbols in the lanes. A correct peer stays below that.
 const MAX_PIECES: usize = 16_384;
 
-/// The longest piece that is copied to join one before it.
+/// Maximum length of a piece that is copied to join the piece before it.
 const JOIN_BYTES: usize = 16 << 10;
 
 /// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// So many bytes were read, at least one unless there was no room for any.
+    /// Number of bytes read; at least one, unless there was no room for any.
     Taken(usize),
-    /// Nothing is here yet; the flow says when there is.
+    /// No bytes are ready; the owner is woken when some are.
     Blocked,
-    /// The peer sent all it had.
+    /// The peer has ended the stream, and everything was read.
     Finished,
     /// The flow is over.
     Reset(ResetCode),
 }
 
-/// Bytes that came and have not been read yet.
+/// Bytes that were received and have not been read yet.
 #[derive(Debug)]
 pub struct RecvFlow {
     ready: VecDeque<u8>,
     pieces: BTreeMap<u64, Vec<u8>>,
     pieces_bytes: u64,
-    /// Offset of the first byte that was not read.
+    /// Offset of the first unread byte.
     read: u64,
-    /// The offset that the peer may reach.
+    /// Offset up to which the peer may send.
     limit: u64,
-    /// The largest offset that has come.
+    /// The largest offset received.
     reached: u64,
     end: Option<u64>,
-    /// The reader wants no more.
+    /// The reader has stopped.
     stopped: bool,
-    /// Since when bytes have been waiting for the reader.
+    /// Time since which bytes have been waiting for the reader.
     pub unread_since: Option<Duration>,
 }
 
@@ -60,7 +61,7 @@ impl RecvFlow {
         }
     }
 
-    /// Takes a STREAM frame in; `true` when there is more to read than before.
+    /// Inserts a STREAM frame. Returns `true` if bytes or the end are ready to be read.
     pub fn insert(
         &mut self,
         offset: u64,
@@ -106,13 +107,16 @@ impl RecvFlow {
             return Err(Violation("the same bytes in two frames"));
         }
         if offset > ordered {
-            // With the bytes before it or after it here, the number of pieces does not grow.
+            // The number of pieces does not grow if it touches another.
             if self.pieces.len() > MAX_PIECES {
                 return Err(Violation("a flow in too many pieces"));
             }
             self.pieces_bytes += data.len() as u64;
-            self.keep(offset, data);
+            self.store(offset, data);
             return Ok(());
+        }
+        if self.ready.capacity() == 0 {
+            self.ready = spare::queue();
         }
         self.ready.extend(data);
         let mut ordered = end;
@@ -125,9 +129,9 @@ impl RecvFlow {
         Ok(())
     }
 
-    /// Keeps bytes that wait for earlier ones, as one piece with what they touch. A long piece after
-    /// them stays by itself, or bytes that come last to first would move it again and again.
-    fn keep(&mut self, offset: u64, data: &[u8]) {
+    /// Stores bytes that wait for earlier ones, joined with adjacent pieces. A long piece after them
+    /// stays separate; otherwise bytes that arrive last to first would copy it each time.
+    fn store(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         let short = self.pieces.get(&end).is_some_and(|after| after.len() <= JOIN_BYTES);
         let after = if short { self.pieces.remove(&end) } else { None };
@@ -146,7 +150,7 @@ impl RecvFlow {
         self.pieces.len()
     }
 
-    /// Moves what is in order into `out`.
+    /// Moves bytes that are in order into `out`.
     pub fn read(&mut self, out: &mut [u8], now: Duration) -> Read {
         if self.ready.is_empty() {
             return if self.is_at_end() || self.stopped { Read::Finished } else { Read::Blocked };
@@ -161,12 +165,12 @@ impl RecvFlow {
         self.read += taken as u64;
         self.unread_since = (!self.ready.is_empty()).then_some(now);
         if self.ready.is_empty() {
-            self.ready = VecDeque::new(); // an idle flow holds no buffer
+            spare::give_queue(std::mem::take(&mut self.ready)); // an idle stream holds no buffer
         }
         Read::Taken(taken)
     }
 
-    /// The reader wants no more: forgets what is here, and what still comes.
+    /// Ends the direction: discards what was received, and what is yet to come.
     pub fn stop(&mut self) {
         self.ready = VecDeque::new();
         self.pieces.clear();
@@ -183,7 +187,7 @@ impl RecvFlow {
         self.end == Some(self.read)
     }
 
-    /// Nothing more will ever be read.
+    /// Returns `true` if nothing more will be read.
     pub fn is_done(&self) -> bool {
         self.stopped || self.is_at_end()
     }
@@ -193,7 +197,7 @@ impl RecvFlow {
         self.ready.len() as u64 + self.pieces_bytes
     }
 
-    /// Bytes that the peer may send beyond those that were read.
+    /// Bytes that the peer may send beyond those that were read, received or not.
     pub fn window(&self) -> u64 {
         self.limit - self.read
     }
@@ -203,7 +207,7 @@ impl RecvFlow {
         self.limit - self.reached
     }
 
-    /// Returns `true` if credit still matters.
+    /// Returns `true` if the peer may need more credit.
     pub fn wants_credit(&self) -> bool {
         self.end.is_none() && !self.stopped
     }
@@ -212,7 +216,7 @@ impl RecvFlow {
         self.limit
     }
 
-    /// Lets the peer reach `window` beyond what was read; never takes credit back.
+    /// Permits the peer to send up to `window` beyond what was read; never takes credit back.
     pub fn grant(&mut self, window: u64) {
         self.limit = self.limit.max(self.read + window);
     }

@@ -1,50 +1,22 @@
-//! All flows of a session: what they may send next, what came for them, and when they end.
+//! All flows of a session: their owners' calls, their ends, and what keeps their counters right.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassSettings, Handle, PerClass, Scheduler};
+use bentpipe_flow::{OpenDatagrams, ResetCode, Target};
+use bentpipe_schedule::Class;
 
-use super::backlog::{Backlog, Owner, PutOff, Ready};
-use super::queues::Datagrams;
-use super::{Pool, Pressure, Read, RecvFlow, SendFlow, Violation, Write};
-use crate::claim::Claim;
-use crate::code::ResetCode;
+use super::bursts::Bursts;
+use super::control::ControlQueue;
+use super::datagrams::Datagrams;
+use super::limits::FlowLimits;
+use super::memory::{ReceiveMemory, SendMemory};
+use super::scheduling::{Turns, received};
+use super::state::{Flow, FlowMap, Stream};
+use super::{Pressure, Read, Write};
 use crate::lane::{Lane, RangeSet};
-use crate::settings::Lifetimes;
-use crate::target::Target;
-use crate::wire::frame::OpenDatagrams;
 
-/// So many pieces that wait for earlier bytes, over all flows, are many: at some 100 bytes beside
-/// their contents they are 6.5 MB. Then only each lane's oldest missing symbol is taken, until there
-/// are fewer; a peer that makes twice as many all the same is no correct one.
-const MANY_PIECES: usize = 1 << 16;
-
-/// Agreement of the two ends, and bounds of this end.
-#[derive(Debug, Clone)]
-pub struct Terms {
-    /// This end opens flows (the air); the other accepts them.
-    pub opens: bool,
-    pub max_flows: usize,
-    /// Bytes of each flow that may always be in flight to us.
-    pub reserve: u64,
-    /// The same, at the peer.
-    pub peer_reserve: u64,
-    pub receive_memory: u64,
-    pub flow_send_buffer: u64,
-    /// For bytes that have not left yet.
-    pub send_memory: u64,
-    pub flow_idle: Duration,
-    pub flow_unread: Duration,
-    /// Limits of each class of what we send.
-    pub classes: PerClass<ClassSettings>,
-    /// For datagrams that wait to be read.
-    pub datagram_memory: u64,
-    pub datagram_idle: Duration,
-    pub lifetimes: Lifetimes,
-}
-
-/// Something the owner of a flow should hear.
+/// An event for the owner of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowEvent {
     /// The peer opened a flow.
@@ -65,168 +37,81 @@ pub enum FlowEvent {
         /// Description of the flow to open.
         open: OpenDatagrams,
     },
-    /// It may be worth reading, writing or asking again.
+    /// A read, a write or a look at the flow's state may succeed now.
     Wake(u64),
 }
 
-#[derive(Debug)]
-pub(super) struct Flow {
-    /// Destination; `None` until its OPEN has arrived.
-    pub(super) target: Option<Target>,
-    pub(super) class: Class,
-    pub(super) passenger: u32,
-    /// Its place in the scheduler, once it had something to send.
-    pub(super) turn: Option<Handle>,
-    /// Unsent bytes as counted, and their class.
-    pub(super) counted: (Class, u64),
-    /// Backlog as counted, and its owner.
-    pub(super) waiting: (Owner, Ready),
-    pub(super) send: SendFlow,
-    pub(super) recv: RecvFlow,
-    /// Credit beyond the reserve, as the pool accounts for it.
-    lent: u64,
-    /// Unsent bytes beyond the share that every flow has, as the pool accounts for them.
-    pub(super) lent_to_send: u64,
-    /// STREAM may be sent: our OPEN has left, or the peer's has come.
-    pub(super) opened: bool,
-    pub(super) ended: Option<ResetCode>,
-    /// Nobody holds the flow any more.
-    pub(super) released: bool,
-    pub(super) active: Duration,
-    /// At the air what was claimed of it, at the ground what the air claims.
-    pub(super) claim: Option<Claim>,
-    /// The class that the ground gave it for its claim.
-    pub(super) confirmed: Option<Class>,
-    pub(super) control: Control,
-}
-
-/// Frames of a flow that wait for the next urgent symbol: an opening for the flow's turn, and all else
-/// for the opening.
-#[derive(Debug, Default)]
-pub(super) struct Control {
-    /// Encoded target of a stream; of datagrams the whole frame.
-    pub(super) open: Option<Vec<u8>>,
-    pub(super) claim: bool,
-    pub(super) class: bool,
-    pub(super) credit: bool,
-    pub(super) stop: Option<ResetCode>,
-    pub(super) reset: Option<ResetCode>,
-    pub(super) queued: bool,
-}
-
-impl Control {
-    pub(super) fn is_empty(&self) -> bool {
-        let bits = self.claim || self.class || self.credit;
-        self.open.is_none() && !bits && self.stop.is_none() && self.reset.is_none()
-    }
-}
-
-/// Every flow of a session.
+/// All flows of a session.
+///
+/// Each field owns one concern and its counters. The table composes them: it finds the flow, passes
+/// it to the parts that an operation concerns, and reports events.
 #[derive(Debug)]
 pub struct FlowTable {
-    pub(super) terms: Terms,
-    pub(super) flows: BTreeMap<u64, Flow>,
-    pub(super) datagrams: Datagrams,
-    /// Pieces that wait for earlier bytes, over all flows.
-    pieces: usize,
-    /// Received bytes that were not read yet, over all flows.
-    received_bytes: u64,
-    /// Numbers of flows that were ever here.
+    pub(super) limits: FlowLimits,
+    pub(super) flows: FlowMap,
+    /// Numbers of all flows that were ever opened.
     pub(super) seen: RangeSet,
-    pub(super) scheduler: Scheduler,
     /// The most favoured class that the peer's flows may have.
     pub(super) highest_class: Class,
-    pub(super) control: VecDeque<u64>,
-    pub(super) refusals: VecDeque<(u64, ResetCode)>,
-    /// Bytes of control that went before the flows since one of them had its turn.
-    pub(super) led_bytes: usize,
-    /// Lanes that accept another symbol …
-    pub(super) rooms: [bool; Lane::ALL.len()],
-    /// … and the flows that wait until theirs does.
-    pub(super) held: [BTreeMap<u64, Class>; Lane::ALL.len()],
-    /// Number of these, by class.
-    pub(super) held_of: PerClass<usize>,
-    pool: Pool,
-    /// Unsent bytes that every flow may always hold; all of them together half of the send memory.
-    pub(super) send_share: u64,
-    pub(super) send_pool: Pool,
-    /// Window that fills the link towards us: eight bandwidth-delay products.
-    want_window: u64,
-    /// Bytes in flight to the peer at a time when the link is full.
-    pub(super) in_flight_bytes: u64,
-    /// A flow that was quiet for so long is sparse again.
-    pub(super) quiet: Duration,
-    pub(super) unsent_bytes: usize,
-    /// The same by class: what [`Flow::counted`] says of each flow.
-    pub(super) unsent: PerClass<u64>,
-    /// The same by passenger and class, of what could leave: what [`Flow::waiting`] says of each flow.
-    pub(super) backlog: Backlog,
-    pub(super) put_off: PutOff,
-    /// Writers wait for memory that another flow's bytes take.
-    pub(super) starved: bool,
+    pub(super) turns: Turns,
+    pub(super) control: ControlQueue,
+    pub(super) send_memory: SendMemory,
+    pub(super) receive_memory: ReceiveMemory,
+    pub(super) bursts: Bursts,
+    pub(super) datagrams: Datagrams,
     pub(super) events: VecDeque<FlowEvent>,
-    /// Beginning of the session, and time of the last look at its traffic.
+    /// Start of the session.
     pub(super) began: Duration,
-    pub(super) looked: Duration,
+    /// Time of the last call of [`Self::traffic`].
+    pub(super) last_traffic: Duration,
 }
 
 impl FlowTable {
-    pub fn new(terms: Terms, now: Duration) -> Self {
-        let flows = terms.max_flows.max(1) as u64;
-        let shared = terms.receive_memory.saturating_sub(flows * terms.reserve);
-        let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
+    pub fn new(limits: FlowLimits, now: Duration) -> Self {
+        let classes = limits.classes;
         let mut table = Self {
-            flows: BTreeMap::new(),
-            datagrams: Datagrams::default(),
-            pieces: 0,
-            received_bytes: 0,
+            flows: FlowMap::default(),
             seen: RangeSet::default(),
-            scheduler: Scheduler::new(),
             highest_class: Class::Operator,
-            control: VecDeque::new(),
-            refusals: VecDeque::new(),
-            led_bytes: 0,
-            rooms: [true; Lane::ALL.len()],
-            held: Default::default(),
-            held_of: PerClass::default(),
-            pool: Pool::new(shared),
-            send_share,
-            send_pool: Pool::new(terms.send_memory - send_share * flows),
-            want_window: terms.reserve,
-            in_flight_bytes: u64::MAX,
-            quiet: Duration::from_secs(1),
-            unsent_bytes: 0,
-            unsent: PerClass::default(),
-            backlog: Backlog::default(),
-            put_off: PutOff::default(),
-            starved: false,
+            turns: Turns::default(),
+            control: ControlQueue::default(),
+            send_memory: SendMemory::new(&limits),
+            receive_memory: ReceiveMemory::new(&limits),
+            bursts: Bursts::default(),
+            datagrams: Datagrams::default(),
             events: VecDeque::new(),
             began: now,
-            looked: now,
-            terms,
+            last_traffic: now,
+            limits,
         };
-        table.set_classes(table.terms.classes, now);
+        table.set_classes(classes, now);
         table
     }
 
-    /// Tells the table what fills the link towards us, and what counts as a pause.
-    pub fn tune(&mut self, want_window: u64, round_trip: Duration) {
-        self.want_window = want_window.max(self.terms.reserve);
-        self.quiet = round_trip;
+    /// Sets the window that fills the link towards us, and the pause that ends a burst.
+    pub fn tune(&mut self, window: u64, round_trip: Duration) {
+        self.receive_memory.set_window(window);
+        self.bursts.set_pause(round_trip);
     }
 
-    /// Tells the table how many bytes leave within a round trip.
-    pub fn tell_in_flight(&mut self, bytes: u64) {
-        self.in_flight_bytes = bytes;
+    /// Sets the number of bytes that are sent within a round trip.
+    pub fn set_in_flight(&mut self, bytes: u64) {
+        self.bursts.set_in_flight(bytes);
     }
 
-    /// Flows that the peer opens have no class more favoured than `highest`.
-    pub fn grant(&mut self, highest: Class) {
+    /// Limits the classes of flows that the peer opens to `highest` and less favoured ones.
+    pub fn limit_class(&mut self, highest: Class) {
         self.highest_class = highest;
     }
 
+    /// Lends flows what `pressure` permits.
+    pub fn set_pressure(&mut self, pressure: &Pressure) {
+        self.send_memory.set_pressure(pressure);
+        self.receive_memory.set_pressure(pressure);
+    }
+
     pub fn len(&self) -> usize {
-        self.flows.len() + self.datagrams.flows.len()
+        self.flows.len()
     }
 
     pub fn has_events(&self) -> bool {
@@ -237,40 +122,29 @@ impl FlowTable {
         self.events.pop_front()
     }
 
-    /// Bytes that wait in flows, either way.
-    pub fn held_bytes(&self) -> u64 {
-        self.unsent_bytes as u64 + self.datagrams.held_bytes() + self.received_bytes
-    }
-
-    /// Flows are lent nothing more while `pressure` is on.
-    pub fn heed(&mut self, pressure: &Pressure) {
-        self.pool.heed(pressure.clone());
-        self.send_pool.heed(pressure.clone());
-    }
-
-    /// So much waits for earlier bytes that only the oldest symbols should be taken.
-    pub fn is_shattered(&self) -> bool {
-        self.pieces >= MANY_PIECES
-    }
-
-    /// A flow's pieces and received bytes were `before`; they may have changed.
-    pub(super) fn count_pieces(
-        &mut self,
-        id: u64,
-        (before, bytes): (usize, u64),
-    ) -> Result<(), Violation> {
-        let (now, held) =
-            self.flows.get(&id).map_or((0, 0), |flow| (flow.recv.pieces(), flow.recv.held_bytes()));
-        self.received_bytes = self.received_bytes - bytes + held;
-        self.pieces = self.pieces - before + now;
-        if self.pieces > 2 * MANY_PIECES {
-            Err(Violation("flows in too many pieces"))
-        } else {
-            Ok(())
+    /// Wakes the flow's owner, once for consecutive events of the flow.
+    pub(super) fn wake(&mut self, id: u64) {
+        let wakes = FlowEvent::Wake(id);
+        if self.events.back() != Some(&wakes) {
+            self.events.push_back(wakes);
         }
     }
 
-    /// Opens a flow; `None` at the limit. `target` is encoded.
+    /// Bytes that wait in flows, in both directions.
+    pub fn held_bytes(&self) -> u64 {
+        let streams = self.send_memory.unsent_bytes() as u64 + self.receive_memory.bytes();
+        streams + self.datagrams.held_bytes()
+    }
+
+    /// Returns `true` if so many pieces wait for earlier bytes that only the oldest symbols should
+    /// be accepted.
+    pub fn is_fragmented(&self) -> bool {
+        self.receive_memory.is_fragmented()
+    }
+
+    // Calls of a flow's owner.
+
+    /// Opens a stream to the encoded `target`; `None` at the limit.
     pub fn open(
         &mut self,
         target: Vec<u8>,
@@ -278,244 +152,317 @@ impl FlowTable {
         passenger: u32,
         now: Duration,
     ) -> Option<u64> {
-        if self.len() >= self.terms.max_flows {
+        if self.len() >= self.limits.max_flows {
             return None;
         }
         let id = self.seen.end();
         self.seen.insert(id);
-        let lent = self.pool.offer(passenger, self.want_window - self.terms.reserve, 0);
-        self.pool.settle(passenger, 0, lent);
-        let mut flow = self.flow(class, passenger, self.terms.peer_reserve, now);
-        flow.recv.grant(self.terms.reserve + lent);
-        flow.lent = lent;
-        flow.target = Target::decode(&target).ok().map(|(target, _)| target);
-        flow.control.open = Some(target);
-        self.flows.insert(id, flow);
+        let (credit, reserve) = (self.limits.peer_reserve, self.limits.reserve);
+        let mut stream = Stream::new(class, passenger, credit, reserve, now);
+        self.receive_memory.open(&mut stream);
+        stream.state.target = Target::decode(&target).ok().map(|(target, _)| target);
+        stream.state.control.open = Some(target);
+        self.flows.insert(id, Flow::Stream(stream));
         self.refresh(id, now);
         Some(id)
     }
 
-    pub(super) fn flow(
-        &self,
-        class: Class,
-        passenger: u32,
-        send_limit: u64,
-        now: Duration,
-    ) -> Flow {
-        Flow {
-            target: None,
-            class,
-            passenger,
-            turn: None,
-            counted: (class, 0),
-            waiting: ((passenger, class), Ready::default()),
-            send: SendFlow::new(send_limit),
-            recv: RecvFlow::new(self.terms.reserve),
-            lent: 0,
-            lent_to_send: 0,
-            opened: false,
-            ended: None,
-            released: false,
-            active: now,
-            claim: None,
-            confirmed: None,
-            control: Control::default(),
-        }
-    }
-
-    // What the flow's owner does.
-
     pub fn write(&mut self, id: u64, data: &[u8], now: Duration) -> Write {
-        let Some(flow) = self.flows.get_mut(&id) else { return Write::Reset(ResetCode::Aborted) };
-        if let Some(code) = flow.ended {
+        let Some(stream) = self.flows.stream_mut(id) else {
+            return Write::Reset(ResetCode::Aborted);
+        };
+        if let Some(code) = stream.state.ended {
             return Write::Reset(code);
         }
-        let (unsent, most) = (flow.send.unsent_bytes() as u64, self.terms.flow_send_buffer);
-        let offer = self.send_pool.offer(flow.passenger, most - self.send_share, flow.lent_to_send);
-        let allowed = self.send_share + offer.max(flow.lent_to_send);
-        let room = usize::try_from(allowed.saturating_sub(unsent)).unwrap_or(usize::MAX);
-        let written = flow.send.write(data, room);
-        match written {
-            Write::Taken(bytes) => {
-                self.unsent_bytes += bytes;
-                flow.active = now;
-            }
-            Write::Blocked if unsent < most => self.starved = true,
-            _ => {}
+        let written = self.send_memory.write(id, stream, data);
+        if let Write::Taken(_) = written {
+            stream.state.active = now;
+            // What it left may be enough for the next one.
+            self.wake_next_writer();
         }
-        self.settle_unsent(id);
         self.refresh(id, now);
         written
     }
 
-    /// Bytes written to the flow that have not left yet.
+    /// Bytes written to the stream that have not been sent yet.
     pub fn unsent_bytes_of(&self, id: u64) -> usize {
-        self.flows.get(&id).map_or(0, |flow| flow.send.unsent_bytes())
+        self.flows.stream(id).map_or(0, |stream| stream.send.unsent_bytes())
     }
 
     pub fn read(&mut self, id: u64, out: &mut [u8], now: Duration) -> Read {
-        let Some(flow) = self.flows.get_mut(&id) else { return Read::Reset(ResetCode::Aborted) };
-        if let Some(code) = flow.ended {
+        let Some(stream) = self.flows.stream_mut(id) else {
+            return Read::Reset(ResetCode::Aborted);
+        };
+        if let Some(code) = stream.state.ended {
             return Read::Reset(code);
         }
-        let before = flow.recv.held_bytes();
-        let read = flow.recv.read(out, now);
-        self.received_bytes = self.received_bytes - before + flow.recv.held_bytes();
+        let read = self.receive_memory.read(stream, out, now);
         if let Read::Taken(bytes) = read {
-            flow.active = now;
-            self.count_received(id, bytes);
+            stream.state.active = now;
+            self.turns.record_payload(id, &mut stream.state, received(bytes));
             self.adjust_credit(id);
         }
         read
     }
 
-    /// No more will be written.
+    /// Ends the sending direction after what was written.
     pub fn finish(&mut self, id: u64) {
-        if let Some(flow) = self.flows.get_mut(&id) {
-            flow.send.finish();
-            // Nobody minds how long an end waits that is all there is to send.
-            self.take_turn(id, Duration::MAX);
+        if let Some(stream) = self.flows.stream_mut(id) {
+            stream.send.finish();
+        }
+        if let Some(flow) = self.flows.get_mut(id).filter(|flow| !flow.is_datagrams()) {
+            // The delay of an end without data concerns nobody, so that it counts as no wait.
+            self.turns.refresh(id, flow, Duration::MAX);
         }
     }
 
     /// Ends both directions at once and tells the peer why.
     pub fn reset(&mut self, id: u64, code: ResetCode) {
-        self.reset_datagrams(id, code);
-        if self.flows.get(&id).is_none_or(|flow| flow.ended.is_some()) {
+        if !self.end(id, code) {
             return;
         }
-        self.end(id, code);
-        // Even where the OPEN has not left: a number that never came would be waited for.
-        if let Some(flow) = self.flows.get_mut(&id) {
-            flow.control.reset = Some(code);
-            self.queue_control(id);
+        // Even if the OPEN has not been sent: the peer would wait for a number that never comes.
+        if let Some(flow) = self.flows.get_mut(id) {
+            let control = &mut flow.state_mut().control;
+            control.reset = Some(code);
+            self.control.push(id, control);
         }
-        self.events.push_back(FlowEvent::Wake(id));
         self.remove_if_over(id);
     }
 
-    /// The owner reads no more; the other direction goes on.
+    /// Ends the receiving direction because the owner reads no more; the other direction goes on.
     pub fn stop_reading(&mut self, id: u64, code: ResetCode) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.ended.is_some() || flow.recv.is_done() {
+        let Some(stream) = self.flows.stream_mut(id) else { return };
+        if stream.state.ended.is_some() || stream.recv.is_done() {
             return;
         }
-        let told = flow.recv.wants_credit();
-        self.pieces -= flow.recv.pieces();
-        self.received_bytes -= flow.recv.held_bytes();
-        flow.recv.stop();
-        if told {
-            flow.control.stop = Some(code);
-            self.queue_control(id);
+        let peer_sends = stream.recv.wants_credit();
+        self.receive_memory.stop(stream);
+        if peer_sends {
+            stream.state.control.stop = Some(code);
+            self.control.push(id, &mut stream.state.control);
         }
         self.adjust_credit(id);
     }
 
-    /// Nobody holds the flow any more: what is finished goes on to its end, the rest is reset.
+    /// Drops the flow: what was finished is still sent, and anything else is reset.
     pub fn release(&mut self, id: u64) {
-        self.release_datagrams(id);
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        flow.released = true;
-        if flow.ended.is_none() {
-            if flow.send.is_finishing() {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        flow.state_mut().released = true;
+        match flow {
+            Flow::Stream(stream) if stream.send.is_finishing() => {
                 self.stop_reading(id, ResetCode::Aborted);
-            } else {
-                self.reset(id, ResetCode::Aborted);
             }
+            _ => self.reset(id, ResetCode::Aborted),
         }
         self.remove_if_over(id);
     }
 
-    /// Ends every flow, as when the peer is not the instance it was.
+    /// Ends every flow, because the peer is another instance than before.
     pub fn end_all(&mut self, code: ResetCode) {
-        self.end_all_datagrams(code);
-        let ids: Vec<_> = self.flows.keys().copied().collect();
-        for id in ids {
+        for id in self.flows.ids(|_| true) {
             self.end(id, code);
-            self.events.push_back(FlowEvent::Wake(id));
             self.remove_if_over(id);
         }
     }
 
-    /// Resets flows that nobody uses; call it now and then.
+    /// Resets idle flows, and streams whose received bytes nobody reads. To be called regularly.
     pub fn reap(&mut self, now: Duration) {
-        self.reap_datagrams(now);
-        let idle = |flow: &Flow| {
-            // Bytes that came before their OPEN have nobody to read them, perhaps for a whole outage.
-            let since = flow.recv.unread_since.filter(|_| flow.opened);
-            let unread =
-                since.is_some_and(|since| now.saturating_sub(since) >= self.terms.flow_unread);
-            flow.ended.is_none()
-                && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
-        };
-        let ids: Vec<_> =
-            self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(&id, _)| id).collect();
+        self.datagrams.sweep_unread(&mut self.flows, now);
+        let limits = &self.limits;
+        let exceeds = |since: Duration, limit: Duration| now.saturating_sub(since) >= limit;
+        let ids = self.flows.ids(|flow| {
+            let state = flow.state();
+            let is_idle = match flow {
+                Flow::Stream(stream) => {
+                    // Bytes that arrived before their OPEN have no reader, perhaps for an outage.
+                    let since = stream.recv.unread_since.filter(|_| state.opened);
+                    since.is_some_and(|since| exceeds(since, limits.flow_unread))
+                        || exceeds(state.active, limits.flow_idle)
+                }
+                Flow::Datagrams(_) => exceeds(state.active, limits.datagram_idle),
+            };
+            state.ended.is_none() && is_idle
+        });
         for id in ids {
             self.reset(id, ResetCode::Idle);
         }
+        // The owner of the last one may have given up its write.
+        self.wake_next_writer();
     }
 
-    // What keeps the pieces in step.
+    // Turns.
 
-    /// Gives back what the flow no longer needs, and lends it more when the reader keeps up.
-    pub(super) fn adjust_credit(&mut self, id: u64) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let wants = flow.recv.wants_credit() && flow.ended.is_none();
-        let lent = if wants { flow.recv.window().saturating_sub(self.terms.reserve) } else { 0 };
-        // A window shrinks as its bytes are read; it never grows by itself.
-        let lent = lent.min(flow.lent);
-        self.pool.settle(flow.passenger, flow.lent, lent);
-        flow.lent = lent;
-        if !wants {
-            return;
-        }
-        let want = self.want_window - self.terms.reserve;
-        let offer = self.pool.offer(flow.passenger, want, lent).max(lent);
-        let window = self.terms.reserve + offer;
-        if window >= flow.recv.window() + window / 4 {
-            flow.recv.grant(window);
-            self.pool.settle(flow.passenger, lent, offer);
-            flow.lent = offer;
-            flow.control.credit = true;
-            self.queue_control(id);
+    /// Tells which lanes accept another symbol. Flows of a full lane give their turns to others
+    /// until it has room again.
+    pub fn set_room(&mut self, rooms: [bool; Lane::ALL.len()], now: Duration) {
+        self.turns.set_room(rooms);
+        while let Some(id) = self.turns.next_released() {
+            self.refresh(id, now);
         }
     }
 
-    /// The flow is over for us: its buffers and credit go back.
-    pub(super) fn end(&mut self, id: u64, code: ResetCode) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.ended.is_some() {
-            return;
+    /// The lane of what would be sent next; `None` if nothing waits that its lane has room for.
+    pub fn next_lane(&mut self, now: Duration) -> Option<Lane> {
+        if self.control_leads(now) {
+            return Some(Lane::Urgent);
         }
-        flow.ended = Some(code);
-        flow.control = Control { queued: flow.control.queued, ..Control::default() };
-        self.pieces -= flow.recv.pieces();
-        self.received_bytes -= flow.recv.held_bytes();
-        flow.recv.stop();
-        let forgotten = flow.send.stop(code);
-        if let Some(turn) = flow.turn.take() {
-            self.scheduler.remove(turn);
-        }
-        self.sent_or_forgotten(id, forgotten);
-        // It has none left, whenever that is.
-        self.count_ready(id, Duration::ZERO);
-        self.adjust_credit(id);
+        self.next_turn(now).map(|(_, lane)| lane)
     }
 
-    pub(super) fn remove_if_over(&mut self, id: u64) {
-        let Some(flow) = self.flows.get(&id) else { return };
-        let done = flow.ended.is_some() || (flow.send.is_done() && flow.recv.is_done());
-        if flow.released && done && flow.control.is_empty() {
-            if let Some(turn) = flow.turn {
-                self.scheduler.remove(turn);
+    /// The flow whose turn it is, and the lane of what it would send.
+    pub(super) fn next_turn(&mut self, now: Duration) -> Option<(u64, Lane)> {
+        loop {
+            let id = self.turns.scheduler_mut().pick(now)?;
+            let lane = match self.flows.get(id) {
+                Some(Flow::Stream(stream)) => Some(self.bursts.lane(stream, now)),
+                Some(flow) if flow.is_opening() => Some(Lane::Urgent),
+                _ => self.next_datagram_len(id, now).map(|_| Lane::Datagram),
+            };
+            // If all of the flow's datagrams had expired, the turn is another's.
+            let Some(lane) = lane else { continue };
+            if self.turns.has_room(lane) {
+                return Some((id, lane));
             }
-            self.pool.settle(flow.passenger, flow.lent, 0);
-            let (class, counted) = flow.counted;
-            self.unsent[class] -= counted;
-            let waiting = flow.waiting;
-            self.count_none(waiting);
-            self.flows.remove(&id);
-            self.unhold(id);
+            if let Some(flow) = self.flows.get(id) {
+                self.turns.hold(id, flow.state(), lane);
+            }
+        }
+    }
+
+    /// The class of the flow whose turn it is.
+    pub fn next_class(&mut self, now: Duration) -> Option<Class> {
+        let (id, _) = self.next_turn(now)?;
+        self.flows.get(id).map(|flow| flow.state().class)
+    }
+
+    /// Returns `true` if the passenger whose turn it is has just begun, or sends little.
+    pub fn next_is_new(&mut self, now: Duration) -> bool {
+        self.next_turn(now).is_some() && self.turns.scheduler_mut().picks_new(now)
+    }
+
+    /// Returns `true` if the flow whose turn it is goes before a retransmission or repair of
+    /// `class`.
+    pub fn precedes(&mut self, class: Class, now: Duration) -> bool {
+        self.turns.scheduler_mut().precedes(class, now)
+    }
+
+    /// Charges the class for `bytes` that no flow's turn accounts for.
+    pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
+        self.turns.scheduler_mut().charge(class, bytes, now);
+    }
+
+    /// Time at which something may be sent that only its class's ceiling delays.
+    pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
+        self.turns.scheduler_mut().next_ready(now)
+    }
+
+    /// Returns `true` if control frames are next. They go before the flows, which do not pay for
+    /// them, but only up to a limit while a flow waits.
+    pub(super) fn control_leads(&mut self, now: Duration) -> bool {
+        self.control.is_waiting(&mut self.flows)
+            && self.turns.has_room(Lane::Urgent)
+            && (self.control.may_lead() || self.next_turn(now).is_none())
+    }
+
+    /// The class whose deferred burst end in `lane` is now due, because less than one round trip of
+    /// its owner's data follows.
+    pub fn take_due_burst_end(&mut self, lane: Lane) -> Option<Class> {
+        self.bursts.take_due(lane)
+    }
+
+    // Consistency of the parts.
+
+    /// Makes the scheduler and the counters follow what the flow could send.
+    pub(super) fn refresh(&mut self, id: u64, now: Duration) {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        if let Flow::Stream(stream) = flow {
+            self.bursts.count(stream, now);
+        }
+        self.turns.refresh(id, flow, now);
+    }
+
+    /// Adjusts the stream's credit to its reader, and queues a CREDIT frame if the credit grew.
+    pub(super) fn adjust_credit(&mut self, id: u64) {
+        let Some(stream) = self.flows.stream_mut(id) else { return };
+        if self.receive_memory.adjust(stream) {
+            stream.state.control.credit = true;
+            self.control.push(id, &mut stream.state.control);
+        }
+    }
+
+    /// Accounts for `bytes` that the stream sent or discarded, and wakes a writer that waited for
+    /// the memory.
+    pub(super) fn free_unsent(&mut self, id: u64, bytes: usize) {
+        let Some(stream) = self.flows.stream_mut(id) else { return };
+        if self.send_memory.free(stream, bytes) {
+            self.wake_next_writer();
+        }
+    }
+
+    /// Wakes the next writer that waits for memory, if there is enough. Its write wakes the one after
+    /// it, so that no more are woken than can go on.
+    fn wake_next_writer(&mut self) {
+        if let Some(id) = self.send_memory.next_writer(&self.flows) {
+            self.wake_writer(id);
+        }
+    }
+
+    /// Wakes the flow's writer if it was blocked.
+    pub(super) fn wake_writer(&mut self, id: u64) {
+        let stream = self.flows.stream_mut(id);
+        if stream.is_some_and(|stream| self.send_memory.woken(stream)) {
+            self.wake(id);
+        }
+    }
+
+    /// Ends the flow on this side and frees its buffers and credit. Returns `false` if it had ended
+    /// before.
+    pub(super) fn end(&mut self, id: u64, code: ResetCode) -> bool {
+        let Some(flow) = self.flows.get_mut(id) else { return false };
+        if !flow.state_mut().end(code) {
+            return false;
+        }
+        match flow {
+            Flow::Stream(stream) => {
+                self.receive_memory.stop(stream);
+                let discarded = stream.send.stop(code);
+                self.send_memory.woken(stream);
+                self.turns.remove(&mut stream.state);
+                self.free_unsent(id, discarded);
+                if let Some(stream) = self.flows.stream_mut(id) {
+                    // An ended stream has no sendable bytes, whatever the time.
+                    self.bursts.count(stream, Duration::ZERO);
+                }
+                self.wake_next_writer();
+                self.adjust_credit(id);
+            }
+            Flow::Datagrams(datagrams) => {
+                self.datagrams.end(id, datagrams, self.turns.scheduler_mut());
+                self.turns.remove(&mut datagrams.state);
+            }
+        }
+        self.wake(id);
+        true
+    }
+
+    /// Frees the flow's state if nothing needs it any more.
+    pub(super) fn remove_if_over(&mut self, id: u64) {
+        if !self.flows.get(id).is_some_and(Flow::is_over) {
+            return;
+        }
+        let Some(mut flow) = self.flows.remove(id) else { return };
+        self.turns.remove(flow.state_mut());
+        self.turns.unhold(id);
+        if let Flow::Stream(stream) = &flow {
+            self.receive_memory.remove(stream);
+            self.send_memory.remove(stream);
+            self.bursts.remove(stream);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod writer_tests;

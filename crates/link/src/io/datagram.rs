@@ -9,11 +9,11 @@ use bytes::Bytes;
 
 use super::flow::End;
 use super::shared::{FlowKey, Half};
-use crate::code::ResetCode;
 use crate::flow::{Receive, SendError};
 use crate::session::Session;
+use bentpipe_flow::ResetCode;
 
-/// One end of a flow of datagrams. Dropping it resets the flow.
+/// One end of a datagram flow. Dropping it resets the flow.
 pub struct DatagramFlow {
     shared: Arc<End<Session>>,
     key: FlowKey,
@@ -24,20 +24,19 @@ impl DatagramFlow {
         Self { shared, key }
     }
 
-    /// Hands over a datagram, and never waits: what the link cannot carry in time is dropped, as
-    /// anywhere on its way.
+    /// Sends a datagram without waiting. A datagram that the link cannot carry in time is dropped.
     pub fn send(&self, payload: &[u8]) -> Result<(), SendError> {
         let sent =
             self.with(None, |session, flow, now| (session.send_datagram(flow, payload, now), None));
         sent.unwrap_or(Err(SendError::Ended(ResetCode::Aborted)))
     }
 
-    /// The next datagram that came; an error once the flow is over. One task at a time may wait.
+    /// Receives the next datagram. Fails once the flow is over. One task at a time may wait.
     pub async fn receive(&self) -> Result<Bytes, ResetCode> {
         poll_fn(|cx| self.poll_receive(cx)).await
     }
 
-    /// As [`Self::receive`], for who polls.
+    /// Polls for the next datagram, as [`Self::receive`].
     pub fn poll_receive(&self, cx: &Context<'_>) -> Poll<Result<Bytes, ResetCode>> {
         let received = self.with(Some(cx), |session, flow, now| {
             let received = session.receive_datagram(flow, now);
@@ -52,22 +51,23 @@ impl DatagramFlow {
         }
     }
 
-    /// From now on what comes is received in the order in which it left, for what takes a datagram that
-    /// comes late for a lost one. See [`Session::keep_order`].
+    /// Delivers received datagrams in the order in which they were sent, for protocols that take a
+    /// late datagram for lost. See [`Session::keep_order`].
     pub fn keep_order(&self) {
         self.with(None, |session, flow, _| (session.keep_order(flow), None));
     }
 
-    /// The longest payload that [`Self::send`] takes now: it follows the MTU of the radio path. 0
+    /// Largest payload that [`Self::send`] accepts now; it follows the MTU of the radio path. 0
     /// once the session is over.
     pub fn max_bytes(&self) -> usize {
         self.with(None, |session, flow, _| (session.max_datagram_bytes(flow), None)).unwrap_or(0)
     }
 
-    /// The longest payload that [`Self::send`] may take soon: more than [`Self::max_bytes`] only while
-    /// a new path has not answered yet whether it carries what it is provisioned for.
-    pub fn hoped_bytes(&self) -> usize {
-        self.with(None, |session, flow, _| (session.hoped_datagram_bytes(flow), None)).unwrap_or(0)
+    /// Largest payload that [`Self::send`] may accept soon. It exceeds [`Self::max_bytes`] only
+    /// while the first MTU search of a path is not finished.
+    pub fn provisioned_max_bytes(&self) -> usize {
+        self.with(None, |session, flow, _| (session.provisioned_datagram_bytes(flow), None))
+            .unwrap_or(0)
     }
 
     /// Ends the flow and tells the peer why.

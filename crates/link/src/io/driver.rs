@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,23 +12,19 @@ use std::task::{Context, Poll};
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
 use tokio::time::{Instant, Sleep};
 
+use super::inbox::{Inbox, Mail};
+use super::receive::{Buffers, MAX_DATAGRAM_BYTES, RECV_BUFFERS, RECV_ROUNDS};
 use super::shared::{Shared, State};
-use super::socket::Socket;
+use super::socket::{Socket, Writable};
 use crate::Dscp;
 use crate::endpoint::{Core, Filter};
 
-/// Buffers given to one receive call.
-const RECV_BUFFERS: usize = 8;
-/// Receive calls in a row before sending and timers get their turn.
-const RECV_ROUNDS: usize = 8;
-/// Batches put together in a row before receiving gets its turn.
+/// Maximum batches in a row before receiving gets its turn.
 const SEND_ROUNDS: usize = 16;
-/// Largest UDP payload.
-const MAX_DATAGRAM_BYTES: usize = 65_507;
-/// Room for one datagram in a receive buffer where nothing is coalesced.
-const PLAIN_BUFFER_BYTES: usize = 9_216;
+/// Maximum datagrams of an inbox that are handled before flows can have the lock.
+const MAX_INBOX_ROUND: usize = 256;
 
-/// Datagrams of one length (the last may be shorter) to one address with one mark, ECN-capable or not.
+/// Datagrams of one length (the last may be shorter) to one address with the same marks.
 struct Batch {
     contents: Vec<u8>,
     segment: usize,
@@ -38,7 +34,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Its datagrams one by one.
+    /// Splits the batch into single datagrams.
     fn split(&self) -> impl DoubleEndedIterator<Item = Batch> + '_ {
         self.contents.chunks(self.segment).map(|datagram| Batch {
             contents: datagram.to_vec(),
@@ -50,96 +46,123 @@ impl Batch {
     }
 }
 
-/// Result of a look at the socket.
-struct Came {
-    /// Something was for this end.
+/// Result of receiving.
+struct Received {
+    /// At least one datagram was for this end.
     taken: bool,
     /// There may be more.
     more: bool,
 }
 
-/// Runs an end until it is closed.
+/// Source of datagrams.
+enum Source {
+    /// The socket. Junk is dropped without the lock.
+    Socket { buffers: Buffers, filter: Option<Filter> },
+    /// The reader, which has dropped junk.
+    Reader { inbox: Arc<Inbox>, mail: Mail },
+}
+
+/// Task that runs an end, or a shard of it, until it is closed.
 pub struct Driver<C> {
     shared: Arc<Shared<C>>,
-    socket: Box<dyn Socket>,
+    /// All shards of the end, if it has several.
+    shards: Arc<[Arc<Shared<C>>]>,
+    socket: Arc<dyn Socket>,
+    source: Source,
+    /// Wait for the socket after it would block.
+    writable: Option<Writable>,
     timer: Pin<Box<Sleep>>,
-    buffers: Vec<Vec<u8>>,
-    filter: Option<Filter>,
     /// See [`State::called`].
     called: Arc<AtomicBool>,
-    /// Put together, but the socket would block, or it ended another batch.
+    /// Batches composed but not sent, because the socket would block or a batch was full.
     pending: VecDeque<Batch>,
+    /// Buffers of sent batches for reuse: at most 16 × 64 KiB.
+    spare: Vec<Vec<u8>>,
     sessions_seen: u64,
     send_failed: bool,
 }
 
 impl<C: Core> Driver<C> {
-    pub fn new(shared: Arc<Shared<C>>, socket: Box<dyn Socket>) -> Self {
-        let coalesces = socket.max_gro_segments() > 1;
-        let buffer = if coalesces { MAX_DATAGRAM_BYTES } else { PLAIN_BUFFER_BYTES };
-        let state = shared.lock();
-        let (filter, called) = (state.core.filter(), state.called.clone());
-        drop(state);
+    /// Creates the driver of an end that is not divided.
+    pub fn new(shared: Arc<Shared<C>>, socket: Arc<dyn Socket>) -> Self {
+        let filter = shared.lock().core.filter();
+        let source = Source::Socket { buffers: Buffers::new(&*socket), filter };
+        Self::with_source(shared, Arc::new([]), socket, source)
+    }
+
+    /// Creates the driver of one of `shards`, which takes its datagrams from `inbox`.
+    pub fn of_shard(
+        shards: Arc<[Arc<Shared<C>>]>,
+        number: usize,
+        socket: Arc<dyn Socket>,
+        inbox: Arc<Inbox>,
+    ) -> Self {
+        let source = Source::Reader { inbox, mail: Mail::default() };
+        Self::with_source(shards[number].clone(), shards, socket, source)
+    }
+
+    fn with_source(
+        shared: Arc<Shared<C>>,
+        shards: Arc<[Arc<Shared<C>>]>,
+        socket: Arc<dyn Socket>,
+        source: Source,
+    ) -> Self {
+        let called = shared.lock().called.clone();
         Self {
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
-            buffers: vec![vec![0; buffer]; RECV_BUFFERS],
-            filter,
             called,
             pending: VecDeque::new(),
+            spare: Vec::new(),
             sessions_seen: 0,
             send_failed: false,
             shared,
+            shards,
             socket,
+            source,
+            writable: None,
         }
     }
 
-    /// Takes what has come. Junk is dropped without the lock.
-    fn receive(&mut self, cx: &mut Context<'_>) -> Came {
-        let mut taken = false;
-        let mut meta = [RecvMeta::default(); RECV_BUFFERS];
-        for _ in 0..RECV_ROUNDS {
-            let mut slices: Vec<_> = self.buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
-            let count = match self.socket.poll_recv(cx, &mut slices, &mut meta) {
-                Poll::Pending => return Came { taken, more: false },
-                Poll::Ready(Ok(count)) => count,
-                Poll::Ready(Err(error)) => {
-                    // An ICMP error of an earlier packet, say. The peer's silence is judged elsewhere.
-                    tracing::debug!(%error, "receiving failed");
-                    continue;
+    /// Receives datagrams.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Received {
+        match &mut self.source {
+            Source::Socket { buffers, filter } => {
+                receive(&self.shared, &*self.socket, buffers, filter.as_ref(), cx)
+            }
+            Source::Reader { inbox, mail } => {
+                inbox.take(mail, cx);
+                let mut datagrams = mail.datagrams().peekable();
+                let taken = datagrams.peek().is_some();
+                while datagrams.peek().is_some() {
+                    let (mut state, now) = (self.shared.lock(), self.shared.now());
+                    for (datagram, from, ce) in datagrams.by_ref().take(MAX_INBOX_ROUND) {
+                        state.core.handle_datagram(datagram, from, ce, now);
+                    }
                 }
-            };
-            let (mut state, now) = (None, self.shared.now());
-            for (buffer, meta) in self.buffers.iter().zip(&meta[..count]) {
-                let ce = meta.ecn == Some(EcnCodepoint::Ce);
-                let datagrams = buffer[..meta.len].chunks(meta.stride.max(1));
-                let admits = |it: &&[u8]| self.filter.as_ref().is_none_or(|some| some.admits(it));
-                for datagram in datagrams.filter(admits) {
-                    let state = state.get_or_insert_with(|| self.shared.lock());
-                    state.core.handle_datagram(datagram, meta.addr, ce, now);
-                    taken = true;
-                }
+                drop(datagrams);
+                mail.clear();
+                Received { taken, more: false }
             }
         }
-        Came { taken, more: true }
     }
 
-    /// Returns whether nothing but junk came, no timer is due and nobody called: then there is nothing
-    /// to do.
+    /// Returns `true` if there is nothing to do: only junk arrived, no timer is due, and nobody
+    /// woke the driver.
     fn is_idle(&mut self, taken: bool, cx: &mut Context<'_>) -> bool {
         let called = self.called.swap(false, Relaxed);
         let due = self.timer.as_mut().poll(cx).is_ready();
         !(taken || called || due) && self.pending.is_empty()
     }
 
-    /// Sends what may leave; `true` when there may be more.
+    /// Sends what may be sent. Returns `true` if there may be more.
     fn send(&mut self, cx: &mut Context<'_>) -> bool {
         for _ in 0..SEND_ROUNDS {
             if self.pending.is_empty() {
                 let mut state = self.shared.lock();
                 let now = self.shared.now();
-                collect(&mut state, now, &*self.socket, &mut self.pending);
+                collect(&mut state, now, &*self.socket, &mut self.pending, &mut self.spare);
             }
-            let Some(batch) = self.pending.pop_front() else { return false };
+            let Some(mut batch) = self.pending.pop_front() else { return false };
             let transmit = Transmit {
                 destination: batch.to,
                 ecn: batch.ect.then_some(EcnCodepoint::Ect0),
@@ -148,14 +171,23 @@ impl<C: Core> Driver<C> {
                 src_ip: None,
             };
             match self.socket.try_send(&transmit, batch.dscp) {
-                Ok(()) => self.send_failed = false,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.pending.push_front(batch);
-                    if self.socket.poll_writable(cx).is_pending() {
-                        return false;
+                Ok(()) => {
+                    (self.send_failed, self.writable) = (false, None);
+                    if self.spare.len() < SEND_ROUNDS {
+                        batch.contents.clear();
+                        self.spare.push(batch.contents);
                     }
                 }
-                // Of several some may be small enough; which is not said.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.pending.push_front(batch);
+                    let socket = &self.socket;
+                    let writable = self.writable.get_or_insert_with(|| socket.clone().writable());
+                    if writable.as_mut().poll(cx).is_pending() {
+                        return false;
+                    }
+                    self.writable = None;
+                }
+                // Some of the batch may be small enough, which the error does not say.
                 Err(_) if batch.contents.len() > batch.segment => {
                     for single in batch.split().rev() {
                         self.pending.push_front(single);
@@ -197,7 +229,14 @@ impl<C: Core> Driver<C> {
         let mut state = self.shared.lock();
         let came_in = state.deliver_events();
         let sessions = state.core.sessions_begun();
+        let messages: Vec<_> = std::iter::from_fn(|| state.core.next_message()).collect();
         drop(state);
+        for (shard, message) in messages {
+            let Some(other) = self.shards.get(shard) else { continue };
+            let mut state = other.lock();
+            state.core.handle_message(message, other.now());
+            state.wake_driver();
+        }
         if came_in || sessions != self.sessions_seen {
             self.sessions_seen = sessions;
             self.shared.changed.notify_waiters();
@@ -205,46 +244,89 @@ impl<C: Core> Driver<C> {
     }
 }
 
+/// Receives datagrams from the socket.
+fn receive<C: Core>(
+    shared: &Shared<C>,
+    socket: &dyn Socket,
+    buffers: &mut Buffers,
+    filter: Option<&Filter>,
+    cx: &mut Context<'_>,
+) -> Received {
+    let mut taken = false;
+    let mut meta = [RecvMeta::default(); RECV_BUFFERS];
+    for _ in 0..RECV_ROUNDS {
+        let count = match socket.poll_recv(cx, &mut buffers.slices(), &mut meta) {
+            Poll::Pending => return Received { taken, more: false },
+            Poll::Ready(Ok(count)) => count,
+            Poll::Ready(Err(error)) => {
+                // For example an ICMP error of an earlier packet. The session judges the peer's
+                // silence.
+                tracing::debug!(%error, "receiving failed");
+                continue;
+            }
+        };
+        let (mut state, now) = (None, shared.now());
+        for (contents, meta) in buffers.filled(&meta[..count]) {
+            let ce = meta.ecn == Some(EcnCodepoint::Ce);
+            let datagrams = contents.chunks(meta.stride.max(1));
+            let admits = |it: &&[u8]| filter.is_none_or(|some| some.admits(it, meta.addr));
+            for datagram in datagrams.filter(admits) {
+                let state = state.get_or_insert_with(|| shared.lock());
+                state.core.handle_datagram(datagram, meta.addr, ce, now);
+                taken = true;
+            }
+        }
+    }
+    Received { taken, more: true }
+}
+
 impl<C> Drop for Driver<C> {
-    /// However the driver ends, nobody waits for it: a fault must not leave flows hanging.
+    /// Wakes everybody who waits for the driver, however it ends.
     fn drop(&mut self) {
         self.shared.abandon();
     }
 }
 
-/// Puts datagrams of equal length and mark to the same address together, as far as one call can
-/// send them.
+/// Composes a batch of datagrams of equal length and marks to the same address, as far as one call
+/// can send them. `spare` has buffers for the batch.
 fn collect<C: Core>(
     state: &mut State<C>,
     now: std::time::Duration,
     socket: &dyn Socket,
     pending: &mut VecDeque<Batch>,
+    spare: &mut Vec<Vec<u8>>,
 ) {
-    // It may fall to one: the socket notices devices that cannot do it.
-    let most_segments = socket.max_gso_segments();
-    let mut datagram = Vec::new();
-    while let Some(to) = state.core.transmit(now, &mut datagram) {
-        let (length, ect) = (datagram.len(), state.core.is_ect());
-        let dscp = if socket.marks() { state.core.dscp() } else { Dscp::DF };
-        let last = pending.back_mut().filter(|batch| {
-            let segments = batch.contents.len().div_ceil(batch.segment);
-            (batch.to, batch.ect, batch.dscp) == (to, ect, dscp)
-                && length <= batch.segment
-                && batch.contents.len() % batch.segment == 0
-                && segments < most_segments
-                && batch.contents.len() + length <= MAX_DATAGRAM_BYTES
+    // The socket sets this to one if the device cannot segment.
+    let max_segments = socket.max_gso_segments();
+    let mut next = spare.pop().unwrap_or_default();
+    loop {
+        // Most datagrams join the previous batch: each is composed at its place there.
+        let joins = pending.back().is_some_and(|batch| {
+            batch.contents.len() % batch.segment == 0
+                && batch.contents.len() / batch.segment < max_segments
+                && batch.contents.len() + batch.segment <= MAX_DATAGRAM_BYTES
         });
-        match last {
-            Some(batch) => batch.contents.extend_from_slice(&datagram),
-            None => {
-                let contents = std::mem::take(&mut datagram);
-                pending.push_back(Batch { segment: length, contents, to, ect, dscp });
+        let last = pending.back_mut().filter(|_| joins);
+        let out = last.map_or(&mut next, |batch| &mut batch.contents);
+        let start = out.len();
+        let Some(to) = state.core.transmit(now, out) else { break };
+        let (length, ect) = (out.len() - start, state.core.is_ect());
+        let dscp = if socket.marks() { state.core.dscp() } else { Dscp::DF };
+        if let Some(batch) = pending.back_mut().filter(|_| joins) {
+            if (batch.to, batch.ect, batch.dscp) == (to, ect, dscp) && length <= batch.segment {
+                continue;
             }
+            next.extend_from_slice(&batch.contents[start..]);
+            batch.contents.truncate(start);
         }
-        datagram.clear();
+        let contents = std::mem::replace(&mut next, spare.pop().unwrap_or_default());
+        pending.push_back(Batch { segment: length, contents, to, ect, dscp });
         if pending.len() >= SEND_ROUNDS {
-            return;
+            break;
         }
+    }
+    if next.capacity() > 0 {
+        spare.push(next);
     }
 }
 
@@ -254,7 +336,7 @@ impl<C: Core + Unpin> Future for Driver<C> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         this.shared.turned();
-        let Came { taken, more: more_came } = this.receive(cx);
+        let Received { taken, more: more_came } = this.receive(cx);
         if this.is_idle(taken, cx) {
             if more_came {
                 cx.waker().wake_by_ref();

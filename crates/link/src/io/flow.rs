@@ -1,4 +1,4 @@
-//! A flow as a stream of bytes.
+//! A flow as a byte stream.
 
 use std::io;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::shared::{FlowKey, Half, Shared};
 use crate::Class;
-use crate::code::ResetCode;
 use crate::endpoint::{Core, Flows};
 use crate::flow::{Read, Write};
 use crate::session::Session;
+use bentpipe_flow::ResetCode;
 
-/// The flow was reset, and why; the source of a [`io::ErrorKind::ConnectionReset`] error.
+/// Reset of a flow; the source of an [`io::ErrorKind::ConnectionReset`] error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the flow was reset: {}", .0.name())]
 pub struct FlowReset(pub ResetCode);
@@ -27,22 +27,22 @@ pub struct Flow<S: Flows = Session> {
     code: Option<ResetCode>,
 }
 
-/// Either end, whose sessions are `S`.
+/// Either end, with sessions of type `S`.
 pub(super) type End<S> = Shared<dyn Core<Session = S> + Send>;
 
 impl Flow {
-    /// Confirms the aircraft's claim: the flow is of `class` from now on, at both ends.
+    /// Confirms the aircraft's claim: the flow has `class` from now on, at both ends.
     pub fn confirm(&mut self, class: Class) {
         self.with(None, |session, flow, now| (session.confirm(flow, class, now), None));
     }
 
-    /// Moves what this end sends to `class` from now on, if that is no better.
+    /// Moves what this end sends to `class`, if that is less favoured.
     pub fn demote(&mut self, class: Class) {
         self.with(None, |session, flow, now| (session.demote(flow, class, now), None));
     }
 
-    /// The class that the ground gave the flow for what was claimed of it. Whoever reads the flow is
-    /// woken when it comes.
+    /// Class that the ground has confirmed for the flow's claim. The flow's reader is woken when it
+    /// arrives.
     pub fn confirmed(&self) -> Option<Class> {
         self.with(None, |session, flow, _| (session.confirmed(flow), None)).flatten()
     }
@@ -52,7 +52,7 @@ impl Flow {
         self.with(None, |session, _, now| (session.unheard(now), None)).unwrap_or_default()
     }
 
-    /// Bytes written that have not left yet.
+    /// Bytes written that have not been sent yet.
     pub fn unsent_bytes(&self) -> usize {
         self.with(None, |session, flow, _| (session.unsent_bytes(flow), None)).unwrap_or_default()
     }
@@ -78,7 +78,7 @@ impl<S: Flows> Flow<S> {
         self.code
     }
 
-    /// Looks at the flow's session, while there is one.
+    /// Calls `look` with the flow's session, while there is one.
     pub fn look<T>(&self, look: impl FnOnce(&S) -> T) -> Option<T> {
         self.with(None, |session, _, _| (look(session), None))
     }
@@ -148,7 +148,7 @@ impl<S: Flows> AsyncWrite for Flow<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // what was written leaves as fast as the link allows
+        Poll::Ready(Ok(())) // written bytes are sent as fast as the link permits
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -14,12 +14,12 @@ use crate::endpoint::{Core, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::session::{OpenError, Session};
-use crate::{Claim, Class, Target};
+use bentpipe_flow::{Claim, Class, Target};
 
-/// Maximum wait of an opening for the first session: a handshake's tries at 1.5 s and 3.75 s.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum wait of an opening for the first session: the handshake attempts at 1.5 s and 3.75 s.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// An end that a task of the current tokio runtime drives. Dropping it closes it.
+/// An end driven by a task of the current tokio runtime. Dropping it closes the end.
 pub struct Handle<C: Core> {
     pub(super) shared: Arc<Shared<C>>,
     address: Option<SocketAddr>,
@@ -35,9 +35,9 @@ pub struct Incoming<S: crate::Flows = Session> {
     pub class: Class,
     /// Number of its passenger.
     pub passenger: u32,
-    /// Claim of its client about the target, if the aircraft wants it verified.
+    /// Class claim of its client about the target, if the aircraft wants it verified.
     pub claim: Option<Claim>,
-    /// The flow; its first bytes may be here already.
+    /// The flow; its first bytes may have arrived.
     pub flow: Flow<S>,
 }
 
@@ -48,12 +48,17 @@ impl<C: Core> Drop for Handle<C> {
 }
 
 impl<C: Core + Send + Unpin + 'static> Handle<C> {
-    /// Begins to move datagrams between `core` and `socket`.
+    /// Starts to move datagrams between `core` and `socket`.
     pub fn start(core: C, socket: Box<dyn Socket>) -> Arc<Self> {
         let address = socket.local_addr().ok();
         let shared = Arc::new(Shared::new(core));
-        tokio::spawn(Driver::new(shared.clone(), socket));
-        Arc::new(Self { shared, address })
+        tokio::spawn(Driver::new(shared.clone(), socket.into()));
+        Arc::new(Self::of(shared, address))
+    }
+
+    /// Handle of a shard that is driven already.
+    pub(super) fn of(shared: Arc<Shared<C>>, address: Option<SocketAddr>) -> Self {
+        Self { shared, address }
     }
 
     /// Local address of the socket.
@@ -61,13 +66,13 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
         self.address
     }
 
-    /// Looks at the end, `now` being the time since it was started.
+    /// Calls `look` with the end and the time since its start.
     pub fn look<T>(&self, look: impl FnOnce(&mut C, Duration) -> T) -> T {
         let now = self.shared.now();
         look(&mut self.shared.lock().core, now)
     }
 
-    /// Does something to the end that may give it something to send.
+    /// Calls `act` with the end, and wakes the driver, because there may be something to send.
     pub fn act<T>(&self, act: impl FnOnce(&mut C, Duration) -> T) -> T {
         let now = self.shared.now();
         let mut state = self.shared.lock();
@@ -76,9 +81,9 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
         done
     }
 
-    /// Opens a flow by `open`, which says how many of the `first` bytes it took. Waits a while for
-    /// the first session, so that clients that come before the ground does are served, and for
-    /// memory for the first bytes.
+    /// Opens a flow by `open`, which returns how many of the `first` bytes it accepted. Waits a
+    /// while for the first session, so that early clients are served, and for memory for the first
+    /// bytes.
     pub async fn open(
         &self,
         first: &[u8],
@@ -86,13 +91,13 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
     ) -> Result<Flow<C::Session>, OpenError> {
         let (key, taken) = self.connected(|| self.act(&open)).await?;
         let mut flow = Flow::new(self.shared.clone(), key);
-        // What found no room leaves when there is some. A flow that is reset before then says so
-        // itself to whoever reads or writes it next.
+        // The rest is sent when there is room. If the flow is reset before, its next reader or
+        // writer sees that.
         let _ = flow.write_all(&first[taken..]).await;
         Ok(flow)
     }
 
-    /// Tries until there is a session, for a while.
+    /// Calls `open` until there is a session, for a limited time.
     pub(super) async fn connected<T>(
         &self,
         open: impl Fn() -> Result<T, OpenError>,
@@ -108,11 +113,11 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
                 }
             }
         };
-        timeout(PATIENCE, attempt).await.unwrap_or(Err(OpenError::NotConnected))
+        timeout(MAX_WAIT, attempt).await.unwrap_or(Err(OpenError::NotConnected))
     }
 
-    /// The next flow of bytes that any aircraft opens; `None` once this end is closed. `aircraft_of` tells
-    /// whose session it is.
+    /// Waits for the next stream that an aircraft opens; `None` once this end is closed.
+    /// `aircraft_of` returns the aircraft of a session.
     pub async fn accept(
         &self,
         aircraft_of: impl Fn(&C, SessionId) -> Option<PublicKey>,
@@ -125,8 +130,8 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
         }
     }
 
-    /// The next flow of whatever kind, as the core told of it.
-    pub(super) async fn next_opened(
+    /// Waits for the next flow of either kind.
+    async fn next_opened(
         &self,
         aircraft_of: impl Fn(&C, SessionId) -> Option<PublicKey>,
     ) -> Option<(PublicKey, SessionId, FlowEvent)> {
@@ -134,32 +139,51 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
             let changed = self.shared.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            {
-                let mut state = self.shared.lock();
-                while let Some((session, event)) = state.opened.pop_front() {
-                    if let Some(aircraft) = aircraft_of(&state.core, session) {
-                        return Some((aircraft, session, event));
-                    }
-                }
-                if state.ended {
-                    return None;
-                }
+            if let Some(opened) = self.take_opened(&aircraft_of) {
+                return Some(opened);
+            }
+            if self.has_ended() {
+                return None;
             }
             changed.await;
         }
     }
 
-    /// Waits until the driver has ended although nobody closed this end: it panicked. Waits for ever
-    /// while all is well.
+    /// Takes the next flow of either kind, if there is one.
+    pub(super) fn take_opened(
+        &self,
+        aircraft_of: impl Fn(&C, SessionId) -> Option<PublicKey>,
+    ) -> Option<(PublicKey, SessionId, FlowEvent)> {
+        let mut state = self.shared.lock();
+        while let Some((session, event)) = state.opened.pop_front() {
+            if let Some(aircraft) = aircraft_of(&state.core, session) {
+                return Some((aircraft, session, event));
+            }
+        }
+        None
+    }
+
+    /// Returns `true` if the driver has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shared.lock().ended
+    }
+
+    /// Returns `true` if the end was closed.
+    pub(super) fn is_closing(&self) -> bool {
+        self.shared.lock().closing
+    }
+
+    /// Waits until the driver has ended without a close, because it panicked; forever in normal
+    /// operation.
     pub async fn failed(&self) {
         self.shared.ended().await;
-        if self.shared.lock().closing {
+        if self.is_closing() {
             std::future::pending().await
         }
     }
 
-    /// Turns of the driver so far. It is woken for another, so that the next call gives more, unless
-    /// the driver hangs.
+    /// Number of turns of the driver. The call requests another turn, so that the next call returns
+    /// more unless the driver hangs.
     pub fn pulse(&self) -> u64 {
         self.shared.lock().wake_driver();
         self.shared.turns()

@@ -1,31 +1,42 @@
-//! The ground gateway's handle on the link.
+//! Handle on the link at the ground.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bentpipe_flow::{OpenDatagrams, ResetCode, Traffic};
 use bentpipe_units::{BitRate, ByteSize};
 
+use super::shards::Shards;
 use super::{DatagramFlow, Flow, Handle, Incoming, Socket};
-use crate::code::ResetCode;
-use crate::endpoint::{Core, HubConfig, HubCore, SessionId};
+use crate::endpoint::{
+    Core, HubConfig, HubCore, MAX_SHARDS, Refused, SessionId, shard_of_session, shards_of_aircraft,
+};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
 use crate::settings::SettingsError;
 use crate::status::Counters;
-use crate::{Class, ClassCounters, ClassSettings, Most, OpenDatagrams, PerClass, Traffic};
+use crate::{Class, ClassCounters, ClassSettings, PerClass, SnapshotLimits};
 
-/// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
+/// Handle on the link at the ground, with many aircraft. Clones share it; the last one dropped
+/// closes it.
 #[derive(Clone)]
-pub struct Hub(Arc<Handle<HubCore>>);
+pub struct Hub(Arc<Inner>);
 
-/// Looks at the link without keeping it open.
+struct Inner {
+    shards: Shards<HubCore>,
+    /// Number of each aircraft's shard.
+    shard_of: BTreeMap<PublicKey, usize>,
+}
+
+/// Observer of the link that does not keep it open.
 #[derive(Clone)]
-pub struct HubWatch(Weak<Handle<HubCore>>);
+pub struct HubWatch(Weak<Inner>);
 
 impl HubWatch {
-    /// The link, while anybody else holds it.
+    /// Returns the handle while another one exists.
     pub fn hub(&self) -> Option<Hub> {
         self.0.upgrade().map(Hub)
     }
@@ -43,14 +54,14 @@ pub enum Arrived {
 pub struct IncomingDatagrams {
     /// The aircraft's key.
     pub aircraft: PublicKey,
-    /// Requested flow, its class no more favoured than the aircraft may have.
+    /// Requested flow, with a class no more favoured than the aircraft's highest.
     pub open: OpenDatagrams,
-    /// The flow; its first datagrams may be here already.
+    /// The flow; its first datagrams may have arrived.
     pub flow: DatagramFlow,
 }
 
 impl Arrived {
-    /// The stream, for who serves no datagrams: a flow of those is reset as not allowed.
+    /// Returns the stream, for servers without datagrams: a datagram flow is reset as forbidden.
     pub fn stream(self) -> Option<Incoming> {
         match self {
             Self::Stream(incoming) => Some(incoming),
@@ -67,52 +78,94 @@ impl Arrived {
 pub struct SessionStatus {
     /// The aircraft's key.
     pub aircraft: PublicKey,
-    /// The measured round trip.
+    /// Smoothed round trip.
     pub round_trip: Duration,
     /// Counters of the session.
     pub counters: Counters,
 }
 
 impl Hub {
-    /// Begins serving on `socket`, in a task of the current tokio runtime.
+    /// Starts to serve on `socket`, in a task of the current tokio runtime.
     pub fn start(socket: Box<dyn Socket>, config: HubConfig) -> Self {
         Self::start_seeded(socket, config, super::seed())
     }
 
-    /// The same with known randomness, for simulations.
+    /// Starts with a known seed, for simulations.
     pub fn start_seeded(socket: Box<dyn Socket>, config: HubConfig, seed: [u8; 32]) -> Self {
-        Self(Handle::start(HubCore::new(config, seed), socket))
+        Self::start_with(socket, &config, [seed].into_iter())
+    }
+
+    /// Starts to serve in tasks for this many shards, so that the hub can use as many processor
+    /// cores. There are no more than [`MAX_SHARDS`], and no more than aircraft.
+    pub fn start_sharded(socket: Box<dyn Socket>, config: HubConfig, shards: usize) -> Self {
+        let count = shards.min(config.aircraft.len()).clamp(1, MAX_SHARDS);
+        Self::start_with(socket, &config, (0..count).map(|_| super::seed()))
+    }
+
+    fn start_with(
+        socket: Box<dyn Socket>,
+        config: &HubConfig,
+        seeds: impl ExactSizeIterator<Item = [u8; 32]>,
+    ) -> Self {
+        let keys = config.aircraft.iter().map(|aircraft| aircraft.key);
+        let shard_of = shards_of_aircraft(keys, seeds.len()).collect();
+        let shards = Shards::start(HubCore::shards(config, seeds), socket);
+        Self(Arc::new(Inner { shards, shard_of }))
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.0.shards.all().len()
     }
 
     /// Local address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.0.local_addr()
+        self.0.shards.local_addr()
     }
 
-    /// A look at the link that does not keep it open.
+    /// The first shard, for what all share.
+    fn first(&self) -> &Handle<HubCore> {
+        &self.0.shards.all()[0]
+    }
+
+    /// The shard of an aircraft; any for an unknown one, which it ignores.
+    fn of(&self, aircraft: &PublicKey) -> &Handle<HubCore> {
+        &self.0.shards.all()[self.0.shard_of.get(aircraft).copied().unwrap_or(0)]
+    }
+
+    /// Returns an observer that does not keep the link open.
     pub fn watch(&self) -> HubWatch {
         HubWatch(Arc::downgrade(&self.0))
     }
 
-    /// The address from which each aircraft's last handshake came, for the process after this one.
+    /// Takes the counts of refusals since the last call: strangers' packets, handshakes, memory,
+    /// and datagrams that a shard was too slow for.
+    pub fn take_refused(&self) -> Refused {
+        let all = self.0.shards.all().iter().map(|it| it.look(|core, _| core.take_refused()));
+        let refused = all.reduce(Refused::and).unwrap_or_default();
+        Refused { overflow: self.0.shards.take_overflow(), ..refused }
+    }
+
+    /// Address of each aircraft's last handshake, for the next process.
     pub fn homes(&self) -> Vec<(PublicKey, IpAddr)> {
-        self.0.look(|core, _| core.homes().map(|(key, home)| (*key, home)).collect())
+        self.first().look(|core, _| core.homes())
     }
 
-    /// Gives the address that an aircraft had in the process before this one: handshakes from there go
-    /// before those of strangers.
+    /// Sets an aircraft's address in the previous process: handshakes from there go before
+    /// strangers'.
     pub fn remember_home(&self, aircraft: &PublicKey, home: IpAddr) {
-        self.0.look(|core, _| core.remember_home(aircraft, home));
+        self.of(aircraft).look(|core, _| core.remember_home(aircraft, home));
     }
 
-    /// The next flow that any aircraft opens; `None` once the hub is closed.
+    /// Waits for the next flow that an aircraft opens; `None` once the hub is closed.
     pub async fn accept(&self) -> Option<Arrived> {
         loop {
-            let (aircraft, session, event) = self.0.next_opened(HubCore::aircraft_of).await?;
-            let shared = self.0.shared.clone();
+            let opened = self.0.shards.next_opened(HubCore::aircraft_of).await?;
+            let (shard, aircraft, session, event) = opened;
+            let shared = shard.shared.clone();
             match event {
                 FlowEvent::Opened { flow, target, class, passenger } => {
-                    let claim = self.0.look(|core, _| {
+                    let claim = shard.look(|core, _| {
                         core.session(session).and_then(|it| it.claim_of(flow).cloned())
                     });
                     let flow = Flow::new(shared, (session, flow));
@@ -128,73 +181,80 @@ impl Hub {
         }
     }
 
-    /// The aircraft share a beam of these rates, towards them and from them; `None` where a
-    /// direction is not shared. May be called again when the rates change.
+    /// Sets the rates of a beam that the aircraft share, towards them and from them; `None` for a
+    /// direction without one. May be called again when the rates change.
     ///
-    /// Fails where a direction begins to be shared and the aircraft's floors do not fit into it. If
-    /// it shrinks below them later, all are cut in proportion.
+    /// Fails if a direction begins to be shared and the aircraft's floors do not fit into it, or if
+    /// the hub has several shards. If the beam shrinks below the floors later, all are cut in
+    /// proportion.
     pub fn set_beam(
         &self,
         forward: Option<BitRate>,
         back: Option<BitRate>,
     ) -> Result<(), BeamError> {
-        self.0.act(|core, now| core.set_beam(forward, back, now))
+        self.first().act(|core, now| core.set_beam(forward, back, now))
     }
 
-    /// The modem towards an aircraft tells what it sends at, or (`None`) that nothing is known of
-    /// it any more. Counts for [`MODEM_LEASE`](crate::MODEM_LEASE); tell it again before that,
-    /// changed or not.
-    pub fn set_modem_rate(&self, aircraft: &PublicKey, told: Option<ModemRate>) {
-        self.0.act(|core, now| core.set_modem_rate(aircraft, told, now));
+    /// Sets the rate that the modem towards an aircraft reports; `None` if nothing is known of it.
+    /// Counts for [`MODEM_LEASE`](crate::MODEM_LEASE) and has to be repeated before that.
+    pub fn set_modem_rate(&self, aircraft: &PublicKey, reported: Option<ModemRate>) {
+        self.of(aircraft).act(|core, now| core.set_modem_rate(aircraft, reported, now));
     }
 
-    /// All sessions together may hold so much memory, from now on, beside the reserves of their flows.
-    pub fn set_memory(&self, most: ByteSize) {
-        self.0.act(|core, _| core.set_memory(most));
+    /// Sets the memory of all sessions together, in addition to the reserves of their flows.
+    pub fn set_memory(&self, max: ByteSize) {
+        // All have one account; each looks at it now.
+        self.0.shards.all().iter().for_each(|shard| shard.act(|core, _| core.set_memory(max)));
     }
 
-    /// From now on each class gets this of what goes to an aircraft.
+    /// Sets the limits of each class for what is sent to an aircraft.
     pub fn set_classes(
         &self,
         aircraft: &PublicKey,
         classes: PerClass<ClassSettings>,
     ) -> Result<(), SettingsError> {
-        self.0.act(|core, now| core.set_classes(aircraft, classes, now))
+        self.of(aircraft).act(|core, now| core.set_classes(aircraft, classes, now))
     }
 
-    /// Every session.
+    /// Status of every session.
     pub fn status(&self) -> Vec<(SessionId, SessionStatus)> {
         let status = |(id, aircraft, session): (SessionId, PublicKey, &mut crate::Session)| {
             let (round_trip, counters) = (session.round_trip(), session.counters());
             (id, SessionStatus { aircraft, round_trip, counters })
         };
-        self.0.look(|core, _| core.sessions().map(status).collect())
+        let of = |shard: &Arc<Handle<HubCore>>| {
+            shard.look(|core, _| core.sessions().map(status).collect::<Vec<_>>())
+        };
+        let mut all: Vec<_> = self.0.shards.all().iter().flat_map(of).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all
     }
 
     /// Counters of a class in a session; `None` if the session is over.
     pub fn class_counters(&self, id: SessionId, class: Class) -> Option<ClassCounters> {
-        self.0.look(|core, _| core.session(id).map(|session| session.class_counters(class)))
+        let shard = &self.0.shards.all()[shard_of_session(id, self.shards())];
+        shard.look(|core, _| core.session(id).map(|session| session.class_counters(class)))
     }
 
-    /// Traffic of an aircraft's session, in total and since the last call; `None` while it has
-    /// none.
-    pub fn traffic(&self, aircraft: &PublicKey, most: Most) -> Option<Traffic> {
-        self.0.look(|core, now| core.traffic(aircraft, most, now))
+    /// Traffic of an aircraft's session, in total and since the last call; `None` if it has none.
+    pub fn traffic(&self, aircraft: &PublicKey, max: SnapshotLimits) -> Option<Traffic> {
+        self.of(aircraft).look(|core, now| core.traffic(aircraft, max, now))
     }
 
-    /// Waits until the task that moves datagrams has ended although nobody closed this end; for ever
-    /// while all is well.
+    /// Waits until any of the tasks that move datagrams has ended without a close; forever in normal
+    /// operation.
     pub async fn failed(&self) {
-        self.0.failed().await;
+        self.0.shards.failed().await;
     }
 
-    /// Turns of that task so far, which is asked for another: unless it hangs, the next call gives more.
+    /// Number that rises only if every one of these tasks has taken a turn since the last rise. The
+    /// call requests another turn of each, so that the next call returns more unless one hangs.
     pub fn pulse(&self) -> u64 {
-        self.0.pulse()
+        self.0.shards.pulse()
     }
 
-    /// Closes every session and waits until the aircraft have been told.
+    /// Closes every session and waits until the aircraft have been reported.
     pub async fn close(&self) {
-        self.0.close().await;
+        self.0.shards.close().await;
     }
 }

@@ -1,10 +1,11 @@
 //! The async edge: UDP sockets and timers around the sans-IO core, and flows as streams.
 //!
-//! One task drives an end. Flows, the air's handle and the hub's handle reach into the core under a
-//! lock and wake the task when there is something to send. All time is tokio's, so a paused clock
-//! drives everything in the simulator.
+//! One task drives an end, or each shard of a [`Hub`] with several; then another task reads the socket
+//! for all shards. Flows and handles access the core under a lock, and wake the task when
+//! there is something to send. All time is tokio's, so that a paused clock drives everything in the
+//! simulator.
 //!
-//! [`Air`] and [`Hub`] are the link's own. What they are made of ([`Handle`], [`Flow`]) drives any
+//! [`Air`] and [`Hub`] are the link's own. Their parts ([`Handle`], [`Flow`]) drive any
 //! [`Core`](crate::Core), so that another transport needs no edge of its own.
 
 mod air;
@@ -13,6 +14,10 @@ mod driver;
 mod flow;
 mod handle;
 mod hub;
+mod inbox;
+mod reader;
+mod receive;
+mod shards;
 mod shared;
 mod socket;
 mod udp;
@@ -22,16 +27,16 @@ pub use datagram::DatagramFlow;
 pub use flow::{Flow, FlowReset};
 pub use handle::{Handle, Incoming};
 pub use hub::{Arrived, Hub, HubWatch, IncomingDatagrams, SessionStatus};
-pub use socket::Socket;
+pub use socket::{Socket, Writable};
 pub use udp::UdpSocket;
 
 use bytes::Bytes;
 
-use crate::{Claim, Class, Target};
+use bentpipe_flow::{Claim, Class, Target};
 
-pub use crate::{OpenDatagrams, Receive, SendError};
+pub use crate::{Receive, SendError};
 
-/// A flow to be opened.
+/// Description of a flow to open.
 #[derive(Debug, Clone)]
 pub struct Open {
     /// Destination.
@@ -40,13 +45,13 @@ pub struct Open {
     pub class: Class,
     /// Number of its passenger.
     pub passenger: u32,
-    /// Claim of its client about the target, for the ground to verify.
+    /// Class claim of its client about the target, to be verified by the ground.
     pub claim: Option<Claim>,
-    /// Its first bytes, which travel with the opening.
+    /// First bytes, which share a packet with the opening.
     pub first: Bytes,
 }
 
-/// A strong seed from the operating system.
+/// Returns a strong seed from the operating system.
 pub fn seed() -> [u8; 32] {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).expect("the operating system gives random bytes");

@@ -1,26 +1,29 @@
 //! State shared by the driver, the handles and the flows.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::endpoint::{Core, Flows, SessionId};
 use crate::flow::FlowEvent;
 
-/// A flow's name over all sessions of an end.
+/// Identifier of a flow over all sessions of an end.
 pub type FlowKey = (SessionId, u64);
 
-/// An end behind its lock. Flows hold it with `C` unsized, so that those of both ends are alike.
+/// An end behind its lock. Flows hold it with an unsized `C`, so that those of both ends have one
+/// type.
 pub struct Shared<C: ?Sized> {
     epoch: Instant,
-    /// Told when a session begins, a flow comes in, or the driver has ended.
-    pub changed: Notify,
-    /// Turns of the driver so far; outside the lock, which a driver that hangs may hold.
+    /// Notified when a session begins, a flow arrives, or a driver of the end has ended. All shards
+    /// of an end have the same.
+    pub changed: Arc<Notify>,
+    /// Number of turns of the driver, outside the lock, which a driver that hangs may hold.
     turns: AtomicU64,
     state: Mutex<State<C>>,
 }
@@ -28,25 +31,26 @@ pub struct Shared<C: ?Sized> {
 /// State behind the lock.
 pub struct State<C: ?Sized> {
     pub driver: Option<Waker>,
-    /// The driver was woken, or is yet to look for the first time. It reads this without the lock.
+    /// The driver was woken, or has not run yet. It reads this without the lock.
     pub called: Arc<AtomicBool>,
-    /// The tasks that wait for a flow: its reader and its writer. Never iterated.
+    /// Tasks that wait for a flow, its reader and its writer. Never iterated.
     pub waiting: HashMap<FlowKey, Waiting>,
-    /// Flows that the peer opened and nobody has accepted yet; bounded by the sessions' flow limits.
+    /// Flows that the peer opened and nobody has accepted yet; bounded by the sessions' flow
+    /// limits.
     pub opened: VecDeque<(SessionId, FlowEvent)>,
     pub closing: bool,
     pub ended: bool,
     pub core: C,
 }
 
-/// The tasks that wait for one flow.
+/// Tasks that wait for one flow.
 #[derive(Default)]
 pub struct Waiting {
     pub reader: Option<Waker>,
     pub writer: Option<Waker>,
 }
 
-/// Half of a flow that waits.
+/// Half of a flow.
 #[derive(Debug, Clone, Copy)]
 pub enum Half {
     Read,
@@ -54,22 +58,22 @@ pub enum Half {
 }
 
 impl<C: ?Sized> Shared<C> {
-    /// A panic elsewhere leaves the state as consistent as a dropped packet would.
+    /// Locks the state. A panic elsewhere leaves it as consistent as a dropped packet would.
     pub fn lock(&self) -> MutexGuard<'_, State<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// The driver has had its turn.
+    /// Counts a turn of the driver.
     pub fn turned(&self) {
         self.turns.fetch_add(1, Relaxed);
     }
 
-    /// Turns of the driver so far.
+    /// Number of turns of the driver.
     pub fn turns(&self) -> u64 {
         self.turns.load(Relaxed)
     }
 
-    /// Nothing moves any more: whoever waits should look.
+    /// Wakes everybody after the driver has ended.
     pub fn abandon(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -85,6 +89,11 @@ impl<C: ?Sized> Shared<C> {
 
 impl<C> Shared<C> {
     pub fn new(core: C) -> Self {
+        Self::started(core, Instant::now(), Arc::default())
+    }
+
+    /// One of several shards, with the time of their start.
+    pub fn started(core: C, epoch: Instant, changed: Arc<Notify>) -> Self {
         let state = State {
             driver: None,
             called: Arc::new(AtomicBool::new(true)),
@@ -95,24 +104,24 @@ impl<C> Shared<C> {
             core,
         };
         let (turns, state) = (AtomicU64::new(0), Mutex::new(state));
-        Self { epoch: Instant::now(), changed: Notify::new(), turns, state }
+        Self { epoch, changed, turns, state }
     }
 }
 
 impl<C: Core + ?Sized> Shared<C> {
-    /// The time since this end was started.
+    /// Time since this end was started.
     pub fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// Instant of that time, or as far ahead as a timer can be set.
+    /// Instant of a time since the start, or the latest that a timer can be set to.
     pub fn instant(&self, at: Duration) -> Instant {
         const FAR: Duration = Duration::from_secs(86_400);
         self.epoch + at.min(self.now() + FAR)
     }
 
-    /// Runs `act` on a flow's session, if it is still there. When it returns a half, the task of
-    /// `cx` is woken when that half may go on.
+    /// Calls `act` with a flow's session, if it still exists. If `act` returns a half, the task of
+    /// `cx` is woken when that half may continue.
     pub fn with<T>(
         &self,
         key: FlowKey,
@@ -143,7 +152,7 @@ impl<C: Core + ?Sized> Shared<C> {
         Some(done)
     }
 
-    /// Says goodbye to the peers.
+    /// Closes all sessions.
     pub fn close(&self) {
         let mut state = self.lock();
         if !state.closing {
@@ -153,7 +162,7 @@ impl<C: Core + ?Sized> Shared<C> {
         }
     }
 
-    /// Waits until the goodbyes have left.
+    /// Waits until the peers have been told.
     pub async fn ended(&self) {
         loop {
             let changed = self.changed.notified();
@@ -168,7 +177,7 @@ impl<C: Core + ?Sized> Shared<C> {
 }
 
 impl<C: Core + ?Sized> State<C> {
-    /// There is something to send, or a timer has changed.
+    /// Wakes the driver, because there is something to send or a timer has changed.
     pub fn wake_driver(&mut self) {
         self.called.store(true, Relaxed);
         if let Some(driver) = self.driver.take() {
@@ -176,7 +185,7 @@ impl<C: Core + ?Sized> State<C> {
         }
     }
 
-    /// Wakes whoever waits for what has happened; `true` when a flow came in.
+    /// Wakes the tasks that wait for events. Returns `true` if a flow arrived.
     pub fn deliver_events(&mut self) -> bool {
         let before = self.opened.len();
         while let Some((session, event)) = self.core.next_event() {

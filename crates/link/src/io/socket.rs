@@ -1,13 +1,19 @@
-//! Interface of a datagram socket for the driver.
+//! Interface of a datagram socket.
 
 use std::fmt::Debug;
+use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use quinn_udp::{RecvMeta, Transmit};
 
 use crate::Dscp;
+
+/// Wait for a socket to which it can be written again.
+pub type Writable = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// A datagram socket: a real one ([`UdpSocket`](super::UdpSocket)) or one of the lab's in memory.
 pub trait Socket: Debug + Send + Sync + 'static {
@@ -19,8 +25,8 @@ pub trait Socket: Debug + Send + Sync + 'static {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>>;
 
-    /// Sends with this mark, where the socket [`marks`](Self::marks), or says
-    /// [`io::ErrorKind::WouldBlock`].
+    /// Sends with this mark, if the socket [`marks`](Self::marks). Fails with
+    /// [`io::ErrorKind::WouldBlock`] if it cannot send now.
     fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()>;
 
     /// Returns `true` if packets show their classes on the path; packets with different marks are
@@ -29,8 +35,8 @@ pub trait Socket: Debug + Send + Sync + 'static {
         false
     }
 
-    /// Ready when [`Self::try_send`] is worth another try.
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    /// Waits until [`Self::try_send`] is worth another try. Several tasks may send, and wait.
+    fn writable(self: Arc<Self>) -> Writable;
 
     /// The socket's own address.
     fn local_addr(&self) -> io::Result<SocketAddr>;
@@ -40,7 +46,7 @@ pub trait Socket: Debug + Send + Sync + 'static {
         1
     }
 
-    /// Number of datagrams that one buffer of [`Self::poll_recv`] may come to hold.
+    /// Number of datagrams that one buffer of [`Self::poll_recv`] may hold.
     fn max_gro_segments(&self) -> usize {
         1
     }

@@ -1,8 +1,9 @@
-//! A real UDP socket, with segmentation offload where the kernel has it, and marks packet by packet.
+//! A real UDP socket, with segmentation offload where the kernel has it, and a mark on each packet.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
@@ -10,44 +11,45 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use tokio::io::Interest;
 
-use super::Socket;
+use super::{Socket, Writable};
 use crate::Dscp;
 
-/// Kernel buffers: what arrives at 1 Gbit/s while the process is away for 30 ms.
+/// Size of the kernel's buffers: 30 ms of 1 Gbit/s while the process is busy.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 
-/// A UDP socket of the operating system. Its datagrams leave whole or not at all: quinn-udp sets
-/// IP_MTU_DISCOVER to IP_PMTUDISC_PROBE (and the same for IPv6), that is the flag that forbids
-/// fragmenting on the way, with the interface's MTU as the only limit that the kernel knows of
-/// (EMSGSIZE): what strangers' ICMP messages say of the path is not believed (RFC 8899, section 4.6).
+/// A UDP socket of the operating system. Its datagrams are never fragmented: quinn-udp sets
+/// IP_MTU_DISCOVER to IP_PMTUDISC_PROBE (and the same for IPv6). That forbids fragmentation on the
+/// path, and leaves the interface's MTU as the kernel's only limit (EMSGSIZE). ICMP messages about
+/// the path may come from strangers and are ignored (RFC 8899, section 4.6).
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: tokio::net::UdpSocket,
     state: UdpSocketState,
     marks: bool,
-    /// Falls to one where the device turns out not to segment.
-    most_segments: AtomicUsize,
+    /// Maximum segments of a transmit; falls to one if the device cannot segment.
+    max_segments: AtomicUsize,
 }
 
 impl UdpSocket {
-    /// Takes over a bound socket, which may have been inherited. Call it within a tokio runtime.
+    /// Uses a bound socket, which may have been inherited. To be called within a tokio runtime.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let state = UdpSocketState::new((&socket).into())?;
-        // Best effort: the kernel caps both, and smaller buffers only lose packets that come again.
+        // Best effort: the kernel caps both, and smaller buffers only lose packets that are
+        // retransmitted.
         let _ = state.set_recv_buffer_size((&socket).into(), KERNEL_BUFFER_BYTES);
         let _ = state.set_send_buffer_size((&socket).into(), KERNEL_BUFFER_BYTES);
-        let most_segments = state.max_gso_segments().into();
+        let max_segments = state.max_gso_segments().into();
         let socket = tokio::net::UdpSocket::from_std(socket)?;
-        Ok(Self { socket, state, marks: false, most_segments })
+        Ok(Self { socket, state, marks: false, max_segments })
     }
 
-    /// Packets show their classes by their DSCP, or all look alike.
+    /// Sets whether packets show their classes by their DSCP.
     pub fn with_marks(self, marks: bool) -> Self {
         Self { marks, ..self }
     }
 
-    /// quinn-udp, which receives here, sends no mark but ECN's.
+    /// Sends a datagram with its mark; quinn-udp, which receives here, only sends ECN marks.
     fn send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
         let dscp = if self.marks { dscp } else { Dscp::DF };
         let field = dscp.traffic_class(transmit.ecn.map_or(0, |ecn| ecn as u8));
@@ -87,11 +89,11 @@ impl Socket for UdpSocket {
 
     fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
         let sent = self.socket.try_io(Interest::WRITABLE, || self.send(transmit, dscp));
-        // That is how devices say that they do not segment, which they do not tell before.
+        // Devices that cannot segment report this error, and nothing before it.
         if let Err(error) = &sent
             && transmit.segment_size.is_some()
             && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
-            && self.most_segments.swap(1, Relaxed) > 1
+            && self.max_segments.swap(1, Relaxed) > 1
         {
             tracing::info!(%error, "sending packets one by one from now on");
         }
@@ -102,8 +104,8 @@ impl Socket for UdpSocket {
         self.marks
     }
 
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.socket.poll_send_ready(cx)
+    fn writable(self: Arc<Self>) -> Writable {
+        Box::pin(async move { self.socket.writable().await })
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -111,7 +113,7 @@ impl Socket for UdpSocket {
     }
 
     fn max_gso_segments(&self) -> usize {
-        self.most_segments.load(Relaxed)
+        self.max_segments.load(Relaxed)
     }
 
     fn max_gro_segments(&self) -> usize {

@@ -1,49 +1,42 @@
-//! Lanes: streams of numbered symbols, each with its own numbering and window.
+//! Lanes: series of numbered symbols, each with its own numbering and window.
 //!
-//! A modem may reorder between traffic classes, so what is in order and what is missing is judged
-//! lane by lane; and a short transfer beside bulk must not share bulk's window.
+//! A modem may reorder between traffic classes, so that each lane has its own order and judges its
+//! own losses. A short transfer next to bulk must not share bulk's window either.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `limits` | bounds and keys that both ends of a lane use |
+//! | `ranges` | a set of numbers, as runs |
+//! | `in_flight` | unreported symbols by number and by packet |
+//! | `protected_range` | one range of symbols and its repairs |
+//! | `paced_source` | sources that send a little all the time |
+//! | `burst_repair`, `paced_repair` | repairs for ends of bursts, and for datagrams |
+//! | `sender` | what a packet asks of a lane while it is built |
+//! | `send`, `datagram_sender`, `senders` | the sending halves: reliable, datagrams, all lanes |
+//! | `recv` | the receiving half |
 
-mod flight;
-mod guard;
-mod perishable;
+mod burst_repair;
+mod datagram_sender;
+mod in_flight;
+mod limits;
+mod paced_repair;
+mod paced_source;
+mod protected_range;
 mod ranges;
 mod recv;
-mod segment;
 mod send;
 mod sender;
-mod shield;
-mod steady;
+mod senders;
 
-pub use perishable::{Fresh, KEPT_SYMBOLS, Perishable};
+pub use datagram_sender::{DatagramSender, KEPT_SYMBOLS, NewSymbol};
+pub use limits::SLOT_BYTES;
+#[cfg(test)]
+pub use limits::repair_key;
+pub use protected_range::RepairPolicy;
 pub use ranges::RangeSet;
 pub use recv::{Arrival, RecvLane};
-pub use segment::Rule;
-#[cfg(test)]
-pub use send::repair_key;
-pub use send::{SLOT_BYTES, SendLane};
-pub use sender::{Due, Lost, Senders};
+pub use send::SendLane;
+pub use sender::{Due, Lost};
+pub use senders::Senders;
 
-/// Lane of a symbol: the window to which it belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Lane {
-    /// Openings, control, short and sparse flows.
-    Urgent = 0,
-    /// Flows with a backlog.
-    Bulk = 1,
-    /// Datagrams, which are of no use once they are late: the one lane whose base slides over what
-    /// never came.
-    Datagram = 2,
-}
-
-impl Lane {
-    /// Every lane.
-    pub const ALL: [Self; 3] = [Self::Urgent, Self::Bulk, Self::Datagram];
-    /// Those whose every symbol arrives, most urgent first.
-    pub const RELIABLE: [Self; 2] = [Self::Urgent, Self::Bulk];
-
-    /// The lane a wire value names.
-    pub fn from_wire(value: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(value)).copied()
-    }
-}
+pub use crate::wire::lane::Lane;

@@ -1,8 +1,8 @@
-//! A set of numbers that is nearly all of `0..n`: a base and the runs above it.
+//! A set of numbers that contains nearly all of `0..n`: a base, and runs above it.
 
 use std::collections::BTreeMap;
 
-/// Everything below the base, and runs above it.
+/// Everything below a base, and runs above it.
 #[derive(Debug, Default, Clone)]
 pub struct RangeSet {
     base: u64,
@@ -10,12 +10,12 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// Every number below is in the set.
+    /// Number below which every number is in the set.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Runs above the base, rising, half-open.
+    /// Runs above the base, ascending and half-open.
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
         self.runs.iter().map(|(&start, &end)| (start, end))
     }
@@ -36,7 +36,7 @@ impl RangeSet {
             || self.runs.range(..=number).next_back().is_some_and(|(_, &end)| number < end)
     }
 
-    /// Adds `number`; `false` when it was there.
+    /// Adds `number`. Returns `false` if it was in the set before.
     pub fn insert(&mut self, number: u64) -> bool {
         if self.contains(number) {
             return false;

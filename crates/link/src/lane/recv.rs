@@ -1,34 +1,30 @@
-//! Received symbols of a lane, and the next report on them.
+//! The receiving half of a lane: symbols received, and the next report on them.
 
 use bentpipe_coding::{Decoder, Limits, Malformed, PREFIX_BYTES, Span};
 
+use super::limits::{MAX_AHEAD, repair_key};
 use super::{Lane, RangeSet};
-use crate::lane::send::repair_key;
 use crate::wire::report::{LaneReport, MAX_GROUPS};
 
-/// Distance of a symbol number above the base, at most: four times what a sender with 8 × BDP and
-/// 64 MiB of memory retains. A symbol above it is not accepted (and so is sent again).
-pub const MAX_AHEAD: u64 = 1 << 18;
-
-/// Most runs kept above the base: 2,048 runs of 48 bytes are about 100 KiB a lane. Where symbols may
-/// be given up, the oldest that is missing is; elsewhere no more are taken.
+/// Maximum number of runs above the base: 2,048 runs × 48 bytes ≈ 100 KiB for each lane. Beyond it,
+/// the datagram lane gives up its oldest gap, and a reliable lane accepts no more symbols.
 const MAX_KEPT_RUNS: usize = 2048;
 
-/// Runs of the datagram lane that a report names: what is not named is told by the packets.
+/// Maximum number of runs of the datagram lane in a report; packet outcomes cover the rest.
 const DATAGRAM_RUNS: usize = 32;
 
-/// Meaning of an arriving symbol for the lane.
+/// Effect of an arriving symbol on the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is new; `gap` says that symbols before it are missing that were not known to be.
+    /// The symbol is new. `gap` says that it shows symbols before it to be missing.
     New { gap: bool },
-    /// It was here before.
+    /// The symbol had arrived before.
     Duplicate,
-    /// It is outside what the lane can keep; it was not taken.
+    /// The symbol is outside what the lane can store, and was not accepted.
     Refused,
 }
 
-/// The receiver's half of a lane.
+/// The receiving half of a lane.
 pub struct RecvLane {
     lane: Lane,
     have: RangeSet,
@@ -38,9 +34,9 @@ pub struct RecvLane {
 }
 
 impl RecvLane {
-    /// Keeps `kept_symbols` of up to `symbol_bytes` for repairs.
-    pub fn new(lane: Lane, kept_symbols: usize, symbol_bytes: usize) -> Self {
-        let limits = Limits { kept_symbols, max_symbol_bytes: symbol_bytes, ..Limits::default() };
+    /// Creates a lane that keeps `cached_symbols` symbols of up to `symbol_bytes` for repairs.
+    pub fn new(lane: Lane, cached_symbols: usize, symbol_bytes: usize) -> Self {
+        let limits = Limits { cached_symbols, max_symbol_bytes: symbol_bytes, ..Limits::default() };
         let (have, decoder) = (RangeSet::default(), Decoder::new(limits));
         Self {
             lane,
@@ -51,7 +47,7 @@ impl RecvLane {
         }
     }
 
-    /// Takes symbol `number`, carried by `packet`.
+    /// Handles symbol `number`, received in `packet`.
     pub fn arrive(&mut self, number: u64, packet: u64, content: &[u8]) -> Arrival {
         let arrival = self.note(number, packet);
         if let Arrival::New { .. } = arrival {
@@ -60,19 +56,19 @@ impl RecvLane {
         arrival
     }
 
-    /// Takes a repair, carried by `packet`.
+    /// Handles a repair, received in `packet`. Returns `false` if it was of no use.
     pub fn repair(&mut self, span: Span, packet: u64, content: &[u8]) -> Result<bool, Malformed> {
         self.largest_packet = self.largest_packet.max(Some(packet));
         let have = &self.have;
         let ahead = span.end().saturating_sub(have.base());
-        // A peer may have larger packets than we keep symbols for: its repairs are then of no use.
+        // The repairs of a peer with larger packets than we keep symbols for are of no use.
         if ahead == 0 || ahead > MAX_AHEAD || content.len() > self.longest_repair {
             return Ok(false);
         }
         self.decoder.repair(span, repair_key(packet), content, |number| have.contains(number))
     }
 
-    /// A symbol that repairs have brought back; with `oldest_only`, just the oldest missing one.
+    /// Takes a symbol that repairs recovered; with `oldest_only`, only the oldest missing symbol.
     pub fn next_recovered(&mut self, oldest_only: bool) -> Option<(u64, Vec<u8>)> {
         while let Some((number, content)) = self.decoder.next_recovered() {
             let many = self.lane != Lane::Datagram && self.have.run_count() >= MAX_KEPT_RUNS;
@@ -85,9 +81,9 @@ impl RecvLane {
         None
     }
 
-    /// Memory that waits for repairs.
+    /// Memory kept for repairs.
     pub fn coded_bytes(&self) -> usize {
-        self.decoder.held_bytes()
+        self.decoder.memory_bytes()
     }
 
     /// Returns `true` if the lane cannot store symbol `number`.
@@ -97,8 +93,8 @@ impl RecvLane {
         ahead > MAX_AHEAD || (ahead > 0 && full)
     }
 
-    /// The sender gave up all below `base` that has not come: it is waited for no more. `false` when
-    /// that is further than a sender can be.
+    /// Stops waiting for symbols below `base`, which the sender gave up. Returns `false` if no
+    /// correct sender can have advanced so far.
     pub fn slide(&mut self, base: u64) -> bool {
         if base.saturating_sub(self.have.base()) > MAX_AHEAD {
             return false;
@@ -108,9 +104,9 @@ impl RecvLane {
         true
     }
 
-    /// Forgets the contents that only a repair of symbols that are here could need. Such a repair then
-    /// tells nothing new, which it hardly would have.
-    pub fn give_back(&mut self) {
+    /// Frees contents that only a repair over symbols that have arrived could need. Such a repair
+    /// would hardly have been of use.
+    pub fn free_decoded(&mut self) {
         self.decoder.forget_below(self.have.base());
     }
 
@@ -125,28 +121,28 @@ impl RecvLane {
         if new { Arrival::New { gap } } else { Arrival::Duplicate }
     }
 
-    /// Gives up the oldest symbols that are missing, where too many are and they may be.
+    /// Gives up the oldest gaps of the datagram lane if there are too many.
     fn bound_runs(&mut self) {
         while self.lane == Lane::Datagram && self.have.run_count() > MAX_KEPT_RUNS {
             self.have.close_first_gap();
         }
     }
 
-    /// The oldest symbol that has not come.
+    /// The oldest missing symbol.
     pub fn base(&self) -> u64 {
         self.have.base()
     }
 
-    /// Report for the sender in at most `most_runs` runs; `None` before the first symbol.
-    pub fn report(&self, most_runs: usize) -> Option<LaneReport> {
+    /// Report for the sender with at most `max_runs` runs; `None` before the first symbol.
+    pub fn report(&self, max_runs: usize) -> Option<LaneReport> {
         let largest = self.largest_packet?;
-        let most_runs =
-            if self.lane == Lane::Datagram { most_runs.min(DATAGRAM_RUNS) } else { most_runs };
-        let truncated = self.have.run_count() > most_runs;
-        let runs = self.have.runs().take(most_runs).collect();
-        // Equations may outlive what they were for, where it was given up.
+        let max_runs =
+            if self.lane == Lane::Datagram { max_runs.min(DATAGRAM_RUNS) } else { max_runs };
+        let truncated = self.have.run_count() > max_runs;
+        let runs = self.have.runs().take(max_runs).collect();
+        // The equations of given-up symbols may still be here.
         let base = self.have.base();
-        let groups = self.decoder.held().filter(|&(first, _)| first >= base).take(MAX_GROUPS);
+        let groups = self.decoder.equations().filter(|&(first, _)| first >= base).take(MAX_GROUPS);
         let held = groups.map(|(first, equations)| (first, u64::from(equations))).collect();
         Some(LaneReport { lane: self.lane, largest, base, runs, truncated, held })
     }
@@ -163,7 +159,7 @@ mod tests {
     use crate::wire::report::{MAX_RUNS, Report};
 
     #[test]
-    fn gaps_are_new_once_and_reports_name_them() {
+    fn a_gap_is_new_once_and_named_in_reports() {
         let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         assert_eq!(lane.report(MAX_RUNS), None);
         assert_eq!(lane.arrive(0, 10, &[]), Arrival::New { gap: false });
@@ -176,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_a_shattered_lane_stops_short_and_says_so() {
+    fn a_report_with_too_many_runs_is_marked_as_truncated() {
         let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         for number in 0..1000 {
             lane.arrive(2 * number + 1, number, &[]);
@@ -188,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_slide_when_told_and_when_too_many_are_missing() {
+    fn the_datagram_lane_slides_on_a_slide_and_when_too_many_are_missing() {
         let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
         for number in 0..3000 {
             let arrival = lane.arrive(2 * number + 1, number, &[1]);
@@ -201,10 +197,10 @@ mod tests {
         assert_eq!((lane.base(), lane.arrive(4998, 9000, &[])), (5002, Arrival::Duplicate));
         assert!(lane.slide(17), "old news");
         assert_eq!(lane.base(), 5002);
-        assert!(!lane.slide(5003 + MAX_AHEAD), "nobody is so far ahead");
+        assert!(!lane.slide(5003 + MAX_AHEAD), "no sender is so far ahead");
     }
 
-    /// A repair over `count` symbols of one byte from `first`.
+    /// Returns a repair over `count` symbols of one byte from `first`.
     fn repair(first: u64, count: u16, packet: u64) -> (Span, Vec<u8>) {
         let contents = vec![[1]; usize::from(count)];
         let contents: Vec<&[u8]> = contents.iter().map(|content| &content[..]).collect();
@@ -214,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn equations_for_what_was_given_up_are_not_reported() {
+    fn equations_of_given_up_symbols_are_not_reported() {
         let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
         for (first, packet) in [(0, 0), (6, 1)] {
             let (span, coded) = repair(first, 2, packet);
             assert_eq!(lane.repair(span, packet, &coded), Ok(true));
         }
-        // All but those in the way of one gap, so that the first gap is given up and no other.
+        // All except those of one gap, so that the first gap is given up and no other.
         for index in 0..MAX_KEPT_RUNS as u64 {
             lane.arrive(if index == 0 { 3 } else { 2 * index + 9 }, 2 + index, &[1]);
         }
@@ -239,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_only_repairs_bring_are_bounded_too() {
+    fn recovered_datagrams_are_bounded_too() {
         let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
         for number in 0..3000 {
             let (span, coded) = repair(2 * number + 1, 1, number);
@@ -250,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_bounded_and_the_oldest_hole_can_always_be_filled() {
+    fn runs_are_bounded_and_the_oldest_gap_can_always_be_filled() {
         let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         for number in 0..3000 {
             lane.arrive(2 * number + 1, number, &[]);

@@ -1,36 +1,38 @@
-//! The loss that is the channel's own, and when there is more than that.
+//! Loss baseline: the channel's own loss, and alarms about more than that.
 //!
-//! Losses are counted in rounds. With a mean burst of `b` packets, the losses of a round of `n` are
-//! close to compound Poisson: `np/b` bursts, geometric in length. Their tail beyond `x` falls as
-//! exp(−(√(x/b) − √(np/b))²) (Chernoff's bound, exponential jumps), which for many bursts is the
-//! Gaussian with the variance that the bursts make, and holds for few, where a Gaussian would call
-//! every second burst an alarm. So "3 σ" is an exponent of 3²/2, in each of [`ALARMS`] rounds.
+//! Losses are counted in rounds. With a mean burst of `b` packets, the losses of a round of `n`
+//! packets are approximately compound Poisson: `np/b` bursts of geometric length. Their tail beyond
+//! `x` falls as exp(−(√(x/b) − √(np/b))²) (Chernoff's bound, exponential jumps). For many bursts
+//! that is the Gaussian with the variance of the bursts. It also holds for few bursts, where a
+//! Gaussian would take every second burst for an alarm. So "3 σ" is an exponent of 3²/2, in each of
+//! [`ALARMS`] rounds.
 
 use std::time::Duration;
 
-/// Rounds in a row that must show too much loss: one in some hundred does by chance.
+/// Rounds in a row that must show too much loss. One in some hundred does so by chance.
 const ALARMS: u32 = 3;
 /// 3 σ.
 const ALARM_EXPONENT: f64 = 4.5;
-/// Exponent of the bound for a probe: 1.5 σ. A false alarm there costs only the probe.
+/// Exponent of the bound for a probe: 1.5 σ. A false alarm costs only the probe.
 const PROBE_EXPONENT: f64 = 1.125;
-/// Rounds over which the learned baseline fades.
+/// Rounds after which an observation counts for 1/e.
 const MEMORY_ROUNDS: f64 = 128.0;
 /// Rounds to learn from before the first alarm.
-const LEAST_ROUNDS: u32 = 16;
-/// The mean burst assumed before it is learned, as worth so many rounds.
+const MIN_ROUNDS: u32 = 16;
+/// Mean burst assumed before it is learned, and its weight in rounds.
 const PRIOR_BURST: f64 = 4.0;
 const PRIOR_ROUNDS: f64 = 4.0;
-/// Losses are in proportion to a round's packets: no round takes more than these.
-const MOST_ROUND_PACKETS: f64 = 4096.0;
+/// Maximum packets of a round; losses are in proportion to a round's packets.
+const MAX_ROUND_PACKETS: f64 = 4096.0;
 
-/// The loss baseline, and the round that goes on.
+/// The loss baseline, and the present round.
 #[derive(Debug, Clone)]
 pub struct Baseline {
     packets: f64,
     lost: f64,
-    /// Squared deviation of the rounds' losses from what was expected, and what independent losses
-    /// would make it: their quotient is the index of dispersion, 2b(1−p) − 1 for bursts of b.
+    /// Squared deviation of the rounds' losses from the expectation, and the deviation that
+    /// independent losses would have. Their quotient is the index of dispersion, 2b(1−p) − 1 for
+    /// bursts of b.
     deviation: f64,
     independent: f64,
     rounds_left: u32,
@@ -43,37 +45,37 @@ struct Round {
     began: Duration,
     packets: u64,
     lost: u64,
-    /// Some packet found the queue empty.
+    /// At least one packet found the queue empty.
     empty: bool,
 }
 
 impl Baseline {
-    /// Nothing learned yet.
+    /// Creates a baseline that knows nothing.
     pub fn new() -> Self {
         Self {
             packets: 0.0,
             lost: 0.0,
             deviation: PRIOR_ROUNDS * (2.0 * PRIOR_BURST - 1.0),
             independent: PRIOR_ROUNDS,
-            rounds_left: LEAST_ROUNDS,
+            rounds_left: MIN_ROUNDS,
             alarms: 0,
             round: None,
         }
     }
 
-    /// The share of packets that the channel loses.
+    /// Share of packets that the channel loses.
     pub fn loss(&self) -> f64 {
         if self.packets > 0.0 { (self.lost / self.packets).min(0.95) } else { 0.0 }
     }
 
-    /// The mean length of a burst of losses, in packets.
+    /// Mean length of a burst of losses, in packets.
     pub fn burst(&self) -> f64 {
         let dispersion = self.deviation / self.independent;
         ((dispersion + 1.0) / (2.0 * (1.0 - self.loss()))).max(1.0)
     }
 
-    /// Counts what a report judged. `empty`: its newest packet found the queue empty. `true` when
-    /// delivery has fallen below what the channel explains.
+    /// Counts the packets that a report judged. `empty` says that its newest packet found the queue
+    /// empty. Returns `true` if more is lost than the channel explains.
     pub fn judged(
         &mut self,
         packets: u64,
@@ -113,14 +115,15 @@ impl Baseline {
         self.rounds_left == 0
     }
 
-    /// Leaves out what is being counted: it was not the channel alone.
+    /// Discards the present round, whose losses were not the channel's alone.
     pub fn skip_round(&mut self) {
         self.round = None;
         self.alarms = 0;
     }
 
-    /// The loss may be another now; how it clusters is kept. It is known again after two rounds.
-    pub fn begin_anew(&mut self) {
+    /// Restarts because the loss may have changed; the mean burst is kept. The baseline is known
+    /// again after two rounds.
+    pub fn restart(&mut self) {
         self.skip_round();
         (self.packets, self.lost) = (0.0, 0.0);
         self.rounds_left = 2;
@@ -133,7 +136,7 @@ impl Baseline {
         self.lost = self.lost * fade + lost;
         let loss = self.loss();
         let independent = packets * loss * (1.0 - loss);
-        // A round that should lose less than a tenth of a packet says nothing about bursts.
+        // A round with an expected loss of less than a tenth of a packet says nothing about bursts.
         if independent > 0.1 {
             let weight = 1.0 / independent;
             let deviation = (lost - packets * loss).powi(2);
@@ -143,14 +146,14 @@ impl Baseline {
         self.rounds_left = self.rounds_left.saturating_sub(1);
     }
 
-    /// Number of packets that shows that half of what should arrive does not.
+    /// Number of packets in which it shows that half of the expected packets do not arrive.
     fn round_packets(&self) -> f64 {
         let loss = self.loss();
         let contrast = (loss + (1.0 - loss) / 2.0).sqrt() - loss.sqrt();
-        (ALARM_EXPONENT * self.burst() / (contrast * contrast)).min(MOST_ROUND_PACKETS)
+        (ALARM_EXPONENT * self.burst() / (contrast * contrast)).min(MAX_ROUND_PACKETS)
     }
 
-    /// The exponent of the bound on the chance that the channel alone loses so many.
+    /// Exponent of the bound on the probability that the channel alone loses this many.
     fn exponent(&self, packets: u64, lost: u64) -> f64 {
         let (burst, expected) = (self.burst(), packets as f64 * self.loss());
         let lost = lost as f64;
@@ -168,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// A two-state channel with mean loss and burst, asked in reports of 15 packets.
+    /// A two-state channel with mean loss and burst, reported in groups of 15 packets.
     struct Channel {
         loss: f64,
         burst: f64,
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn it_learns_loss_and_bursts() {
+    fn loss_and_bursts_are_learned() {
         for (loss, burst) in [(0.06, 1.1), (0.033, 4.0), (0.06, 20.0), (0.4, 10.0)] {
             let mut baseline = Baseline::new();
             let mut channel = Channel::new(loss, burst, 5);
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_dropped_beyond_the_channels_loss_are_noticed() {
+    fn losses_beyond_the_channels_own_raise_the_alarm() {
         for (loss, burst, within) in [(0.0, 1.0, 40), (0.06, 1.1, 40), (0.06, 20.0, 200)] {
             let mut baseline = Baseline::new();
             let mut channel = Channel::new(loss, burst, 9);

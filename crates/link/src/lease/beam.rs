@@ -1,13 +1,16 @@
-//! A beam that several aircraft send into: who may use how much of it, and never more than it has.
+//! A beam that several aircraft send into: its division into grants, which never exceed its
+//! capacity.
 //!
-//! A grant that was given out counts until it has surely ended: until its lifetime is over, or the
-//! aircraft says that it follows a newer one. So a rate that one aircraft loses is given to another
-//! only when the first has confirmed, however much is lost or late on the way. The wire's rule for
-//! counting lifetimes ([`crate::wire::lease`]) is what makes the ground's clock the later one.
+//! A grant counts as in use until it has surely ended: its lifetime is over, or the aircraft
+//! reports that it follows a newer grant. So rate that one aircraft loses is granted to another
+//! only after the first has confirmed, whatever messages are lost or late. The rule for counting
+//! lifetimes ([`crate::wire::lease`]) ensures that the ground's clock is the later one.
 //!
-//! Two cases are outside of that promise: when the *beam* shrinks, what is granted already may
-//! exceed it until it is taken back; and a process that begins anew does not know what the one
-//! before had granted, so for one lifetime it grants floors only.
+//! Two cases are excluded from that promise:
+//!
+//! - If the *beam* shrinks, existing grants may exceed it until they are taken back.
+//! - A new process does not know the grants of the one before. For one lifetime it grants floors
+//!   only.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,31 +18,14 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 
 use super::divide::{Want, divide};
-use super::{Demand, IDLE_GRANT, Share};
+use super::{Demand, GRANT_LIFETIME, Grant, IDLE_GRANT, Share};
 
-/// Lifetime of a grant: ten round trips of a satellite. An aircraft that is gone for longer is left
-/// with [`IDLE_GRANT`], and its part goes to the others.
-pub const GRANT_LIFETIME: Duration = Duration::from_secs(6);
-
-/// Grants of one aircraft that may still be in use are kept one by one up to here, 32 bytes each;
-/// beyond, the two oldest are counted as one with the larger rate and the later end.
+/// Maximum number of separate grants of one aircraft that may still be in use, 32 bytes each.
+/// Beyond it, the two oldest count as one with the larger rate and the later end.
 const MAX_ISSUED: usize = 16;
 
-/// Unless the aircraft asked, it is told of a new rate only when that differs by this part.
-const WORTH_TELLING: u64 = 16;
-
-/// A rate for an aircraft, for a while.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grant {
-    /// Rises with every grant to an aircraft.
-    pub sequence: u64,
-    /// The number of the DEMAND since whose sending the lifetime counts.
-    pub answers: u64,
-    /// Granted rate.
-    pub rate: BitRate,
-    /// For how long.
-    pub lifetime: Duration,
-}
+/// Divisor of the rate for the smallest change that is reported to an aircraft without a request.
+const MIN_CHANGE_PART: u64 = 16;
 
 /// A beam that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -50,14 +36,17 @@ pub enum BeamError {
          lower the floors, or raise the rate"
     )]
     Floors {
-        /// Their sum.
+        /// Sum of the floors.
         floors: BitRate,
         /// Rate of the beam.
         rate: BitRate,
     },
+    /// The sessions are divided over shards, and a beam needs all of them together.
+    #[error("a beam needs a hub with one shard, and this one has {0}: start it with one shard")]
+    Shards(usize),
 }
 
-/// Grant that may still be used.
+/// A grant that may still be used.
 #[derive(Debug, Clone, Copy)]
 struct Issued {
     sequence: u64,
@@ -66,7 +55,7 @@ struct Issued {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct Request {
     number: u64,
     useful: BitRate,
     at: Duration,
@@ -75,25 +64,25 @@ struct Asked {
 #[derive(Debug)]
 struct Member {
     share: Share,
-    asked: Option<Asked>,
+    request: Option<Request>,
     issued: VecDeque<Issued>,
     latest: Option<Grant>,
     next_sequence: u64,
 }
 
-/// One beam's capacity towards the ground, divided among the aircraft in it.
+/// A beam's capacity towards the ground, divided among its aircraft.
 #[derive(Debug)]
 pub struct Beam<K> {
     rate: BitRate,
-    /// Earlier, grants of a process before this one may live.
+    /// Time until which grants of an earlier process may be in use.
     opens_at: Duration,
     members: BTreeMap<K, Member>,
-    /// Those who asked, or to whom something is granted. All others may send at [`IDLE_GRANT`].
+    /// Aircraft with a request or a grant. All others may send at [`IDLE_GRANT`].
     live: BTreeSet<K>,
 }
 
 impl<K: Ord + Copy> Beam<K> {
-    /// A beam of `rate` with all its aircraft. Until `opens_at` it grants floors only.
+    /// Creates a beam of `rate` with all its aircraft. Until `opens_at` it grants floors only.
     pub fn new(
         rate: BitRate,
         shares: impl IntoIterator<Item = (K, Share)>,
@@ -101,52 +90,52 @@ impl<K: Ord + Copy> Beam<K> {
     ) -> Result<Self, BeamError> {
         let member = |(key, share)| {
             let (issued, next_sequence) = (VecDeque::new(), 1);
-            (key, Member { share, asked: None, issued, latest: None, next_sequence })
+            (key, Member { share, request: None, issued, latest: None, next_sequence })
         };
         let members: BTreeMap<K, Member> = shares.into_iter().map(member).collect();
         check(rate, members.values().map(|member| member.share))?;
         Ok(Self { rate, opens_at, members, live: BTreeSet::new() })
     }
 
-    /// The beam has another capacity from now on. What was granted before may exceed it until it
-    /// is confirmed to be taken back.
+    /// Changes the beam's capacity. Earlier grants may exceed it until the aircraft confirm new
+    /// ones.
     pub fn set_rate(&mut self, rate: BitRate) {
         self.rate = rate;
     }
 
-    /// The aircraft begins a session, whose demands count from one again.
+    /// Notes that the aircraft began a session, whose demands count from one again.
     pub fn joined(&mut self, key: K) {
         if let Some(member) = self.members.get_mut(&key) {
-            member.asked = None;
+            member.request = None;
             member.latest = None;
         }
     }
 
-    /// The aircraft says what it wants. Its share clamps that.
-    pub fn asked(&mut self, key: K, demand: &Demand, now: Duration) {
+    /// Handles a DEMAND, limited by the aircraft's share.
+    pub fn on_demand(&mut self, key: K, demand: &Demand, now: Duration) {
         let Some(member) = self.members.get_mut(&key) else { return };
-        if member.asked.is_some_and(|asked| demand.number <= asked.number) {
+        if member.request.is_some_and(|request| demand.number <= request.number) {
             return;
         }
-        let useful = demand.useful.min(member.share.most_return);
-        member.asked = Some(Asked { number: demand.number, useful, at: now });
+        let useful = demand.useful.min(member.share.max_return);
+        member.request = Some(Request { number: demand.number, useful, at: now });
         self.live.insert(key);
-        // Who claims to follow what was never granted confirms nothing.
+        // A DEMAND that follows a grant never made confirms nothing.
         if demand.follows < member.next_sequence {
             member.issued.retain(|issued| issued.sequence >= demand.follows);
         }
     }
 
-    /// The grants that are to be told now: to whoever asked since the last, and to whomever the
-    /// others' demands have left more or less.
+    /// Returns the grants to be sent now: to aircraft that sent a DEMAND, and to aircraft whose
+    /// rate changes with the others' demands.
     pub fn grants(&mut self, now: Duration) -> Vec<(K, Grant)> {
         let members = &mut self.members;
         self.live.retain(|key| {
             let Some(member) = members.get_mut(key) else { return false };
             member.issued.retain(|issued| now < issued.until);
-            let gone = |asked: &Asked| now >= asked.at + GRANT_LIFETIME;
-            member.asked = member.asked.filter(|asked| !gone(asked));
-            member.asked.is_some() || !member.issued.is_empty()
+            let gone = |request: &Request| now >= request.at + GRANT_LIFETIME;
+            member.request = member.request.filter(|request| !gone(request));
+            member.request.is_some() || !member.issued.is_empty()
         });
         let mut due: Vec<(K, BitRate)> = self
             .targets(now)
@@ -155,7 +144,7 @@ impl<K: Ord + Copy> Beam<K> {
                 self.members.get(key).is_some_and(|member| member.is_due(*target))
             })
             .collect();
-        // Who gives something back does so before another takes it.
+        // Aircraft that lose rate go before those that gain it.
         due.sort_by_key(|(key, target)| {
             let rises = self.members.get(key).is_some_and(|member| *target > member.in_use(now));
             (rises, *key)
@@ -165,8 +154,8 @@ impl<K: Ord + Copy> Beam<K> {
             let Some(member) = self.members.get_mut(&key) else { continue };
             let own = member.in_use(now).bps();
             let free = u128::from(self.rate.bps()).saturating_sub(in_use);
-            let most = own.saturating_add(u64::try_from(free).unwrap_or(u64::MAX));
-            if let Some(grant) = member.issue(target.min(BitRate::from_bps(most))) {
+            let max = own.saturating_add(u64::try_from(free).unwrap_or(u64::MAX));
+            if let Some(grant) = member.issue(target.min(BitRate::from_bps(max))) {
                 grants.push((key, grant));
             }
             in_use = in_use - u128::from(own) + u128::from(member.in_use(now).bps());
@@ -174,7 +163,7 @@ impl<K: Ord + Copy> Beam<K> {
         grants
     }
 
-    /// The most that all aircraft together may be sending, in bit/s.
+    /// Maximum rate at which all aircraft together may be sending, in bit/s.
     fn sum_in_use(&self, now: Duration) -> u128 {
         let live = self.live.iter().filter_map(|key| self.members.get(key));
         let live = live.map(|member| u128::from(member.in_use(now).bps())).sum::<u128>();
@@ -186,30 +175,29 @@ impl<K: Ord + Copy> Beam<K> {
         BitRate::from_bps(u64::try_from(self.sum_in_use(now)).unwrap_or(u64::MAX))
     }
 
-    /// The most that aircraft may send that are not live, in bit/s.
+    /// Maximum rate at which aircraft without request and grant may be sending, in bit/s.
     fn idle_bps(&self) -> u64 {
         (self.members.len() - self.live.len()) as u64 * IDLE_GRANT.bps()
     }
 
-    /// Time at which a grant ends without having been confirmed away, so that its rate is free for
-    /// others.
+    /// Time at which a grant ends without a confirmation, so that its rate becomes free.
     pub fn next_end(&self, now: Duration) -> Option<Duration> {
         let live = self.live.iter().filter_map(|key| self.members.get(key));
         let ends = live.flat_map(|member| &member.issued).map(|it| it.until);
         ends.filter(|until| now < *until).min()
     }
 
-    /// Target rate of every aircraft that asked.
+    /// Target rate of every aircraft with a request.
     fn targets(&self, now: Duration) -> Vec<(K, BitRate)> {
         let live = self.live.iter().filter_map(|key| self.members.get_key_value(key));
-        let (here, gone): (Vec<_>, Vec<_>) = live.partition(|(_, member)| member.asked.is_some());
+        let (here, gone): (Vec<_>, Vec<_>) = live.partition(|(_, member)| member.request.is_some());
         let gone = gone.iter().map(|(_, member)| member.in_use(now).bps()).sum::<u64>();
         let gone = gone + self.idle_bps();
         let open = now >= self.opens_at;
         let want = |member: &Member| {
-            let useful = member.asked.filter(|_| open).map(|asked| asked.useful);
+            let useful = member.request.filter(|_| open).map(|request| request.useful);
             let floor = floor(&member.share);
-            Want { weight: member.share.weight, floor, most: useful.unwrap_or(floor) }
+            Want { weight: member.share.weight, floor, max: useful.unwrap_or(floor) }
         };
         let wants: Vec<Want> = here.iter().map(|(_, member)| want(member)).collect();
         let left = BitRate::from_bps(self.rate.bps().saturating_sub(gone));
@@ -218,30 +206,30 @@ impl<K: Ord + Copy> Beam<K> {
 }
 
 impl Member {
-    /// The most that the aircraft may be sending at.
+    /// Maximum rate at which the aircraft may be sending.
     fn in_use(&self, now: Duration) -> BitRate {
         let live = self.issued.iter().filter(|issued| now < issued.until);
         live.map(|issued| issued.rate).max().unwrap_or(IDLE_GRANT).max(IDLE_GRANT)
     }
 
-    /// Returns `true` if the aircraft should be told `target`.
+    /// Returns `true` if `target` should be sent to the aircraft.
     fn is_due(&self, target: BitRate) -> bool {
-        let (Some(asked), Some(latest)) = (self.asked, self.latest) else { return true };
+        let (Some(request), Some(latest)) = (self.request, self.latest) else { return true };
         let change = target.bps().abs_diff(latest.rate.bps());
-        asked.number > latest.answers || change > latest.rate.bps() / WORTH_TELLING
+        request.number > latest.answers || change > latest.rate.bps() / MIN_CHANGE_PART
     }
 
-    /// Grants `rate`; `None` when that would say nothing new.
+    /// Grants `rate`. Returns `None` if the aircraft has that answer already.
     fn issue(&mut self, rate: BitRate) -> Option<Grant> {
-        let asked = self.asked?;
-        let said = self.latest.is_some_and(|it| it.answers == asked.number && it.rate == rate);
+        let request = self.request?;
+        let said = self.latest.is_some_and(|it| it.answers == request.number && it.rate == rate);
         if said {
             return None;
         }
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        let until = asked.at + GRANT_LIFETIME;
-        // What ends no later and is no larger than the new one adds nothing to it.
+        let until = request.at + GRANT_LIFETIME;
+        // A grant that ends no later and is no larger adds nothing to the new one.
         self.issued.retain(|issued| issued.rate > rate || issued.until > until);
         if self.issued.len() == MAX_ISSUED
             && let (Some(oldest), Some(next)) = (self.issued.pop_front(), self.issued.front_mut())
@@ -250,13 +238,13 @@ impl Member {
             next.until = next.until.max(oldest.until);
         }
         self.issued.push_back(Issued { sequence, rate, until });
-        let grant = Grant { sequence, answers: asked.number, rate, lifetime: GRANT_LIFETIME };
+        let grant = Grant { sequence, answers: request.number, rate, lifetime: GRANT_LIFETIME };
         self.latest = Some(grant);
         Some(grant)
     }
 }
 
-/// Refuses shares that do not fit into `rate`.
+/// Checks that the floors of `shares` fit into `rate`.
 pub fn check(rate: BitRate, shares: impl Iterator<Item = Share>) -> Result<(), BeamError> {
     let floors = shares.fold(0u64, |sum, share| sum.saturating_add(floor(&share).bps()));
     let floors = BitRate::from_bps(floors);

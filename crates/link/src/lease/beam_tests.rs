@@ -1,11 +1,11 @@
-//! Whatever is lost, late or taken over: what the aircraft use together fits into the beam.
+//! Whatever is lost, late or taken over, the rates in use of all aircraft fit into the beam.
 
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
-use crate::lease::claim::Claim;
+use crate::lease::client::LeaseClient;
 
 const STEP: Duration = Duration::from_millis(20);
 const RTT: Duration = Duration::from_millis(600);
@@ -14,9 +14,9 @@ fn kbit(rate: u64) -> BitRate {
     BitRate::from_bps(rate * 1000)
 }
 
-/// An aircraft as the beam knows it: by what it says, and what it does with the answers.
+/// An aircraft as the beam sees it: its messages, and what it does with the answers.
 struct Flyer {
-    claim: Claim,
+    client: LeaseClient,
     rate: BitRate,
     until: Duration,
     useful: BitRate,
@@ -26,7 +26,7 @@ struct Flyer {
 impl Flyer {
     fn new() -> Self {
         let (rate, until) = (IDLE_GRANT, Duration::MAX);
-        Self { claim: Claim::new(), rate, until, useful: kbit(0), away: false }
+        Self { client: LeaseClient::new(), rate, until, useful: kbit(0), away: false }
     }
 
     fn sending(&self, now: Duration) -> BitRate {
@@ -34,7 +34,7 @@ impl Flyer {
     }
 }
 
-/// Messages on their way: when they arrive, of whom, of which of its sessions, and what.
+/// Messages in flight: arrival time, aircraft, number of its session, contents.
 type Flight<T> = Vec<(Duration, u8, u32, T)>;
 
 struct World {
@@ -45,12 +45,12 @@ struct World {
     demands: Flight<Demand>,
     grants: Flight<Grant>,
     loss: f64,
-    most_delay_ms: u64,
+    max_delay_ms: u64,
     rng: ChaCha8Rng,
 }
 
 impl World {
-    fn new(rate: BitRate, shares: &[Share], loss: f64, most_delay_ms: u64, seed: u64) -> Self {
+    fn new(rate: BitRate, shares: &[Share], loss: f64, max_delay_ms: u64, seed: u64) -> Self {
         let named = shares.iter().enumerate().map(|(key, share)| (key as u8, *share));
         Self {
             now: Duration::ZERO,
@@ -60,14 +60,14 @@ impl World {
             demands: Vec::new(),
             grants: Vec::new(),
             loss,
-            most_delay_ms,
+            max_delay_ms,
             rng: ChaCha8Rng::seed_from_u64(seed),
         }
     }
 
-    /// Arrival time of a message that leaves now; `None` for never.
-    fn fate(&mut self) -> Option<Duration> {
-        let delay = Duration::from_millis(self.rng.random_range(1..=self.most_delay_ms));
+    /// Returns the arrival time of a message sent now; `None` if it is lost.
+    fn arrival(&mut self) -> Option<Duration> {
+        let delay = Duration::from_millis(self.rng.random_range(1..=self.max_delay_ms));
         (self.rng.random::<f64>() >= self.loss).then(|| self.now + delay)
     }
 
@@ -76,43 +76,43 @@ impl World {
         let now = self.now;
         for (_, key, session, demand) in arrived(&mut self.demands, now) {
             if session == self.sessions[usize::from(key)] {
-                self.beam.asked(key, &demand, now);
+                self.beam.on_demand(key, &demand, now);
             }
         }
         for (_, key, session, grant) in arrived(&mut self.grants, now) {
             let flyer = &mut self.flyers[usize::from(key)];
             if session == self.sessions[usize::from(key)]
-                && let Some((rate, until)) = flyer.claim.take(&grant)
+                && let Some((rate, until)) = flyer.client.take(&grant)
             {
                 (flyer.rate, flyer.until) = (rate, until);
             }
         }
         for (key, grant) in self.beam.grants(now) {
-            if let Some(at) = self.fate() {
+            if let Some(at) = self.arrival() {
                 self.grants.push((at, key, self.sessions[usize::from(key)], grant));
             }
         }
         for key in 0..self.flyers.len() {
             let flyer = &mut self.flyers[key];
-            let due = flyer.claim.due_at(flyer.useful, RTT).is_some_and(|due| due <= now);
+            let due = flyer.client.due_at(flyer.useful, RTT).is_some_and(|due| due <= now);
             if due && !flyer.away {
-                let demand = flyer.claim.say(0, flyer.useful, now);
-                if let Some(at) = self.fate() {
+                let demand = flyer.client.demand(0, flyer.useful, now);
+                if let Some(at) = self.arrival() {
                     self.demands.push((at, key as u8, self.sessions[key], demand));
                 }
             }
         }
     }
 
-    /// Something happens to one of the aircraft.
-    fn stir(&mut self) {
+    /// Changes one of the aircraft at random.
+    fn disturb(&mut self) {
         let key = self.rng.random_range(0..self.flyers.len());
         match self.rng.random_range(0..6) {
             0 => self.flyers[key].away = true,
             1 => self.flyers[key].away = false,
             2 => {
-                // The aircraft's process begins anew. What it was granted before may still be used
-                // by nobody, but the ground cannot know that.
+                // The aircraft's process restarts. Nobody uses its earlier grants, but the ground
+                // cannot know that.
                 self.flyers[key] = Flyer::new();
                 self.sessions[key] += 1;
                 self.beam.joined(key as u8);
@@ -133,10 +133,10 @@ fn arrived<T>(flight: &mut Flight<T>, now: Duration) -> Flight<T> {
 }
 
 fn share() -> impl Strategy<Value = Share> {
-    (0u32..5, 0u64..300, 100u64..8000).prop_map(|(weight, floor, most)| Share {
+    (0u32..5, 0u64..300, 100u64..8000).prop_map(|(weight, floor, max)| Share {
         weight,
         floor: kbit(floor),
-        most_return: kbit(most),
+        max_return: kbit(max),
     })
 }
 
@@ -148,15 +148,15 @@ proptest! {
         shares in prop::collection::vec(share(), 1..7),
         spare_kbit in 0u64..8000,
         loss in 0.0f64..0.9,
-        most_delay_ms in 1u64..9000,
+        max_delay_ms in 1u64..9000,
         seed: u64,
     ) {
         let floors: u64 = shares.iter().map(|share| floor(share).bps()).sum();
         let rate = BitRate::from_bps(floors + spare_kbit * 1000);
-        let mut world = World::new(rate, &shares, loss, most_delay_ms, seed);
+        let mut world = World::new(rate, &shares, loss, max_delay_ms, seed);
         for step in 0..1500 {
             if step % 25 == 0 {
-                world.stir();
+                world.disturb();
             }
             world.step();
             prop_assert!(world.sending() <= rate.bps(), "{} of {rate}", world.sending());
@@ -200,7 +200,7 @@ fn assert_beam_is_used(wants_kbit: &[u64], loss: f64, seed: u64) {
     for (flyer, want) in world.flyers.iter_mut().zip(wants_kbit) {
         flyer.useful = kbit(*want);
     }
-    let want = |want: &u64| Want { weight: 1, floor: IDLE_GRANT, most: kbit(*want) };
+    let want = |want: &u64| Want { weight: 1, floor: IDLE_GRANT, max: kbit(*want) };
     let shares = divide(rate, &wants_kbit.iter().map(want).collect::<Vec<_>>());
     let (mut sent, mut steps) = (0, 0);
     while world.now < END {
@@ -224,12 +224,12 @@ fn assert_beam_is_used(wants_kbit: &[u64], loss: f64, seed: u64) {
 }
 
 #[test]
-fn a_rate_changes_hands_only_when_it_was_given_back() {
+fn a_rate_changes_hands_only_after_it_was_given_back() {
     let shares = [(0u8, Share::default()), (1, Share::default())];
     let mut beam = Beam::new(kbit(4000), shares, Duration::ZERO).unwrap();
     let ask = |beam: &mut Beam<u8>, key, number, follows, kbps, at_ms| {
         let (useful, at) = (kbit(kbps), Duration::from_millis(at_ms));
-        beam.asked(key, &Demand { number, follows, waiting_bytes: 0, useful }, at);
+        beam.on_demand(key, &Demand { number, follows, waiting_bytes: 0, useful }, at);
         let granted = beam.grants(at);
         granted
             .into_iter()
@@ -237,32 +237,33 @@ fn a_rate_changes_hands_only_when_it_was_given_back() {
             .collect::<Vec<_>>()
     };
     assert_eq!(ask(&mut beam, 0, 1, 0, 9000, 0), [(0, 1, 3984)], "all but the other's idle grant");
-    // The other comes. The first is told at once to make room; until it says so, there is none.
+    // The second aircraft arrives. The first is told to make room, which exists only after it
+    // confirms.
     assert_eq!(ask(&mut beam, 1, 1, 0, 9000, 100), [(0, 2, 2000), (1, 1, 16)]);
     assert_eq!(ask(&mut beam, 1, 2, 1, 9000, 200), [(1, 2, 16)]);
     assert_eq!(ask(&mut beam, 0, 2, 1, 9000, 300), [(0, 3, 2000)], "it follows the old one yet");
     assert_eq!(ask(&mut beam, 0, 3, 3, 9000, 400), [(0, 4, 2000), (1, 3, 2000)]);
-    // A confirmation of what was never granted is none.
+    // A confirmation of a grant that was never made does not count.
     assert_eq!(ask(&mut beam, 1, 3, 99, 0, 500)[..1], [(1, 4, 16)]);
     assert_eq!(beam.in_use(Duration::from_millis(500)), kbit(4000));
-    // Silence: what the first held ends six seconds after it last asked.
+    // Silence: the first aircraft's grant ends six seconds after its last request.
     let end = beam.next_end(Duration::from_millis(500)).unwrap();
-    assert_eq!(end, Duration::from_millis(6200), "the second's, asked for at 200 ms");
+    assert_eq!(end, Duration::from_millis(6200), "the second's, requested at 200 ms");
     beam.grants(Duration::from_secs(7));
     assert_eq!(beam.in_use(Duration::from_secs(7)), IDLE_GRANT.max(kbit(32)));
 }
 
 #[test]
-fn hostile_wishes_are_clamped_by_the_share() {
+fn hostile_demands_are_limited_by_the_share() {
     let all = BitRate::from_bps(u64::MAX);
-    let modest = Share { weight: 1, floor: IDLE_GRANT, most_return: kbit(500) };
+    let modest = Share { weight: 1, floor: IDLE_GRANT, max_return: kbit(500) };
     let shares =
         [(0u8, modest), (1, Share { weight: 3, ..Share::default() }), (2, Share::default())];
     let mut beam = Beam::new(kbit(4016), shares, Duration::ZERO).unwrap();
     let demand =
         Demand { number: u64::MAX, follows: u64::MAX, waiting_bytes: u64::MAX, useful: all };
     for key in [0, 1, 9] {
-        beam.asked(key, &demand, Duration::ZERO);
+        beam.on_demand(key, &demand, Duration::ZERO);
     }
     let granted = beam.grants(Duration::ZERO);
     assert_eq!(granted.len(), 2);
@@ -276,7 +277,7 @@ fn a_new_process_grants_floors_until_the_old_ones_grants_are_over() {
     let mut beam = Beam::new(kbit(4000), [(0u8, share)], GRANT_LIFETIME).unwrap();
     let ask = |beam: &mut Beam<u8>, number, at| {
         let useful = kbit(9000);
-        beam.asked(0, &Demand { number, follows: 0, waiting_bytes: 0, useful }, at);
+        beam.on_demand(0, &Demand { number, follows: 0, waiting_bytes: 0, useful }, at);
         beam.grants(at)[0].1.rate
     };
     assert_eq!(ask(&mut beam, 1, Duration::from_secs(5)), kbit(100));

@@ -19,24 +19,25 @@ struct Link {
     queue_limit: Duration,
     loss: f64,
     way: Duration,
-    /// Others keep the bottleneck's queue between a part of this and all of it.
+    /// Other senders keep the bottleneck's queue between a part of this and all of it.
     others: Duration,
     others_least: f64,
-    /// Others fill two thirds of a round trip from then, and let them go from two and a half round trips later.
+    /// Time at which others fill two thirds of a round trip; they release it from two and a half
+    /// round trips later.
     burst: Option<Duration>,
     /// Share of its rate that the sender uses.
     used: f64,
-    /// Until when the bottleneck is busy.
+    /// Time until which the bottleneck is busy.
     busy: Duration,
     next_send: Duration,
-    /// Sent and not yet judged: when, and when it arrived.
+    /// Sending and arrival times of packets not judged yet.
     sent: VecDeque<(Duration, Option<Duration>)>,
     next_report: Duration,
     reports: VecDeque<(Duration, Duration)>,
     rng: ChaCha8Rng,
     sent_bytes: u64,
-    most_queue: Duration,
-    /// Until when no report comes.
+    max_queue: Duration,
+    /// Time until which no report arrives.
     deaf: Duration,
 }
 
@@ -60,7 +61,7 @@ impl Link {
             reports: VecDeque::new(),
             rng: ChaCha8Rng::seed_from_u64(7),
             sent_bytes: 0,
-            most_queue: Duration::ZERO,
+            max_queue: Duration::ZERO,
             deaf: Duration::ZERO,
         }
     }
@@ -88,7 +89,7 @@ impl Link {
         if self.next_send <= self.now && !self.breaker.holds_data() {
             self.send();
         }
-        self.most_queue = self.most_queue.max(self.queue());
+        self.max_queue = self.max_queue.max(self.queue());
     }
 
     fn send(&mut self) {
@@ -116,7 +117,7 @@ impl Link {
         self.others.mul_f64(self.others_least + into * (1.0 - self.others_least))
     }
 
-    /// A report of what was here at `seen_at`.
+    /// Delivers a report of what had arrived at `seen_at`.
     fn report(&mut self, seen_at: Duration) {
         if self.now < self.deaf {
             return;
@@ -128,7 +129,7 @@ impl Link {
         let judged: Vec<_> = self.sent.drain(..=newest).collect();
         let lost = judged.iter().filter(|packet| packet.1.is_none()).count() as u64;
         let rtt = self.now - sent_at - (seen_at - arrived);
-        // The peer's clock is another one.
+        // The peer has another clock.
         let arrived = arrived + Duration::from_secs(1_000_000);
         let (now, judged) = (self.now, judged.len() as u64);
         let judged_bytes = judged * PACKET as u64;
@@ -149,7 +150,7 @@ impl Link {
         self.next_send = self.next_send.max(self.now);
     }
 
-    /// Until `end`, or `done`; when that was.
+    /// Runs until `end`, or until `done`. Returns the time of the latter.
     fn run(&mut self, end: Duration, done: impl Fn(&Self) -> bool) -> Option<Duration> {
         while self.now < end {
             self.step();
@@ -169,7 +170,7 @@ const ALONE: f64 = 0.0007;
 const SAWTOOTH: Duration = Duration::from_secs(6);
 
 #[test]
-fn a_fade_is_noticed_drained_and_left_behind() {
+fn a_fade_is_noticed_drained_and_left_again() {
     for loss in [0.0, 0.06] {
         let mut link = Link::new(loss);
         link.run(FADE, |_| false);
@@ -179,10 +180,10 @@ fn a_fade_is_noticed_drained_and_left_behind() {
         let limit = RTT / 4;
         let drained = link.run(RISE, |link| link.queue() < limit).unwrap();
         assert!(drained < FADE + RTT * 8, "{loss}: {:?} after the drop", drained - FADE);
-        link.most_queue = Duration::ZERO;
+        link.max_queue = Duration::ZERO;
         let before = link.sent_bytes;
         link.run(RISE, |_| false);
-        assert!(link.most_queue < limit, "{loss}: a queue of {:?}", link.most_queue);
+        assert!(link.max_queue < limit, "{loss}: a queue of {:?}", link.max_queue);
         assert_eq!(link.breaker.trips(), 1, "{loss}");
         let used = 8.0 * (link.sent_bytes - before) as f64 / (RISE - drained).as_secs_f64();
         assert!((0.8e6..1e6).contains(&used), "{loss}: {used} bit/s in the fade");
@@ -198,7 +199,7 @@ fn a_fade_is_noticed_drained_and_left_behind() {
 }
 
 #[test]
-fn without_a_queue_the_losses_tell() {
+fn without_a_queue_the_losses_trip_the_breaker() {
     for loss in [0.0, 0.06] {
         let mut link = Link::new(loss);
         link.queue_limit = Duration::from_millis(20);
@@ -214,7 +215,7 @@ fn without_a_queue_the_losses_tell() {
 }
 
 #[test]
-fn a_longer_way_costs_one_trip() {
+fn a_longer_path_costs_one_trip() {
     let mut link = Link::new(0.0);
     link.run(FADE, |_| false);
     link.way += Duration::from_millis(300);
@@ -224,7 +225,7 @@ fn a_longer_way_costs_one_trip() {
 }
 
 #[test]
-fn others_in_the_queue_cost_one_drain() {
+fn cross_traffic_costs_one_drain() {
     for others in [RTT / 2, RTT, RTT * 2] {
         let mut link = Link::new(0.0);
         link.run(FADE, |_| false);
@@ -238,7 +239,7 @@ fn others_in_the_queue_cost_one_drain() {
 }
 
 #[test]
-fn others_who_were_there_before_cost_no_drain() {
+fn earlier_cross_traffic_costs_no_drain() {
     for others in [RTT, RTT * 2] {
         let mut link = Link::new(0.0);
         link.others = others;
@@ -254,7 +255,7 @@ fn others_who_were_there_before_cost_no_drain() {
 }
 
 #[test]
-fn after_a_pause_with_nothing_on_the_way_a_lower_rate_is_noticed() {
+fn after_a_pause_with_nothing_in_flight_a_lower_rate_is_noticed() {
     let mut link = Link::new(0.0);
     link.used = ALONE;
     link.run(FADE, |_| false);
@@ -274,7 +275,7 @@ fn after_a_pause_with_nothing_on_the_way_a_lower_rate_is_noticed() {
 }
 
 #[test]
-fn where_the_first_reports_after_a_pause_are_lost_ones_own_queue_is_no_others() {
+fn ones_own_queue_is_not_cross_traffic_if_the_first_reports_are_lost() {
     let mut link = Link::new(0.0);
     link.rate = BitRate::from_bps(LEASE.bps() * 85 / 100);
     link.used = ALONE;
@@ -286,7 +287,7 @@ fn where_the_first_reports_after_a_pause_are_lost_ones_own_queue_is_no_others() 
 }
 
 #[test]
-fn others_who_let_their_queue_go_in_time_cost_no_drain() {
+fn cross_traffic_that_releases_its_queue_in_time_costs_no_drain() {
     let mut link = Link::new(0.0);
     link.run(FADE, |_| false);
     (link.others, link.others_least) = (RTT / 3, 0.0);
@@ -295,7 +296,7 @@ fn others_who_let_their_queue_go_in_time_cost_no_drain() {
 }
 
 #[test]
-fn others_who_begin_cost_no_drain_though_they_stretch_what_arrives() {
+fn new_cross_traffic_costs_no_drain_though_it_stretches_arrivals() {
     let mut link = Link::new(0.0);
     link.run(FADE, |_| false);
     link.burst = Some(FADE);
@@ -304,7 +305,7 @@ fn others_who_begin_cost_no_drain_though_they_stretch_what_arrives() {
 }
 
 #[test]
-fn a_lease_that_is_too_high_makes_no_queue_beyond_what_is_borne() {
+fn a_lease_that_is_too_high_causes_no_queue_beyond_the_tolerated_one() {
     for percent in [45, 51, 65, 75, 79, 81, 85, 90, 95] {
         let mut link = Link::new(0.0);
         link.queue_limit = RTT * 10;
@@ -318,16 +319,20 @@ fn a_lease_that_is_too_high_makes_no_queue_beyond_what_is_borne() {
             51..80 => DOUBTFUL_ROUNDS,
             _ => PATIENT_ROUNDS,
         };
-        let borne = 1.0 / f64::from(QUEUE_PART) + f64::from(rounds) * (1.0 - part);
-        // A report is some eighths of a round trip late, and the drain begins one later than what it tells of.
-        let most = (borne + 0.25 + 1.0 - part) / part;
-        let found = link.most_queue.div_duration_f64(RTT);
-        assert!(found < most, "{percent} %: a queue of {found} round trips where {most} are borne");
+        let tolerated = 1.0 / f64::from(QUEUE_PART) + f64::from(rounds) * (1.0 - part);
+        // A report is some eighths of a round trip late, and the drain begins one round trip after
+        // what it reports.
+        let max = (tolerated + 0.25 + 1.0 - part) / part;
+        let found = link.max_queue.div_duration_f64(RTT);
+        assert!(
+            found < max,
+            "{percent} %: a queue of {found} round trips where {max} are tolerated"
+        );
     }
 }
 
 #[test]
-fn a_full_queue_of_ones_own_is_left_in_time() {
+fn ones_own_full_queue_is_drained_in_time() {
     for limit in [4, 6, 8] {
         for (part, rounds) in [(75, 8), (50, 5), (25, 4)] {
             let mut link = Link::new(0.0);
@@ -341,30 +346,30 @@ fn a_full_queue_of_ones_own_is_left_in_time() {
 }
 
 #[test]
-fn after_a_pause_ones_own_queue_is_no_others() {
-    // A part of the lease is there, and what is sent comes in bursts of 2 s every 5.
+fn after_a_pause_ones_own_queue_is_not_cross_traffic() {
+    // The link carries a part of the lease, and data comes in bursts of 2 s every 5 s.
     for (part, limit) in [(50, RTT), (80, RTT), (85, RTT), (95, RTT)] {
         let mut link = Link::new(0.0);
         link.rate = BitRate::from_bps(LEASE.bps() * part / 100);
-        let mut most_queue = Duration::ZERO;
+        let mut max_queue = Duration::ZERO;
         for burst in 0..40u32 {
             link.used = 1.0;
             let began = link.now;
-            link.most_queue = Duration::ZERO;
+            link.max_queue = Duration::ZERO;
             link.run(began + Duration::from_secs(2), |_| false);
             link.used = 0.01;
             link.run(began + Duration::from_secs(5), |_| false);
             if burst > 4 {
-                most_queue = most_queue.max(link.most_queue);
+                max_queue = max_queue.max(link.max_queue);
             }
             assert!(!link.breaker.others.are_known(link.now), "{part} %");
         }
-        assert!(most_queue < limit, "{part} %: a queue of {most_queue:?}");
+        assert!(max_queue < limit, "{part} %: a queue of {max_queue:?}");
     }
 }
 
 #[test]
-fn beside_others_a_fade_is_still_noticed() {
+fn a_fade_is_noticed_next_to_cross_traffic() {
     let mut link = Link::new(0.0);
     link.run(FADE, |_| false);
     link.others = RTT;
@@ -393,7 +398,7 @@ fn a_better_lease_is_tried_at_once() {
 }
 
 #[test]
-fn whatever_a_peer_claims_the_rate_stays_within_the_lease() {
+fn the_rate_stays_within_the_lease_whatever_a_peer_reports() {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let mut breaker = Breaker::new();
     let mut now = Duration::ZERO;
@@ -421,7 +426,7 @@ fn whatever_a_peer_claims_the_rate_stays_within_the_lease() {
         breaker.sent(1500, LEASE, now);
         assert!(breaker.rate(LEASE, now) <= LEASE);
         if let Some(until) = breaker.next_timeout() {
-            assert!(until <= now + MOST_DRAIN);
+            assert!(until <= now + MAX_DRAIN);
             breaker.handle_timeout(until);
         }
     }

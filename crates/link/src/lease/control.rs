@@ -1,22 +1,22 @@
-//! Send permission of one path: its leases, the breaker over them, and their messages to the peer.
+//! Send permission of one path: its leases, the breaker, and the lease messages to the peer.
 
 use std::time::Duration;
 
 use bentpipe_schedule::{Class, PerClass};
 use bentpipe_units::BitRate;
 
-use super::appetite::{Appetites, Waiting};
 use super::breaker::Breaker;
-use super::claim::{Claim, Demand};
+use super::client::LeaseClient;
+use super::demand::{ClassDemands, Waiting};
 use super::leases::Leases;
-use super::{Grant, Lease, LeaseMode, ModemRate, Observation};
+use super::{Demand, Grant, Lease, LeaseMode, ModemRate, Observation};
 
-/// A grant that was not confirmed is said again after this part of a round trip …
+/// Divisor of a round trip for the repetition of an unconfirmed grant …
 const REPEAT_PART: u32 = 2;
-/// … but no sooner than this …
-const LEAST_REPEAT: Duration = Duration::from_millis(20);
-/// … and so often in all. The aircraft's next DEMAND starts over.
-const SAID_AT_MOST: u32 = 8;
+/// … its minimum interval …
+const MIN_REPEAT: Duration = Duration::from_millis(20);
+/// … and its maximum number. The aircraft's next DEMAND starts over.
+const MAX_REPEATS: u32 = 8;
 
 /// The lease side of a path.
 #[derive(Debug)]
@@ -24,49 +24,49 @@ pub struct Control {
     cap: BitRate,
     leases: Leases,
     breaker: Breaker,
-    appetite: Appetites,
-    /// Claim, if rates are granted to us.
-    claim: Option<Claim>,
-    /// Offer, if we grant: the rate of the peer.
+    demands: ClassDemands,
+    /// `Some` if rates are granted to us.
+    client: Option<LeaseClient>,
+    /// Grant for the peer, until it is confirmed.
     offer: Option<Offer>,
-    /// The rate that the peer last confirmed to follow.
+    /// The rate that the peer last confirmed.
     confirmed: Option<BitRate>,
-    /// The newest DEMAND, until it is taken, and its number, which no later one may have.
-    heard: Option<Demand>,
-    heard_number: u64,
+    /// The newest DEMAND, until it is taken, and its number.
+    newest_demand: Option<Demand>,
+    newest_number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Offer {
     grant: Grant,
-    said: u32,
+    sent_times: u32,
     next: Duration,
 }
 
 impl Control {
-    /// The operator's `cap`, by `mode`.
+    /// Creates the lease side of a path with the operator's `cap`.
     pub fn new(mode: LeaseMode, cap: BitRate) -> Self {
         Self {
             cap,
             leases: Leases::new(mode, cap),
             breaker: Breaker::new(),
-            appetite: Appetites::default(),
-            claim: (mode == LeaseMode::Granted).then(Claim::new),
+            demands: ClassDemands::default(),
+            client: (mode == LeaseMode::Granted).then(LeaseClient::new),
             offer: None,
             confirmed: None,
-            heard: None,
-            heard_number: 0,
+            newest_demand: None,
+            newest_number: 0,
         }
     }
 
-    /// The lease that counts, its rate as far as the breaker lets it be used.
+    /// The lease in force, with its rate as far as the breaker permits.
     pub fn lease(&mut self, now: Duration) -> Lease {
         let best = self.leases.best(now);
         Lease { rate: self.breaker.rate(best.rate, now), ..best }
     }
 
-    /// Maximum rate, whatever the breaker says.
-    pub fn most(&self, now: Duration) -> BitRate {
+    /// Maximum rate, without the breaker.
+    pub fn max_rate(&self, now: Duration) -> BitRate {
         self.leases.best(now).rate
     }
 
@@ -80,18 +80,18 @@ impl Control {
         self.breaker.trips()
     }
 
-    /// The queueing delay that the peer's newest report shows.
+    /// Queueing delay in the peer's newest report.
     pub fn queue(&self) -> Duration {
         self.breaker.queue()
     }
 
-    /// The modem tells its rate, or none.
-    pub fn set_modem(&mut self, told: Option<ModemRate>, now: Duration) {
-        self.leases.set_modem(told, now);
+    /// Sets the modem's rate; `None` if it reports none.
+    pub fn set_modem(&mut self, reported: Option<ModemRate>, now: Duration) {
+        self.leases.set_modem(reported, now);
     }
 
-    /// This side's part of a beam that it shares; `None` when there is no such beam. Returns whether
-    /// that is another than before.
+    /// Sets this side's part of a shared beam; `None` if there is no such beam. Returns `true` if
+    /// it changed.
     pub fn set_part(&mut self, part: Option<BitRate>) -> bool {
         let before = self.leases.granted();
         match part {
@@ -101,7 +101,7 @@ impl Control {
         before != part
     }
 
-    /// A packet of `bytes` left, which `class` pays for, or nobody.
+    /// Counts a packet of `bytes`, paid by `class` or by nobody.
     pub fn sent(
         &mut self,
         bytes: usize,
@@ -110,46 +110,51 @@ impl Control {
         rtt: Duration,
         now: Duration,
     ) {
-        self.appetite.sent(bytes, class, rtt, now);
+        self.demands.sent(bytes, class, rtt, now);
         if data {
             let lease = self.leases.best(now).rate;
             self.breaker.sent(bytes, lease, now);
         }
     }
 
-    /// The rate that could be used for what waits beside what is being sent.
+    /// Rate that could be used for waiting data and present sending.
     pub fn useful(&mut self, waiting: &PerClass<Waiting>, rtt: Duration, now: Duration) -> BitRate {
-        self.appetite.useful(waiting, rtt, now).min(self.cap)
+        self.demands.useful(waiting, rtt, now).min(self.cap)
     }
 
-    /// Takes the observation of a report.
+    /// Handles the observation of a report.
     pub fn observe(&mut self, seen: &Observation) {
         let lease = self.leases.best(seen.now).rate;
         self.breaker.observe(seen, lease);
     }
 
-    /// Time at which something is due here.
+    /// Time at which [`Self::handle_timeout`] should be called.
     pub fn next_timeout(&self, now: Duration) -> Option<Duration> {
         let ends = self.leases.ends_at(now);
         [self.breaker.next_timeout(), ends].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Handles what is due.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.breaker.handle_timeout(now);
     }
 
     // Granted rates, at the aircraft.
 
-    /// Believes a LEASE, where rates are granted to us.
-    pub fn take_grant(&mut self, grant: &Grant) {
-        let taken = self.claim.as_mut().and_then(|claim| claim.take(grant));
+    /// Accepts a LEASE if rates are granted to us.
+    pub fn on_grant(&mut self, grant: &Grant) {
+        let taken = self.client.as_mut().and_then(|client| client.take(grant));
         if let Some((rate, until)) = taken {
             self.leases.set_grant(rate, until);
         }
     }
 
-    /// Time at which a DEMAND should leave.
+    /// Returns `true` if rates are granted to us, so that DEMANDs are sent.
+    pub fn is_client(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// Time at which a DEMAND should be sent.
     pub fn demand_due(
         &mut self,
         waiting: &PerClass<Waiting>,
@@ -157,11 +162,11 @@ impl Control {
         now: Duration,
     ) -> Option<Duration> {
         let useful = self.useful(waiting, rtt, now);
-        self.claim.as_ref()?.due_at(useful, rtt)
+        self.client.as_ref()?.due_at(useful, rtt)
     }
 
-    /// The DEMAND that leaves now, if one is due.
-    pub fn say_demand(
+    /// Makes a DEMAND if one is due.
+    pub fn next_demand(
         &mut self,
         waiting: &PerClass<Waiting>,
         rtt: Duration,
@@ -170,48 +175,48 @@ impl Control {
         self.demand_due(waiting, rtt, now).filter(|due| *due <= now)?;
         let useful = self.useful(waiting, rtt, now);
         let waiting_bytes = waiting.iter().map(|(_, waiting)| waiting.bytes).sum();
-        self.claim.as_mut().map(|claim| claim.say(waiting_bytes, useful, now))
+        self.client.as_mut().map(|client| client.demand(waiting_bytes, useful, now))
     }
 
     // Granted rates, at the ground.
 
-    /// A DEMAND came. One that was overtaken on the way tells what is no more wanted.
-    pub fn hear_demand(&mut self, demand: Demand) {
-        if demand.number <= self.heard_number {
+    /// Handles a DEMAND. One that was overtaken on the way is ignored.
+    pub fn on_demand(&mut self, demand: Demand) {
+        if demand.number <= self.newest_number {
             return;
         }
-        self.heard_number = demand.number;
+        self.newest_number = demand.number;
         if let Some(offer) = self.offer.filter(|offer| demand.follows >= offer.grant.sequence) {
             self.confirmed = Some(offer.grant.rate);
             self.offer = None;
         }
-        self.heard = Some(demand);
+        self.newest_demand = Some(demand);
     }
 
-    /// The newest DEMAND, once.
+    /// Takes the newest DEMAND.
     pub fn take_demand(&mut self) -> Option<Demand> {
-        self.heard.take()
+        self.newest_demand.take()
     }
 
-    /// Grants the peer what it may send.
+    /// Sets the peer's grant.
     pub fn grant(&mut self, grant: Grant, now: Duration) {
-        self.offer = Some(Offer { grant, said: 0, next: now });
+        self.offer = Some(Offer { grant, sent_times: 0, next: now });
     }
 
-    /// Time at which a LEASE should leave.
+    /// Time at which a LEASE should be sent.
     pub fn grant_due(&self) -> Option<Duration> {
         self.offer.map(|offer| offer.next)
     }
 
-    /// The LEASE that leaves now, if one is due.
-    pub fn say_grant(&mut self, rtt: Duration, now: Duration) -> Option<Grant> {
+    /// Makes a LEASE if one is due.
+    pub fn next_grant(&mut self, rtt: Duration, now: Duration) -> Option<Grant> {
         let confirmed = self.confirmed;
         let offer = self.offer.as_mut().filter(|offer| offer.next <= now)?;
         let grant = offer.grant;
-        offer.said += 1;
-        offer.next = now + (rtt / REPEAT_PART).max(LEAST_REPEAT);
-        // A renewal changes nothing that the peer would confirm by itself.
-        if offer.said == SAID_AT_MOST || confirmed == Some(grant.rate) {
+        offer.sent_times += 1;
+        offer.next = now + (rtt / REPEAT_PART).max(MIN_REPEAT);
+        // The peer does not confirm a renewal at the same rate by itself.
+        if offer.sent_times == MAX_REPEATS || confirmed == Some(grant.rate) {
             self.offer = None;
         }
         Some(grant)
@@ -227,33 +232,33 @@ mod tests {
     }
 
     #[test]
-    fn a_demand_that_was_overtaken_counts_neither_before_nor_after_the_newer_was_taken() {
+    fn an_overtaken_demand_is_ignored_before_and_after_the_newer_is_taken() {
         let mut control = Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000));
         let number = |it: Option<Demand>| it.map(|it| it.number);
-        control.hear_demand(demand(2, 0));
-        control.hear_demand(demand(1, 0));
+        control.on_demand(demand(2, 0));
+        control.on_demand(demand(1, 0));
         assert_eq!(number(control.take_demand()), Some(2));
-        control.hear_demand(demand(1, 0));
-        control.hear_demand(demand(2, 0));
+        control.on_demand(demand(1, 0));
+        control.on_demand(demand(2, 0));
         assert_eq!(control.take_demand(), None);
-        control.hear_demand(demand(3, 0));
+        control.on_demand(demand(3, 0));
         assert_eq!(number(control.take_demand()), Some(3));
     }
 
     #[test]
-    fn a_grant_is_said_until_a_demand_follows_it() {
+    fn a_grant_is_repeated_until_a_demand_follows_it() {
         let mut control = Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000));
         let (rtt, mut now) = (Duration::from_millis(600), Duration::ZERO);
         let rate = BitRate::from_bps(1_000_000);
         let grant = Grant { sequence: 7, answers: 4, rate, lifetime: Duration::from_secs(6) };
         control.grant(grant, now);
-        assert_eq!(control.say_grant(rtt, now), Some(grant));
-        assert_eq!(control.say_grant(rtt, now), None, "not twice at once");
-        control.hear_demand(demand(5, 6));
+        assert_eq!(control.next_grant(rtt, now), Some(grant));
+        assert_eq!(control.next_grant(rtt, now), None, "not twice at once");
+        control.on_demand(demand(5, 6));
         now = control.grant_due().expect("it follows an earlier one yet");
         assert_eq!(now, rtt / REPEAT_PART);
-        assert_eq!(control.say_grant(rtt, now), Some(grant));
-        control.hear_demand(demand(6, 7));
+        assert_eq!(control.next_grant(rtt, now), Some(grant));
+        control.on_demand(demand(6, 7));
         assert_eq!(control.grant_due(), None);
     }
 }

@@ -1,17 +1,17 @@
-//! Queueing delay, from one-way delays between two clocks that were never compared.
+//! Queueing delay, from one-way delays between two clocks that are not synchronized.
 //!
-//! A one-way delay is the arrival on the peer's clock less the sending on ours: an unknown constant,
-//! the way, and the queue. What it exceeds its own recent minimum by is the queue. The minimum is
-//! taken over [`WINDOW`]: crystals are good to 50 ppm each, so two of them part by 6 ms in a minute,
-//! which is far below what the breaker looks for. A way that becomes shorter shows at once; one that
-//! becomes longer looks like a queue until it is seen to stay with nothing in it
-//! ([`Delay::begin_anew`]).
+//! A one-way delay is the arrival time on the peer's clock less the sending time on ours: an
+//! unknown constant, the path's delay, and the queue. The excess over its recent minimum is the
+//! queue. The minimum covers 60 s. Crystals are good to 50 ppm each, so that two of them diverge by
+//! 6 ms in a minute, far below what the breaker looks for. A path that becomes shorter shows at
+//! once. One that becomes longer looks like a queue until it stays with nothing in it
+//! ([`Delay::restart`]).
 
 use std::time::Duration;
 
-/// The minimum is looked for over so many parts of the window …
+/// Number of parts of the window over which the minimum is taken …
 const PARTS: usize = 12;
-/// … that long each, 60 s in all.
+/// … and the length of each; 60 s in all.
 const PART: Duration = Duration::from_secs(5);
 
 /// The recent minima of the one-way delay and of the round trip.
@@ -28,8 +28,8 @@ struct Part {
 }
 
 impl Delay {
-    /// Takes in a packet sent at `sent` on our clock that arrived at `arrived` on the peer's.
-    /// Returns its queueing delay.
+    /// Adds a packet sent at `sent` on our clock that arrived at `arrived` on the peer's. Returns
+    /// its queueing delay.
     pub fn sample(
         &mut self,
         sent: Duration,
@@ -50,18 +50,18 @@ impl Delay {
         for slot in &mut self.parts {
             *slot = slot.filter(|part| index - part.index < PARTS as u128);
         }
-        let least = self.parts.iter().flatten().map(|part| part.one_way_ns).min();
-        let queue_ns = one_way_ns - least.unwrap_or(one_way_ns);
+        let min = self.parts.iter().flatten().map(|part| part.one_way_ns).min();
+        let queue_ns = one_way_ns - min.unwrap_or(one_way_ns);
         Duration::from_nanos(u64::try_from(queue_ns).unwrap_or(u64::MAX))
     }
 
-    /// The least round trip of the window.
+    /// Minimum round trip of the window.
     pub fn rtt(&self) -> Option<Duration> {
         self.parts.iter().flatten().map(|part| part.rtt).min()
     }
 
-    /// Forgets what was: the way has changed.
-    pub fn begin_anew(&mut self) {
+    /// Discards all minima, because the path changed.
+    pub fn restart(&mut self) {
         self.parts = Default::default();
     }
 }
@@ -74,14 +74,14 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// The queue seen by a packet sent at `at_ms` that was `way_ms` under way.
-    fn sample(delay: &mut Delay, at_ms: u64, way_us: u64, offset_s: u64) -> Duration {
-        let arrived = ms(at_ms) + Duration::from_micros(way_us) + Duration::from_secs(offset_s);
+    /// Returns the queue seen by a packet sent at `at_ms` with a path delay of `path_us`.
+    fn sample(delay: &mut Delay, at_ms: u64, path_us: u64, offset_s: u64) -> Duration {
+        let arrived = ms(at_ms) + Duration::from_micros(path_us) + Duration::from_secs(offset_s);
         delay.sample(ms(at_ms), arrived, ms(600), ms(at_ms + 600))
     }
 
     #[test]
-    fn the_queue_is_what_exceeds_the_least_whatever_the_clocks_say() {
+    fn the_queue_is_the_excess_over_the_minimum_whatever_the_clocks() {
         for offset_s in [0, 1_000_000] {
             let mut delay = Delay::default();
             assert_eq!(sample(&mut delay, 0, 380_000, offset_s), ms(0));
@@ -89,7 +89,7 @@ mod tests {
             assert_eq!(sample(&mut delay, 200, 300_000, offset_s), ms(0));
             assert_eq!(sample(&mut delay, 300, 400_000, offset_s), ms(100));
         }
-        // A peer whose clock stands still, or that lies.
+        // A peer whose clock stands still, or is wrong.
         let mut delay = Delay::default();
         assert_eq!(delay.sample(Duration::MAX, ms(0), ms(1), Duration::MAX), ms(0));
         assert_eq!(
@@ -99,20 +99,20 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_part_by_100_ppm_look_like_6_ms_at_most() {
+    fn clocks_that_diverge_by_100_ppm_look_like_6_ms_at_most() {
         let mut delay = Delay::default();
         let seen = (0..10_000).map(|i| sample(&mut delay, i * 100, 380_000 + i * 10, 5)).max();
         assert!(seen <= Some(ms(6)), "{seen:?}");
     }
 
     #[test]
-    fn a_longer_way_is_the_new_normal_after_a_minute_or_when_told() {
+    fn a_longer_path_is_the_new_minimum_after_a_minute_or_a_restart() {
         let mut delay = Delay::default();
         sample(&mut delay, 0, 100_000, 0);
         assert_eq!(sample(&mut delay, 54_000, 300_000, 0), ms(200));
         assert_eq!(sample(&mut delay, 61_000, 300_000, 0), ms(0));
         sample(&mut delay, 62_000, 500_000, 0);
-        delay.begin_anew();
+        delay.restart();
         assert_eq!(sample(&mut delay, 63_000, 510_000, 0), ms(0));
     }
 }

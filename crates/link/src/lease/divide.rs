@@ -1,27 +1,27 @@
-//! Weighted max-min shares: nobody gets more than it asks for, and what one leaves goes to the
-//! others by weight (Bertsekas and Gallager, Data Networks, section 6.5.2).
+//! Weighted max-min shares: no share exceeds its request, and what one leaves goes to the others by
+//! weight (Bertsekas and Gallager, Data Networks, section 6.5.2).
 
 use bentpipe_units::BitRate;
 
-/// Request of one of several.
+/// Request for a share.
 #[derive(Debug, Clone, Copy)]
 pub struct Want {
-    /// Against the others'; 0 counts as 1.
+    /// Relative weight; 0 counts as 1.
     pub weight: u32,
-    /// Rate that it gets before the rest is divided.
+    /// Rate assigned before the rest is divided.
     pub floor: BitRate,
-    /// Rate that it could use, the floor included; less than the floor counts as the floor.
-    pub most: BitRate,
+    /// Rate that could be used, with the floor; less than the floor counts as the floor.
+    pub max: BitRate,
 }
 
-/// Divides `capacity`. The shares come in the order of `wants`, sum to no more than `capacity`,
-/// and each lies between its floor and its most. Where the floors alone are too much, all are cut
-/// in proportion.
+/// Divides `capacity`. The shares are in the order of `wants`, sum to no more than `capacity`, and
+/// each lies between its floor and its maximum. If the floors alone exceed the capacity, all are
+/// cut in proportion.
 pub fn divide(capacity: BitRate, wants: &[Want]) -> Vec<BitRate> {
     divide_beside(0, capacity, wants)
 }
 
-/// The same beside others who want no more than their floors, which come to `others` bit/s.
+/// Divides `capacity` next to others that want only their floors, `others` bit/s in total.
 pub fn divide_beside(others: u128, capacity: BitRate, wants: &[Want]) -> Vec<BitRate> {
     let floors = wants.iter().fold(others, |sum, want| sum + u128::from(want.floor.bps()));
     let capacity = u128::from(capacity.bps());
@@ -30,8 +30,8 @@ pub fn divide_beside(others: u128, capacity: BitRate, wants: &[Want]) -> Vec<Bit
         return wants.iter().map(|want| BitRate::from_bps(cut(want) as u64)).collect();
     }
     let mut shares: Vec<u64> = wants.iter().map(|want| want.floor.bps()).collect();
-    // In order of how soon each has enough, when all rise by weight together.
-    let room = |index: usize| wants[index].most.bps().saturating_sub(wants[index].floor.bps());
+    // In the order in which requests are met if all shares rise together by weight.
+    let room = |index: usize| wants[index].max.bps().saturating_sub(wants[index].floor.bps());
     let weight = |index: usize| u128::from(wants[index].weight.max(1));
     let mut order: Vec<usize> = (0..wants.len()).collect();
     order.sort_by(|&a, &b| {
@@ -55,8 +55,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn want(weight: u32, floor: u64, most: u64) -> Want {
-        Want { weight, floor: BitRate::from_bps(floor), most: BitRate::from_bps(most) }
+    fn want(weight: u32, floor: u64, max: u64) -> Want {
+        Want { weight, floor: BitRate::from_bps(floor), max: BitRate::from_bps(max) }
     }
 
     fn shares(capacity: u64, wants: &[Want]) -> Vec<u64> {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn by_weight_and_what_one_leaves_goes_to_the_others() {
+    fn shares_follow_weights_and_unused_rate_goes_to_the_others() {
         let all = 1 << 40;
         assert_eq!(shares(900, &[want(1, 0, all), want(2, 0, all)]), [300, 600]);
         assert_eq!(shares(900, &[want(1, 0, all), want(2, 0, 100)]), [800, 100]);
@@ -103,13 +103,13 @@ mod tests {
             if floors > capacity {
                 return Ok(());
             }
-            let unmet = |i: usize| shares[i] < wants[i].most.bps();
+            let unmet = |i: usize| shares[i] < wants[i].max.bps();
             if (0..wants.len()).any(unmet) {
                 prop_assert!(sum + wants.len() as u128 > u128::from(capacity), "something is left");
             }
             for i in 0..wants.len() {
                 prop_assert!(shares[i] >= wants[i].floor.bps());
-                prop_assert!(shares[i] <= wants[i].most.bps().max(wants[i].floor.bps()));
+                prop_assert!(shares[i] <= wants[i].max.bps().max(wants[i].floor.bps()));
                 for j in (0..wants.len()).filter(|_| unmet(i)) {
                     let level = |i: usize| (shares[i] - wants[i].floor.bps()) as f64
                         / f64::from(wants[i].weight.max(1));

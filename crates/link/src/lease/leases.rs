@@ -1,4 +1,4 @@
-//! The leases one sender holds, and which of them counts.
+//! The leases of one sender, and which of them is in force.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bentpipe_units::BitRate;
 
 use super::{IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Source};
 
-/// At most one lease of each source.
+/// At most one lease from each source.
 #[derive(Debug, Clone)]
 pub struct Leases {
     mode: LeaseMode,
@@ -17,44 +17,44 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Only the operator's word so far.
+    /// Creates leases with nothing but the operator's rate.
     pub fn new(mode: LeaseMode, cap: BitRate) -> Self {
         Self { mode, cap, modem: None, grant: None }
     }
 
-    /// The modem tells its rate, or that it has none to tell.
-    pub fn set_modem(&mut self, told: Option<ModemRate>, now: Duration) {
-        self.modem = told.map(|told| Lease {
-            rate: told.rate,
+    /// Sets the modem's rate; `None` if it reports none.
+    pub fn set_modem(&mut self, reported: Option<ModemRate>, now: Duration) {
+        self.modem = reported.map(|reported| Lease {
+            rate: reported.rate,
             source: Source::Modem,
             until: now + MODEM_LEASE,
-            framing_bytes: told.framing_bytes,
+            per_packet_overhead: reported.per_packet_overhead,
         });
     }
 
-    /// The ground grants a rate, the newest in place of any before; [`Duration::MAX`] does not end.
+    /// Sets the grant, in place of any before; [`Duration::MAX`] does not end.
     pub fn set_grant(&mut self, rate: BitRate, until: Duration) {
-        self.grant = Some(Lease { rate, source: Source::Grant, until, framing_bytes: 0 });
+        self.grant = Some(Lease { rate, source: Source::Grant, until, per_packet_overhead: 0 });
     }
 
-    /// The rate that was granted last.
+    /// Rate of the last grant.
     pub fn granted(&self) -> Option<BitRate> {
         self.grant.map(|grant| grant.rate)
     }
 
-    /// Nothing is granted any more.
+    /// Removes the grant.
     pub fn clear_grant(&mut self) {
         self.grant = None;
     }
 
-    /// The lease that counts at `now`: the best that lives. A modem's never lifts a grant, because
-    /// a grant is a part of a beam that others use too; nothing lifts the operator's cap.
+    /// The lease in force at `now`: the best that has not ended. A modem's lease never exceeds a
+    /// grant, because a grant is a part of a shared beam. No lease exceeds the operator's cap.
     pub fn best(&self, now: Duration) -> Lease {
         let live = |lease: Option<Lease>| lease.filter(|lease| now < lease.until);
         let (modem, grant) = (live(self.modem), live(self.grant));
         let best = modem.or(grant).unwrap_or_else(|| self.lasting());
-        let most = grant.map_or(self.cap, |grant| grant.rate.min(self.cap));
-        Lease { rate: best.rate.min(most), ..best }
+        let max = grant.map_or(self.cap, |grant| grant.rate.min(self.cap));
+        Lease { rate: best.rate.min(max), ..best }
     }
 
     /// Time at which [`Self::best`] may change because a lease ends.
@@ -63,13 +63,13 @@ impl Leases {
         ends.filter(|until| now < *until && *until != Duration::MAX).min()
     }
 
-    /// Lease that holds if no other does.
+    /// Lease in force if no other is.
     fn lasting(&self) -> Lease {
         let (rate, source) = match self.mode {
             LeaseMode::Static => (self.cap, Source::Config),
             LeaseMode::Granted | LeaseMode::Modem => (IDLE_GRANT, Source::Idle),
         };
-        Lease { rate, source, until: Duration::MAX, framing_bytes: 0 }
+        Lease { rate, source, until: Duration::MAX, per_packet_overhead: 0 }
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn without_leases_the_operators_word_or_the_idle_grant_holds() {
+    fn without_leases_the_operators_rate_or_the_idle_grant_is_in_force() {
         assert_eq!(at(&Leases::new(LeaseMode::Static, CAP), 9), (Source::Config, 4_000_000));
         for mode in [LeaseMode::Granted, LeaseMode::Modem] {
             assert_eq!(at(&Leases::new(mode, CAP), 9), (Source::Idle, 16_000));
@@ -101,27 +101,27 @@ mod tests {
     }
 
     #[test]
-    fn the_best_that_lives_counts_and_falls_back_when_it_ends() {
+    fn the_best_lease_is_in_force_until_it_ends() {
         let mut leases = Leases::new(LeaseMode::Static, CAP);
         leases.set_grant(mbit(2), s(10));
         assert_eq!(at(&leases, 9), (Source::Grant, 2_000_000));
-        let told = ModemRate { rate: mbit(1), framing_bytes: 8 };
-        leases.set_modem(Some(told), s(5));
+        let reported = ModemRate { rate: mbit(1), per_packet_overhead: 8 };
+        leases.set_modem(Some(reported), s(5));
         assert_eq!(at(&leases, 9), (Source::Modem, 1_000_000));
-        assert_eq!(leases.best(s(9)).framing_bytes, 8);
+        assert_eq!(leases.best(s(9)).per_packet_overhead, 8);
         assert_eq!(leases.ends_at(s(9)), Some(s(10)));
         assert_eq!(at(&leases, 94), (Source::Modem, 1_000_000));
         assert_eq!(leases.ends_at(s(94)), Some(s(95)));
         assert_eq!(at(&leases, 95), (Source::Config, 4_000_000));
-        leases.set_modem(Some(told), s(100));
+        leases.set_modem(Some(reported), s(100));
         leases.set_modem(None, s(101));
         assert_eq!(at(&leases, 101), (Source::Config, 4_000_000));
     }
 
     #[test]
-    fn nothing_lifts_the_cap_and_no_modem_lifts_a_grant() {
+    fn no_lease_exceeds_the_cap_and_no_modem_exceeds_a_grant() {
         let mut leases = Leases::new(LeaseMode::Granted, CAP);
-        leases.set_modem(Some(ModemRate { rate: mbit(50), framing_bytes: 0 }), s(0));
+        leases.set_modem(Some(ModemRate { rate: mbit(50), per_packet_overhead: 0 }), s(0));
         assert_eq!(at(&leases, 1), (Source::Modem, 4_000_000));
         leases.set_grant(mbit(2), s(10));
         assert_eq!(at(&leases, 1), (Source::Modem, 2_000_000));

@@ -1,15 +1,15 @@
-//! A train of ordinary packets at a higher rate, which finds out whether the link carries that.
+//! Probes: trains of ordinary packets at a higher rate, which test whether the link carries it.
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// A probe that makes a queue of this part of its length has failed.
+/// Divisor of a probe's length for the queue that makes it fail.
 const QUEUE_PART: u32 = 5;
-/// A probe without so much of what it could have sent says nothing.
+/// Minimum share of its possible bytes that a probe must send to have a result.
 const FILLED: f64 = 0.7;
 
-/// One that is sent or waited for.
+/// A probe that is being sent or awaits its reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Probe {
     pub from: Duration,
@@ -20,45 +20,46 @@ pub struct Probe {
     pub sent_bytes: u64,
     pub judged: u64,
     pub lost: u64,
-    most_queue: Duration,
+    max_queue: Duration,
 }
 
 /// Result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ProbeResult {
     Succeeded,
     Failed,
-    /// There was not enough to send.
+    /// Too little data was sent.
     Nothing,
 }
 
 impl Probe {
-    /// One whose first packet leaves at `from`, when the last reported packet waited for `queue`.
+    /// Creates a probe whose first packet is sent at `from`, with a queue of `queue` before it.
     pub fn new(from: Duration, length: Duration, rate: BitRate, queue: Duration) -> Self {
-        let most_queue = Duration::ZERO;
+        let max_queue = Duration::ZERO;
         let (queue_before, until) = (queue, from + length);
-        Self { from, until, rate, queue_before, sent_bytes: 0, judged: 0, lost: 0, most_queue }
+        Self { from, until, rate, queue_before, sent_bytes: 0, judged: 0, lost: 0, max_queue }
     }
 
-    /// A report judged `judged` packets of the probe, `lost` of them lost; the newest waited for `queue`.
+    /// Adds a report that judged `judged` packets of the probe, with `lost` lost; the newest waited
+    /// for `queue`.
     pub fn reported(&mut self, judged: u64, lost: u64, queue: Duration) {
         self.judged += judged;
         self.lost += lost;
-        self.most_queue = self.most_queue.max(queue);
+        self.max_queue = self.max_queue.max(queue);
     }
 
-    /// Result, once all of it is reported.
-    pub fn verdict(&self, excess_loss: bool) -> Verdict {
+    /// Result, once the whole probe is reported.
+    pub fn result(&self, excess_loss: bool) -> ProbeResult {
         let length = self.until - self.from;
-        let grown = self.most_queue.saturating_sub(self.queue_before);
+        let grown = self.max_queue.saturating_sub(self.queue_before);
         if excess_loss || grown > length / QUEUE_PART {
-            return Verdict::Failed;
+            return ProbeResult::Failed;
         }
         let could = self.rate.bytes_in(length) as f64;
         if (self.sent_bytes as f64) < FILLED * could {
-            Verdict::Nothing
+            ProbeResult::Nothing
         } else {
-            Verdict::Succeeded
+            ProbeResult::Succeeded
         }
     }
 }

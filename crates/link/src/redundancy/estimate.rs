@@ -1,32 +1,34 @@
-//! Loss of a direction, learned from the fates of packets.
+//! Loss of a direction, estimated from the outcomes of packets.
 
 use super::Loss;
 
-/// Packets after which what was seen counts for 1/e: about 17 round trips of a full 1.89 Mbit/s
-/// link at 761 ms, and the rate is then known to within a tenth of itself at 6 %.
+/// Number of packets after which an observation counts for 1/e. That is about 17 round trips of a
+/// full 1.89 Mbit/s link at 761 ms; at 6 % loss the rate is then known to within a tenth.
 const MEMORY_PACKETS: f64 = 2048.0;
-/// Before anything is seen, this much loss is assumed …
+/// Loss rate assumed before any observation …
 const FIRST_RATE: f64 = 0.02;
-/// … with the weight of so many packets.
+/// … with the weight of this many packets.
 const FIRST_PACKETS: f64 = 64.0;
-/// The assumption fades faster than what is seen, or it would stand in the way of knowing a clean
-/// link as clean; but not much faster, since losses in bursts are rare events: at 6 % in bursts of
-/// four packets one stretch of 290 packets in eighty shows none.
+/// Number of packets after which the assumption counts for 1/e. It fades faster than observations;
+/// otherwise a clean link would not be recognized as clean. It does not fade much faster, because
+/// bursts of losses are rare: at 6 % loss in bursts of four packets, one stretch of 290 packets in
+/// eighty shows none.
 const ASSUMED_PACKETS: f64 = 1024.0;
 /// Weight of the assumed bursts, as a number of losses.
 const FIRST_LOSSES: f64 = 6.0;
-/// So many losses that others followed are remembered.
+/// Number of losses, each followed closely by another packet, after which an observation counts for
+/// 1/e.
 const MEMORY_LOSSES: f64 = 128.0;
-/// Maximum believed loss of a direction: beyond it is an outage.
-const MOST_LOSS: f64 = 0.7;
-/// Correlations beyond this are outages too: bursts of 50 packets.
-const MOST_CORRELATION: f64 = 0.98;
+/// Maximum loss rate of a direction; anything beyond is an outage.
+const MAX_LOSS: f64 = 0.7;
+/// Maximum correlation, a mean burst of 50 packets; anything beyond is an outage.
+const MAX_CORRELATION: f64 = 0.98;
 
-/// Fate of one packet, in the order of sending.
+/// Outcome of one packet, in the order of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fate {
+pub struct Outcome {
     pub lost: bool,
-    /// It left right behind the one before, so that one burst may take both.
+    /// The packet was sent directly after the previous one, so that one burst may take both.
     pub follows: bool,
 }
 
@@ -37,23 +39,24 @@ pub struct Estimator {
     losses: f64,
     assumed: Loss,
     assumed_packets: f64,
-    /// `true` if the assumption was learned of this direction itself.
+    /// `true` if the assumption comes from earlier measurements of this direction.
     remembers: bool,
-    /// Losses that another packet followed closely, and how many of those were lost too.
+    /// Number of losses that another packet followed closely, and how many of those packets were
+    /// lost.
     followed: f64,
     followed_by_loss: f64,
     last_lost: Option<bool>,
 }
 
 impl Estimator {
-    /// Knows nothing but what to assume.
+    /// Creates an estimator with nothing but an assumption.
     pub fn new() -> Self {
         let assumed = Loss { rate: FIRST_RATE, correlation: 0.0 };
         Self { remembers: false, ..Self::remembering(assumed) }
     }
 
-    /// Starts from what an earlier session has learned of this direction, with the same small
-    /// weight: 64 packets that are judged outweigh it.
+    /// Creates an estimator with the loss that an earlier session measured in this direction. The
+    /// weight is equally small: 64 judged packets outweigh it.
     pub fn remembering(loss: Loss) -> Self {
         Self {
             packets: 0.0,
@@ -67,53 +70,54 @@ impl Estimator {
         }
     }
 
-    /// Sets the assumption until enough is seen. `loss` is of the other direction, which the same
-    /// radio carries; an end that sends little knows that one better than its own. Knowledge of
-    /// this direction itself says more, until new observations outweigh it.
+    /// Sets the assumption. `loss` is measured in the other direction, over the same radio; an end
+    /// that sends little knows that direction better than its own. Earlier measurements of this
+    /// direction take precedence until new ones outweigh them.
     pub fn assume(&mut self, loss: Loss) {
         if !self.remembers {
             self.assumed = loss;
         }
     }
 
-    /// Takes one fate in.
-    pub fn saw(&mut self, fate: Fate) {
+    /// Adds the outcome of one packet.
+    pub fn add(&mut self, outcome: Outcome) {
         let fade = 1.0 - 1.0 / MEMORY_PACKETS;
         self.packets = self.packets * fade + 1.0;
-        self.losses = self.losses * fade + f64::from(u8::from(fate.lost));
+        self.losses = self.losses * fade + f64::from(u8::from(outcome.lost));
         self.assumed_packets *= 1.0 - 1.0 / ASSUMED_PACKETS;
-        if fate.follows && self.last_lost == Some(true) {
-            // Fades by losses, since there are so few of them.
+        if outcome.follows && self.last_lost == Some(true) {
+            // Losses fade by losses, because there are so few of them.
             let fade = 1.0 - 1.0 / MEMORY_LOSSES;
             self.followed = self.followed * fade + 1.0;
-            self.followed_by_loss = self.followed_by_loss * fade + f64::from(u8::from(fate.lost));
+            self.followed_by_loss =
+                self.followed_by_loss * fade + f64::from(u8::from(outcome.lost));
         }
-        self.last_lost = Some(fate.lost);
+        self.last_lost = Some(outcome.lost);
     }
 
-    /// The fates of some packets are unknown: the next follows none.
+    /// Notes that the outcomes of some packets are unknown, so that the next packet follows none.
     pub fn skip(&mut self) {
         self.last_lost = None;
     }
 
-    /// Loss to assume if too few repairs cost a round trip. Losses are rare events, so their rate
-    /// is known from few of them; it is taken one standard error higher. The count of bursts is
-    /// Poisson's; their lengths, if geometric, double its variance.
+    /// Loss to assume if too few repairs cost a round trip: one standard error above the estimate.
+    /// The number of bursts is Poisson-distributed; their lengths, if geometric, double its
+    /// variance.
     pub fn cautious(&self) -> Loss {
         let loss = self.loss();
         let losses = self.losses + self.assumed_packets * self.assumed.rate;
         let bursts = (losses / loss.burst_packets()).max(1.0);
         let rate = loss.rate * (1.0 + ((1.0 + loss.burstiness()) / bursts).sqrt());
-        Loss { rate: rate.min(MOST_LOSS), ..loss }
+        Loss { rate: rate.min(MAX_LOSS), ..loss }
     }
 
-    /// Present estimate.
+    /// The present estimate.
     pub fn loss(&self) -> Loss {
         let losses = self.losses + self.assumed_packets * self.assumed.rate;
-        let rate = (losses / (self.packets + self.assumed_packets)).min(MOST_LOSS);
+        let rate = (losses / (self.packets + self.assumed_packets)).min(MAX_LOSS);
         let followed_by_loss = self.followed_by_loss + FIRST_LOSSES * self.assumed.after_loss();
         let after_loss = followed_by_loss / (self.followed + FIRST_LOSSES);
-        let correlation = ((after_loss - rate) / (1.0 - rate)).clamp(0.0, MOST_CORRELATION);
+        let correlation = ((after_loss - rate) / (1.0 - rate)).clamp(0.0, MAX_CORRELATION);
         Loss { rate, correlation }
     }
 }
@@ -129,13 +133,13 @@ mod tests {
         let (mut estimator, mut bad) = (Estimator::new(), false);
         for _ in 0..packets {
             bad = rng.random_bool(if bad { loss.after_loss() } else { loss.after_arrival() });
-            estimator.saw(Fate { lost: bad, follows: true });
+            estimator.add(Outcome { lost: bad, follows: true });
         }
         estimator.loss()
     }
 
     #[test]
-    fn it_finds_rate_and_bursts() {
+    fn rate_and_bursts_are_estimated() {
         for seed in 0..8 {
             for (rate, burst) in [(0.06, 1.0), (0.06, 4.0), (0.2, 1.0), (0.4, 10.0)] {
                 let after_loss = f64::max(1.0 - 1.0 / burst, rate);
@@ -149,35 +153,35 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_direction_is_soon_known_to_be_clean() {
+    fn a_clean_direction_is_soon_recognized() {
         let clean = learned(Loss { rate: 0.0, correlation: 0.0 }, 20_000, 1);
         assert!(clean.rate < 1e-5, "{clean:?}");
     }
 
     #[test]
-    fn what_is_far_apart_says_nothing_of_bursts() {
+    fn packets_far_apart_say_nothing_about_bursts() {
         let mut estimator = Estimator::new();
         let before = estimator.loss().burst_packets();
         for number in 0..4000 {
-            estimator.saw(Fate { lost: number % 10 < 2, follows: false });
+            estimator.add(Outcome { lost: number % 10 < 2, follows: false });
         }
         assert!((estimator.loss().rate - 0.2).abs() < 0.02);
         assert!(estimator.loss().burst_packets() <= before.max(1.0 / 0.8) + 0.05);
     }
 
     #[test]
-    fn who_sends_little_goes_by_the_other_direction() {
+    fn an_end_that_sends_little_uses_the_other_direction() {
         let mut estimator = Estimator::new();
         estimator.assume(Loss { rate: 0.2, correlation: 0.5 });
         for _ in 0..30 {
-            estimator.saw(Fate { lost: false, follows: false });
+            estimator.add(Outcome { lost: false, follows: false });
         }
         let loss = estimator.loss();
         assert!((0.12..0.15).contains(&loss.rate) && loss.correlation > 0.45, "{loss:?}");
     }
 
     #[test]
-    fn what_is_remembered_counts_until_what_is_seen_outweighs_it() {
+    fn earlier_measurements_count_until_new_ones_outweigh_them() {
         let mut estimator = Estimator::remembering(Loss { rate: 0.4, correlation: 0.0 });
         let mut rates = Vec::new();
         for number in 0..=512 {
@@ -185,18 +189,18 @@ mod tests {
             if [0, 64, 512].contains(&number) {
                 rates.push(estimator.loss().rate);
             }
-            estimator.saw(Fate { lost: false, follows: true });
+            estimator.add(Outcome { lost: false, follows: true });
         }
         assert_eq!(rates[0], 0.4);
         assert!((0.18..0.21).contains(&rates[1]) && rates[2] < 0.04, "{rates:?}");
     }
 
     #[test]
-    fn the_fewer_losses_are_seen_the_more_is_reckoned_with() {
+    fn the_margin_is_larger_the_fewer_losses_were_observed() {
         let mut estimator = Estimator::new();
         let mut excess = Vec::new();
         for number in 1..=2000 {
-            estimator.saw(Fate { lost: number % 20 == 0, follows: true });
+            estimator.add(Outcome { lost: number % 20 == 0, follows: true });
             if number == 100 || number == 2000 {
                 excess.push(estimator.cautious().rate / estimator.loss().rate - 1.0);
             }

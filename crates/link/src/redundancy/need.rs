@@ -1,75 +1,76 @@
 //! Number of repairs that makes a remaining loss unlikely.
 //!
-//! What is short at the receiver is a sum: known deficit + losses among the sources in flight −
-//! arrivals among the repairs in flight. Repairs are added until that sum is above zero with a
-//! probability of at most 2 %. For short trains the
-//! distribution is computed exactly, state by state of the loss chain; for long ones it is normal.
+//! The receiver's deficit is a sum: known deficit + losses among the source symbols in flight −
+//! arrivals among the repairs in flight. Repairs are added until the probability of a positive sum
+//! is at most 2 %. For short trains the distribution is computed [exactly](exact), state by state of
+//! the loss chain; for long ones it is taken to be normal.
+//!
+//! The peer's reports choose the inputs. A hostile peer can choose new ones each time, so that no
+//! cached result serves. Every exact computation is paid with [time](TIME_PER_TERM). Until enough of
+//! it has passed, short trains are taken to be normal too.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Loss;
+use super::exact::{self, Exact, exact};
+use super::plan::Plan;
 
-/// The probability with which something may stay missing, and its normal deviate.
+/// Probability with which something may stay missing, and its normal deviate.
 const RESIDUAL: (f64, f64) = (0.02, 2.05);
-/// So few packets are a request: the answer waits for it, and one more repair of it costs little.
+/// Maximum number of packets of a request. The answer waits for a request, and one more repair of
+/// it costs little.
 const REQUEST_PACKETS: u32 = 2;
-/// Allowed remaining loss of a request, which is smaller because it adds to that of the answer.
+/// Probability for a request, which is smaller because it adds to that of the answer.
 const REQUEST_RESIDUAL: f64 = 0.005;
-/// Below so many bursts on average the expansion does not hold.
-const LEAST_BURSTS: f64 = 0.5;
-/// Trains up to so many packets are computed exactly.
-const EXACT_PACKETS: u32 = 48;
-/// Fraction rule of the immediate repairs: a part counts as a whole one from 1 − this on.
-const WHOLE_FROM: f64 = 0.75;
-/// The second half of a flush is sent in so many parts.
-pub const BATCHES: u32 = 4;
-/// One plan never asks for more repairs at once.
-const MOST_REPAIRS: u32 = 512;
-/// Bound on the exact computation: beyond this number of repairs nothing is computed exactly.
-const MOST_EXACT: u32 = 192;
-/// Exact results kept: 40 bytes each, 160 KiB.
-const MAX_KEPT: usize = 4096;
+/// Minimum mean number of bursts for which the expansion holds.
+const MIN_BURSTS: f64 = 0.5;
+/// Maximum number of repairs in one plan.
+const MAX_REPAIRS: u32 = 512;
+/// Maximum number of cached results: 4,096 × 40 bytes = 160 KiB.
+const MAX_CACHED: usize = 4096;
+/// Time that has to pass for each term of an exact computation: a million terms, some 1 ms, in a
+/// second …
+const TIME_PER_TERM: Duration = Duration::from_micros(1);
+/// … and maximum time that may be used ahead.
+const MAX_AHEAD: Duration = Duration::from_secs(2);
 
-/// Packets in flight for a range of symbols.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Plan {
-    /// Symbols known to be missing, less the equations that the receiver holds for them.
-    pub deficit: u32,
-    /// Sources whose fate is unknown.
-    pub sources: u32,
-    /// Repairs whose fate is unknown.
-    pub repairs: u32,
-}
-
-/// Computes, and remembers what it computed.
+/// Computation of repairs, with a cache of exact results.
 #[derive(Debug, Default)]
 pub struct Need {
     exact: BTreeMap<(Plan, i32, i32), u32>,
+    /// Time for which the evaluated terms are paid.
+    paid_until: Duration,
 }
 
 impl Need {
-    /// Number of further repairs: [`at_once`] of them now, the rest later.
-    pub fn repairs(&mut self, plan: Plan, loss: Loss) -> u32 {
+    /// Returns the number of further repairs; [`at_once`](super::at_once) says how many of them are
+    /// sent now.
+    pub fn repairs(&mut self, plan: Plan, loss: Loss, now: Duration) -> u32 {
         if plan.deficit == 0 && plan.sources == 0 {
             return 0;
         }
         let packets = plan.deficit.saturating_add(plan.sources).saturating_add(plan.repairs);
-        if packets > EXACT_PACKETS || loss.rate > 0.5 {
+        if packets > exact::MAX_PACKETS || loss.rate > 0.5 {
             return normal(plan, loss);
         }
-        // On a grid of 3 % steps nothing changes that the estimate could know.
+        // A grid of 3 % steps is finer than the estimate.
         let rate_step = (loss.rate.max(1e-6).ln() * 32.0).round() as i32;
         let correlation_step = (loss.correlation * 32.0).round() as i32;
         let key = (plan, rate_step, correlation_step);
         if let Some(&repairs) = self.exact.get(&key) {
             return repairs;
         }
+        if self.paid_until > now + MAX_AHEAD {
+            return normal(plan, loss);
+        }
         let loss = Loss {
             rate: (f64::from(rate_step) / 32.0).exp(),
             correlation: f64::from(correlation_step) / 32.0,
         };
-        let repairs = exact(plan, loss);
-        if self.exact.len() >= MAX_KEPT {
+        let Exact { repairs, terms } = exact(plan, loss, residual(plan));
+        self.paid_until = self.paid_until.max(now) + TIME_PER_TERM * terms;
+        if self.exact.len() >= MAX_CACHED {
             self.exact.clear();
         }
         self.exact.insert(key, repairs);
@@ -77,160 +78,56 @@ impl Need {
     }
 }
 
-/// The probability that may stay.
+/// Probability with which something may stay missing.
 fn residual(plan: Plan) -> f64 {
     let few = plan.deficit.saturating_add(plan.sources) <= REQUEST_PACKETS;
     if few { REQUEST_RESIDUAL } else { RESIDUAL.0 }
 }
 
-/// Number of `repairs` that leave right after the sources. If losses are independent it is half, so
-/// that most is repaired without waiting, and the only one of them. If a burst that takes sources
-/// would take those as well, it is none.
-pub fn at_once(repairs: u32, loss: Loss) -> u32 {
-    let apart = 1.0 - loss.burstiness();
-    (f64::from(repairs) * 0.5 * apart + WHOLE_FROM) as u32
+/// Returns the least number of repairs, if the deficit is normally distributed.
+fn normal(plan: Plan, loss: Loss) -> u32 {
+    if is_enough(plan, loss, 0) {
+        return 0;
+    }
+    // The bound of the deficit is a concave function of the repairs. Once it falls, it never rises.
+    let (mut too_few, mut suffices) = (0, MAX_REPAIRS);
+    while suffices - too_few > 1 {
+        let middle = too_few.midpoint(suffices);
+        *(if is_enough(plan, loss, middle) { &mut suffices } else { &mut too_few }) = middle;
+    }
+    suffices
 }
 
-fn normal(plan: Plan, loss: Loss) -> u32 {
-    let p = loss.rate;
+/// Returns `true` if no deficit is left after `repairs`, with the probability of [`RESIDUAL`].
+fn is_enough(plan: Plan, loss: Loss, repairs: u32) -> bool {
+    let (p, repairs) = (loss.rate, f64::from(repairs));
     let spread = p * (1.0 - p) * loss.variance_factor();
     let under_way = f64::from(plan.sources) + f64::from(plan.repairs);
     let (burst, z) = (loss.burst_packets(), RESIDUAL.1);
     let short =
         f64::from(plan.deficit) + p * f64::from(plan.sources) - (1.0 - p) * f64::from(plan.repairs);
-    let enough = |repairs: u32| {
-        let packets = under_way + f64::from(repairs);
-        let sigma = (spread * packets).sqrt();
-        short - (1.0 - p) * f64::from(repairs) + skewed(z, p * packets / burst, burst) * sigma
-            <= 0.5
-    };
-    (0..MOST_REPAIRS).find(|&repairs| enough(repairs)).unwrap_or(MOST_REPAIRS)
+    let packets = under_way + repairs;
+    let sigma = (spread * packets).sqrt();
+    short - (1.0 - p) * repairs + skewed(z, p * packets / burst, burst) * sigma <= 0.5
 }
 
-/// The normal deviate `z` as it is for a sum of so many bursts of geometric length, which is skewed: the
-/// first term of the Cornish-Fisher expansion, with the skewness of a compound Poisson sum.
+/// Normal deviate `z`, corrected for the skewed sum of `bursts` bursts of geometric length. This is
+/// the first term of the Cornish-Fisher expansion, with the skewness of a compound Poisson sum.
 fn skewed(z: f64, bursts: f64, mean: f64) -> f64 {
     let second = mean * (2.0 * mean - 1.0);
     let third = mean * (6.0 * mean * mean - 6.0 * mean + 1.0);
-    let skewness = third / second.powf(1.5) / bursts.max(LEAST_BURSTS).sqrt();
+    let skewness = third / second.powf(1.5) / bursts.max(MIN_BURSTS).sqrt();
     z + (z * z - 1.0) * skewness / 6.0
-}
-
-fn exact(plan: Plan, loss: Loss) -> u32 {
-    let mut train = Walk::start(plan, loss);
-    for _ in 0..plan.sources {
-        train.source();
-    }
-    for _ in 0..plan.repairs {
-        train.repair();
-    }
-    // Those at once may fall to one burst with the sources; the rest follow in parts.
-    let mut repairs = 0u32;
-    let may_stay = residual(plan);
-    let mut now = 0;
-    while train.short_after(repairs - now) > may_stay && repairs < MOST_EXACT {
-        repairs += 1;
-        if at_once(repairs, loss) > now {
-            now += 1;
-            train.repair();
-        }
-    }
-    repairs
-}
-
-/// The distribution of what is short, with the state of the loss chain.
-struct Walk {
-    loss: Loss,
-    /// Probability of being short by `index − offset`, after an arrival and after a loss.
-    short: Vec<[f64; 2]>,
-    offset: usize,
-}
-
-impl Walk {
-    fn start(plan: Plan, loss: Loss) -> Self {
-        let offset = (plan.repairs + MOST_EXACT) as usize;
-        let mut short = vec![[0.0; 2]; offset + (plan.deficit + plan.sources) as usize + 1];
-        short[offset + plan.deficit as usize] = [1.0 - loss.rate, loss.rate];
-        Self { loss, short, offset }
-    }
-
-    /// One more source: a loss makes one more short.
-    fn source(&mut self) {
-        self.step(|from, lost| from + usize::from(lost));
-    }
-
-    /// One more repair: an arrival makes one less short.
-    fn repair(&mut self) {
-        self.step(|from, lost| from - usize::from(!lost));
-    }
-
-    fn step(&mut self, to: impl Fn(usize, bool) -> usize) {
-        let mut next = vec![[0.0; 2]; self.short.len()];
-        let lose = [self.loss.after_arrival(), self.loss.after_loss()];
-        for (from, states) in self.short.iter().enumerate() {
-            for (state, &probability) in states.iter().enumerate() {
-                if probability > 0.0 {
-                    next[to(from, true)][1] += probability * lose[state];
-                    next[to(from, false)][0] += probability * (1.0 - lose[state]);
-                }
-            }
-        }
-        self.short = next;
-    }
-
-    /// The probability of still being short once `later` more repairs have been sent later, in
-    /// [`BATCHES`] that no burst spans.
-    fn short_after(&self, later: u32) -> f64 {
-        let mut arrived = vec![1.0];
-        let mut left = later;
-        for batches in (1..=BATCHES).rev() {
-            let batch = left.div_ceil(batches);
-            arrived = convolve(&arrived, &arrivals(batch, self.loss));
-            left -= batch;
-        }
-        let mut short = 0.0;
-        for (index, states) in self.short.iter().enumerate().skip(self.offset + 1) {
-            let stays: f64 = arrived.iter().take(index - self.offset).sum();
-            short += states.iter().sum::<f64>() * stays;
-        }
-        short
-    }
-}
-
-/// Number of `repairs` in one train that arrive.
-fn arrivals(repairs: u32, loss: Loss) -> Vec<f64> {
-    let mut train = vec![[0.0; 2]; repairs as usize + 1];
-    train[0] = [1.0 - loss.rate, loss.rate];
-    let lose = [loss.after_arrival(), loss.after_loss()];
-    for _ in 0..repairs {
-        let mut next = vec![[0.0; 2]; train.len()];
-        for (count, states) in train.iter().enumerate() {
-            for (state, &probability) in states.iter().enumerate().filter(|(_, p)| **p > 0.0) {
-                next[count][1] += probability * lose[state];
-                next[count + 1][0] += probability * (1.0 - lose[state]);
-            }
-        }
-        train = next;
-    }
-    train.iter().map(|states| states.iter().sum()).collect()
-}
-
-fn convolve(a: &[f64], b: &[f64]) -> Vec<f64> {
-    let mut sums = vec![0.0; a.len() + b.len() - 1];
-    for (i, x) in a.iter().enumerate() {
-        for (j, y) in b.iter().enumerate() {
-            sums[i + j] += x * y;
-        }
-    }
-    sums
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redundancy::{BATCHES, at_once};
     use rand::{Rng, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
+    const NOW: Duration = Duration::from_secs(10);
     const RANDOM: Loss = Loss { rate: 0.06, correlation: 0.0 };
 
     fn fresh(sources: u32) -> Plan {
@@ -238,26 +135,26 @@ mod tests {
     }
 
     #[test]
-    fn what_one_pass_takes_at_six_per_cent() {
-        // Ideal codes take 2 or 3 for 7 packets, 8 or 10 for 70, 31 or 34 for 350, at 95 or 99 %.
+    fn repairs_of_one_pass_at_six_per_cent() {
+        // Ideal codes need 2 or 3 for 7 packets, 8 or 10 for 70, 31 or 34 for 350, at 95 or 99 %.
         let mut need = Need::default();
-        let counts = [1, 7, 40, 70, 350].map(|sources| need.repairs(fresh(sources), RANDOM));
+        let counts = [1, 7, 40, 70, 350].map(|sources| need.repairs(fresh(sources), RANDOM, NOW));
         assert_eq!(counts, [1, 2, 6, 10, 33]);
     }
 
     #[test]
-    fn nothing_is_added_where_nothing_is_lost_or_nothing_is_missing() {
+    fn no_repairs_without_loss_or_without_missing_symbols() {
         let mut need = Need::default();
         let clean = Loss { rate: 1e-6, correlation: 0.0 };
-        assert_eq!(need.repairs(fresh(40), clean), 0);
-        assert_eq!(need.repairs(fresh(400), clean), 0);
-        assert_eq!(need.repairs(Plan { deficit: 0, sources: 0, repairs: 3 }, RANDOM), 0);
-        assert_eq!(need.repairs(Plan { deficit: 0, sources: 8, repairs: 3 }, RANDOM), 0);
-        assert_eq!(need.repairs(Plan { deficit: 2, sources: 0, repairs: 0 }, clean), 2);
+        assert_eq!(need.repairs(fresh(40), clean, NOW), 0);
+        assert_eq!(need.repairs(fresh(400), clean, NOW), 0);
+        assert_eq!(need.repairs(Plan { deficit: 0, sources: 0, repairs: 3 }, RANDOM, NOW), 0);
+        assert_eq!(need.repairs(Plan { deficit: 0, sources: 8, repairs: 3 }, RANDOM, NOW), 0);
+        assert_eq!(need.repairs(Plan { deficit: 2, sources: 0, repairs: 0 }, clean, NOW), 2);
     }
 
     #[test]
-    fn the_exact_count_leaves_as_many_short_as_it_may() {
+    fn the_exact_count_keeps_the_residual() {
         let mut rng = ChaCha8Rng::seed_from_u64(5);
         for (loss, sources) in [
             (RANDOM, 8),
@@ -265,7 +162,7 @@ mod tests {
             (Loss { rate: 0.2, correlation: 0.0 }, 20),
             (Loss { rate: 0.4, correlation: 0.83 }, 4),
         ] {
-            let repairs = Need::default().repairs(fresh(sources), loss);
+            let repairs = Need::default().repairs(fresh(sources), loss, NOW);
             let short_with = |repairs: u32, rng: &mut ChaCha8Rng| {
                 let mut draw = |packets: u32| {
                     let mut bad = rng.random_bool(loss.rate);
@@ -301,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn where_losses_come_in_bursts_no_repair_leaves_right_behind_the_sources() {
+    fn no_repair_follows_at_once_if_losses_come_in_bursts() {
         let bursts = Loss { rate: 0.06, correlation: 0.73 };
         assert_eq!([1, 2, 7].map(|repairs| at_once(repairs, RANDOM)), [1, 1, 4]);
         assert_eq!(at_once(7, bursts), 0);
@@ -310,10 +207,51 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_missing_more_rarely_than_the_answer() {
+    fn a_request_has_a_smaller_residual_than_the_answer() {
         let mut need = Need::default();
         let fifth = Loss { rate: 0.2, correlation: 0.0 };
-        assert_eq!(need.repairs(fresh(1), fifth), 3);
-        assert_eq!(need.repairs(fresh(1), Loss { rate: 0.004, ..fifth }), 0);
+        assert_eq!(need.repairs(fresh(1), fifth, NOW), 3);
+        assert_eq!(need.repairs(fresh(1), Loss { rate: 0.004, ..fifth }, NOW), 0);
+    }
+
+    /// Reports of a hostile peer: new counts and another loss in each.
+    fn hostile(rng: &mut ChaCha8Rng) -> (Plan, Loss) {
+        let deficit = rng.random_range(0..24);
+        let sources = rng.random_range(u32::from(deficit == 0)..24);
+        let (rate, correlation) = (rng.random_range(0.3..0.5), rng.random_range(0.0..0.98));
+        (Plan { deficit, sources, repairs: 0 }, Loss { rate, correlation })
+    }
+
+    #[test]
+    fn reports_cannot_buy_more_terms_than_time_has_paid() {
+        let (mut need, mut rng) = (Need::default(), ChaCha8Rng::seed_from_u64(3));
+        let (reports, lasts) = (20_000, Duration::from_secs(10));
+        for report in 0..reports {
+            let (plan, loss) = hostile(&mut rng);
+            need.repairs(plan, loss, NOW + lasts * report / reports);
+        }
+        let most = lasts + MAX_AHEAD + TIME_PER_TERM * exact::MAX_TERMS;
+        assert!(need.paid_until > NOW + lasts + MAX_AHEAD, "they ask for more than that");
+        assert!(need.paid_until <= NOW + most, "{:?}", need.paid_until);
+        // Short trains are computed exactly again as soon as the time has passed.
+        let (short, later) = (fresh(8), need.paid_until);
+        let exactly = Need::default().repairs(short, RANDOM, NOW);
+        assert_ne!(need.repairs(short, RANDOM, NOW + lasts), exactly);
+        assert_eq!(need.repairs(short, RANDOM, later), exactly);
+    }
+
+    #[test]
+    fn the_normal_number_is_the_least_that_suffices() {
+        let mut rng = ChaCha8Rng::seed_from_u64(7);
+        for _ in 0..500 {
+            let (plan, loss) = hostile(&mut rng);
+            let plan = Plan { repairs: rng.random_range(0..400), ..plan };
+            let wide = Plan { sources: rng.random_range(1..512), ..plan };
+            for plan in [plan, wide] {
+                let loss = Loss { rate: loss.rate * rng.random_range(0.01..1.4), ..loss };
+                let least = (0..MAX_REPAIRS).find(|&it| is_enough(plan, loss, it));
+                assert_eq!(normal(plan, loss), least.unwrap_or(MAX_REPAIRS), "{plan:?} {loss:?}");
+            }
+        }
     }
 }

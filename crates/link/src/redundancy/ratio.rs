@@ -1,63 +1,86 @@
-//! Repairs for a steady flow of symbols, so that hardly any stays missing.
+//! Repairs for a paced flow of symbols, so that hardly any stays missing.
 //!
-//! Of *n* symbols, the last that is of use to the first, *k* repairs are spread over them. One that
-//! is lost is not brought back in time where of the other *n* − 1 symbols and the *k* repairs *k* or
-//! more are lost too. So what is left of a loss *p* is p · P(Bin(n − 1 + k, p) ≥ k), and the least
-//! *k* for which that is small enough says the ratio. Between whole numbers what is left is taken to
-//! fall evenly in its logarithm, so that the ratio is a steady function of the loss.
+//! Let *n* symbols be sent while the first of them is useful, with *k* repairs spread over them. A
+//! lost symbol is not recovered in time if *k* or more of the other *n* − 1 symbols and the *k*
+//! repairs are lost too. So the residual of a loss *p* is p · P(Bin(n − 1 + k, p) ≥ k). The least
+//! *k* with a small enough residual gives the ratio. Between whole numbers the logarithm of the
+//! residual is interpolated, so that the ratio is a continuous function of the loss.
 
-/// The windows that are looked at have at most so many symbols: of more, what is needed beyond the
-/// loss itself gets small.
-const MOST_SOURCES: f64 = 64.0;
+/// Maximum number of symbols in the computed window. In a larger window, the need beyond the loss
+/// itself is small.
+const MAX_SOURCES: f64 = 64.0;
 
-/// To mend bursts as well as independent losses takes many repairs for few symbols: for the bursts'
-/// sake no more go with the flow than this.
-const MOST_FOR_BURSTS: f64 = 0.25;
+/// Maximum ratio on account of bursts. Recovery from bursts as good as from independent losses
+/// would take many repairs for few symbols.
+const MAX_FOR_BURSTS: f64 = 0.25;
 
-/// The flow, and what it is to become.
+/// A paced flow, and its permitted residual.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Steady {
-    /// Symbols that leave while one is of use.
+pub struct PacedFlow {
+    /// Number of symbols sent while one is useful.
     pub sources: f64,
-    /// Symbols of the flow that leave while one burst of losses lasts, which are lost together.
+    /// Number of symbols of the flow sent during one burst of losses, which are lost together.
     pub in_burst: f64,
-    /// The share that may be left.
+    /// Share of symbols that may stay lost.
     pub residual: f64,
-    /// No more repairs than this per symbol, whatever is left then.
-    pub most: f64,
+    /// Maximum repairs per symbol, whatever the residual.
+    pub max: f64,
 }
 
-impl Steady {
-    /// Repairs per symbol, where the share `rate` of all packets is lost.
+impl PacedFlow {
+    /// Returns the repairs per symbol if the share `rate` of all packets is lost.
     pub fn ratio(&self, rate: f64) -> f64 {
-        // What is lost together counts once, and so does what brings it back.
+        // Symbols lost together count once, and so do repairs.
         let in_bursts = self.needed(self.sources / self.in_burst.max(1.0), rate);
-        self.needed(self.sources, rate).max(in_bursts.min(MOST_FOR_BURSTS))
+        self.needed(self.sources, rate).max(in_bursts.min(MAX_FOR_BURSTS))
     }
 
-    /// The same in a window of so many symbols, each of which is lost by itself.
+    /// Repairs per symbol in a window of `sources` symbols with independent losses.
     fn needed(&self, sources: f64, rate: f64) -> f64 {
-        let sources = sources.clamp(1.0, MOST_SOURCES) as u32;
-        let most = (self.most * f64::from(sources)).ceil() as u32;
-        let mut before = rate;
-        if before <= self.residual {
+        let sources = sources.clamp(1.0, MAX_SOURCES) as u32;
+        let max = (self.max * f64::from(sources)).ceil() as u32;
+        if rate <= self.residual {
             return 0.0;
         }
-        for repairs in 1..=most {
-            let now = left(sources, repairs, rate);
-            if now <= self.residual {
-                let part = (before / self.residual).ln() / (before / now).ln();
-                let repairs = f64::from(repairs - 1) + part;
-                return (repairs / f64::from(sources)).min(self.most);
-            }
-            before = now;
-        }
-        self.most
+        let found = least(max, rate, self.residual, |repairs| residual_of(sources, repairs, rate));
+        let Some((repairs, [before, now])) = found else { return self.max };
+        let part = (before / self.residual).ln() / (before / now).ln();
+        ((f64::from(repairs - 1) + part) / f64::from(sources)).min(self.max)
     }
 }
 
-/// The share that stays lost of `sources` with as many `repairs`.
-fn left(sources: u32, repairs: u32, rate: f64) -> f64 {
+/// Least number of repairs, up to `max`, that leaves `residual`, and what one less and this number
+/// leave. Without repairs, it is `none`. The search by doubling and halving tries few numbers, because
+/// the peer's reports choose the rate, and this is computed for every datagram.
+fn least(
+    max: u32,
+    none: f64,
+    residual: f64,
+    mut of: impl FnMut(u32) -> f64,
+) -> Option<(u32, [f64; 2])> {
+    let (mut too_few, mut before) = (0, none);
+    let mut repairs = max.min(1);
+    let mut now = of(repairs);
+    while now > residual {
+        if repairs == max {
+            return None;
+        }
+        (too_few, before) = (repairs, now);
+        repairs = max.min(2 * repairs);
+        now = of(repairs);
+    }
+    while repairs - too_few > 1 {
+        let middle = too_few.midpoint(repairs);
+        match of(middle) {
+            left if left > residual => (too_few, before) = (middle, left),
+            left => (repairs, now) = (middle, left),
+        }
+    }
+    Some((repairs, [before, now]))
+}
+
+/// Residual of `sources` symbols with `repairs` repairs.
+fn residual_of(sources: u32, repairs: u32, rate: f64) -> f64 {
     let others = sources - 1 + repairs;
     // P(Bin < repairs), term by term.
     let mut term = (1.0 - rate).powi(others as i32);
@@ -73,9 +96,9 @@ fn left(sources: u32, repairs: u32, rate: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const CALL: Steady = Steady { sources: 12.5, in_burst: 1.0, residual: 0.0025, most: 1.5 };
+    const CALL: PacedFlow = PacedFlow { sources: 12.5, in_burst: 1.0, residual: 0.0025, max: 1.5 };
 
-    /// Every way in which packets can be lost: the first symbol, the others, the repairs.
+    /// Residual by enumeration of all losses: of the first symbol, the others, the repairs.
     fn enumerated(sources: u32, repairs: u32, rate: f64) -> f64 {
         let packets = sources + repairs;
         let stays = |lost: &u32| lost & 1 == 1 && lost.count_ones() > repairs;
@@ -87,21 +110,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_all_ways_to_lose_come_to() {
+    fn the_residual_equals_an_enumeration_of_all_losses() {
         for rate in [0.003, 0.02, 0.06, 0.15, 0.4, 0.7] {
             for (sources, repairs) in [(1, 1), (1, 3), (2, 1), (5, 4), (8, 2), (12, 3), (10, 6)] {
-                let (left, all) =
-                    (left(sources, repairs, rate), enumerated(sources, repairs, rate));
+                let (residual, all) =
+                    (residual_of(sources, repairs, rate), enumerated(sources, repairs, rate));
                 assert!(
-                    (left - all).abs() < 1e-6 * all + 1e-15,
-                    "{sources} {repairs} {rate}: {left} {all}"
+                    (residual - all).abs() < 1e-6 * all + 1e-15,
+                    "{sources} {repairs} {rate}: {residual} {all}"
                 );
             }
         }
     }
 
     #[test]
-    fn it_is_the_least_that_suffices() {
+    fn the_least_number_is_found_in_few_tries() {
+        for (sources, max) in [(1, 2), (12, 18), (50, 38), (64, 96)] {
+            for rate in [0.003, 0.02, 0.06, 0.15, 0.3, 0.4, 0.5, 0.7] {
+                let of = |repairs| residual_of(sources, repairs, rate);
+                let expected = (1..=max).find(|&repairs| of(repairs) <= 0.0025);
+                let mut tries = 0;
+                let found = least(max, rate, 0.0025, |repairs| {
+                    tries += 1;
+                    of(repairs)
+                });
+                assert_eq!(found.map(|(repairs, _)| repairs), expected, "{sources} {rate}");
+                assert!(tries <= 14, "{tries}");
+                if let Some((repairs, [before, now])) = found {
+                    let less = if repairs > 1 { of(repairs - 1) } else { rate };
+                    assert_eq!([before, now], [less, of(repairs)]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_the_least_that_suffices() {
         for rate in [0.01, 0.02, 0.06, 0.15, 0.3] {
             let repairs = CALL.ratio(rate) * 12.0;
             let (less, enough) = (repairs.floor() as u32, repairs.ceil() as u32);
@@ -111,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_with_the_loss_up_to_the_most_and_falls_with_the_time() {
+    fn the_ratio_rises_with_the_loss_to_its_maximum_and_falls_with_the_window() {
         let ratios: Vec<f64> = (0..700).map(|step| CALL.ratio(f64::from(step) / 1000.0)).collect();
         assert!(ratios.is_sorted(), "{ratios:?}");
         assert!(ratios.windows(2).all(|two| two[1] - two[0] < 0.06 || two[0] < 0.02), "{ratios:?}");
         assert_eq!((ratios[2], ratios[699]), (0.0, 1.5));
-        let longer = Steady { sources: 50.0, ..CALL };
+        let longer = PacedFlow { sources: 50.0, ..CALL };
         assert!(longer.ratio(0.06) < 0.7 * CALL.ratio(0.06));
-        let bursts = Steady { in_burst: 4.0, ..CALL };
+        let bursts = PacedFlow { in_burst: 4.0, ..CALL };
         assert!(bursts.ratio(0.02) > 1.5 * CALL.ratio(0.02));
         assert_eq!(bursts.ratio(0.15), CALL.ratio(0.15));
     }

@@ -3,36 +3,38 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::redundancy::{Estimator, Fate, Loss};
+use crate::redundancy::{Estimator, Loss, Outcome};
 use crate::wire::report::MAX_PACKET_RUNS;
 
-/// By how many packets a late one may come and still be waited for.
+/// Maximum number of packets by which a late packet may be overtaken and still be waited for.
 pub const MAX_LATE_BY: u64 = 64;
-/// A late packet is a reason to wait for others for so long, and up to twice that. For ever would
-/// be too long: 64 packets are 0.4 s of a full link of 2 Mbit/s, and 6 s of one that carries ten
-/// packets a second, by which every loss would be found later. Who is overtaken more rarely than
-/// this is sent one packet needlessly each time, and a congestion controller, which takes it to be
-/// lost, has made good for that by then: 20 round trips of a satellite.
+/// Minimum time for which a late packet makes us wait for others; at most twice that.
+///
+/// - Without a limit, every loss would be found later: 64 packets are 0.4 s of a full link of 2
+///   Mbit/s, and 6 s of one that carries ten packets a second.
+/// - A path that reorders more rarely than this causes one needless retransmission each time. A
+///   congestion controller takes the packet for lost, but has recovered by then: 20 round trips of
+///   a satellite.
 const LATE_LIFETIME: Duration = Duration::from_secs(15);
-/// A packet is named in so many reports, since reports are lost too.
+/// Number of reports that name a packet, because reports are lost too.
 const REPORTS_PER_PACKET: usize = 3;
 
-/// Bursts after which what was seen counts for 1/e.
-const REMEMBERED_BURSTS: f64 = 128.0;
-/// Longer gaps are outages.
-const LONGEST_BURST: u64 = 256;
+/// Number of bursts after which an observation counts for 1/e.
+const MEMORY_BURSTS: f64 = 128.0;
+/// Maximum length of a burst of losses; longer gaps are outages.
+const MAX_BURST: u64 = 256;
 
-/// The newest packets, as runs.
+/// Recent arrivals, as runs.
 #[derive(Debug)]
 pub struct Arrivals {
-    /// Half-open, newest first, never touching.
+    /// Half-open runs, newest first, never adjacent.
     runs: VecDeque<(u64, u64)>,
     largest_at: Duration,
     lateness: Lateness,
-    /// Gaps seen and packets missing in them; both fade.
+    /// Number of gaps, and of packets missing in them; both fade.
     bursts: f64,
     missing: f64,
-    /// The largest packets of the last reports, newest first.
+    /// Largest packets of the last reports, newest first.
     reported: VecDeque<u64>,
     /// Loss of the direction towards us.
     estimator: Estimator,
@@ -53,8 +55,8 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// A packet came; `true` when it is the newest.
-    pub fn came(&mut self, packet: u64, now: Duration) -> bool {
+    /// Notes a packet. Returns `true` if it is the newest.
+    pub fn on_packet(&mut self, packet: u64, now: Duration) -> bool {
         let Some(largest) = self.largest() else {
             self.runs.push_front((packet, packet + 1));
             self.largest_at = now;
@@ -67,7 +69,7 @@ impl Arrivals {
         }
         if packet == largest + 1 {
             self.runs[0].1 += 1;
-            self.estimator.saw(Fate { lost: false, follows: true });
+            self.estimator.add(Outcome { lost: false, follows: true });
         } else if packet > largest {
             self.missed(packet - largest - 1);
             self.runs.push_front((packet, packet + 1));
@@ -78,29 +80,29 @@ impl Arrivals {
     }
 
     fn missed(&mut self, packets: u64) {
-        if packets <= LONGEST_BURST {
-            let fade = 1.0 - 1.0 / REMEMBERED_BURSTS;
+        if packets <= MAX_BURST {
+            let fade = 1.0 - 1.0 / MEMORY_BURSTS;
             self.bursts = self.bursts * fade + 1.0;
             self.missing = self.missing * fade + packets as f64;
-            (0..packets).for_each(|_| self.estimator.saw(Fate { lost: true, follows: true }));
-            self.estimator.saw(Fate { lost: false, follows: true });
+            (0..packets).for_each(|_| self.estimator.add(Outcome { lost: true, follows: true }));
+            self.estimator.add(Outcome { lost: false, follows: true });
         }
     }
 
-    /// Mean length of the bursts that the direction towards us loses, in packets; 1 of none.
+    /// Mean length of the bursts of losses towards us, in packets; 1 without losses.
     pub fn burst_packets(&self) -> f64 {
-        (self.missing + REMEMBERED_BURSTS / 16.0) / (self.bursts + REMEMBERED_BURSTS / 16.0)
+        (self.missing + MEMORY_BURSTS / 16.0) / (self.bursts + MEMORY_BURSTS / 16.0)
     }
 
-    /// Loss of the direction towards us, by its gaps.
+    /// Loss of the direction towards us, from its gaps.
     pub fn loss(&self) -> Loss {
         self.estimator.loss()
     }
 
-    /// A late packet fills a gap, or part of it.
+    /// Fills a gap, or part of it, with a late packet.
     fn fill(&mut self, packet: u64) {
         let at = self.runs.iter().position(|&(start, _)| start <= packet + 1);
-        let Some(at) = at else { return }; // of before what is remembered
+        let Some(at) = at else { return }; // older than the runs
         let (start, end) = self.runs[at];
         if packet + 1 == start {
             self.runs[at].0 = packet;
@@ -119,24 +121,24 @@ impl Arrivals {
         self.runs.front().map(|&(_, end)| end - 1)
     }
 
-    /// The newest packet, and when it came.
+    /// The newest packet, and its time of arrival.
     pub fn newest(&self) -> Option<(u64, Duration)> {
         self.largest().map(|largest| (largest, self.largest_at))
     }
 
-    /// By how many packets the latest of those that came late of late came behind a later one.
+    /// Number of packets by which the latest of the recent late packets was overtaken.
     pub fn late_by(&self, now: Duration) -> u64 {
-        self.lateness.most(now)
+        self.lateness.max(now)
     }
 
-    /// The runs that a report should name.
+    /// Runs that the next report should name.
     pub fn to_report(&self) -> Vec<(u64, u64)> {
         let told = self.reported.get(REPORTS_PER_PACKET - 1).copied();
         let new = |run: &&(u64, u64)| told.is_none_or(|told| run.1 + MAX_LATE_BY > told);
         self.runs.iter().take_while(new).copied().collect()
     }
 
-    /// A report left.
+    /// Notes that a report was sent.
     pub fn reported(&mut self) {
         if let Some(largest) = self.largest().filter(|it| self.reported.front() != Some(it)) {
             self.reported.push_front(largest);
@@ -145,18 +147,19 @@ impl Arrivals {
     }
 }
 
-/// The most of what was noted in two stretches of [`LATE_LIFETIME`], of which the second goes on.
+/// Maximum of what was noted in two periods of [`LATE_LIFETIME`], of which the second is the
+/// present one.
 #[derive(Debug, Default)]
 struct Lateness {
     before: u64,
     lately: u64,
-    /// Beginning of the second.
+    /// Beginning of the second period.
     since: Duration,
 }
 
 impl Lateness {
     fn note(&mut self, late_by: u64, now: Duration) {
-        match self.stretches(now) {
+        match self.periods(now) {
             0 => {}
             1 => {
                 self.before = std::mem::take(&mut self.lately);
@@ -167,16 +170,16 @@ impl Lateness {
         self.lately = self.lately.max(late_by);
     }
 
-    fn most(&self, now: Duration) -> u64 {
-        match self.stretches(now) {
+    fn max(&self, now: Duration) -> u64 {
+        match self.periods(now) {
             0 => self.before.max(self.lately),
             1 => self.lately,
             _ => 0,
         }
     }
 
-    /// Number that have ended since the second began.
-    fn stretches(&self, now: Duration) -> u128 {
+    /// Number of periods that have ended since the second began.
+    fn periods(&self, now: Duration) -> u128 {
         now.saturating_sub(self.since).as_nanos() / LATE_LIFETIME.as_nanos()
     }
 }
@@ -192,13 +195,13 @@ mod tests {
         fn runs_agree_with_a_set(packets in proptest::collection::vec(0u64..60, 1..80)) {
             let (mut arrivals, mut set) = (Arrivals::default(), BTreeSet::new());
             for packet in packets {
-                // What is older than all that is remembered is forgotten.
+                // Packets older than all runs are not recorded.
                 let oldest = set.first().copied().unwrap_or(packet);
                 if packet + 1 < oldest {
                     continue;
                 }
                 let newest = set.last().is_none_or(|last| packet >= *last);
-                prop_assert_eq!(arrivals.came(packet, Duration::ZERO), newest);
+                prop_assert_eq!(arrivals.on_packet(packet, Duration::ZERO), newest);
                 set.insert(packet);
             }
             let named: BTreeSet<u64> =
@@ -212,10 +215,10 @@ mod tests {
     #[test]
     fn a_packet_is_named_in_three_reports() {
         let mut arrivals = Arrivals::default();
-        arrivals.came(0, Duration::ZERO);
+        arrivals.on_packet(0, Duration::ZERO);
         for report in 1..8u64 {
             let packet = 1000 * report;
-            arrivals.came(packet, Duration::ZERO);
+            arrivals.on_packet(packet, Duration::ZERO);
             let named = arrivals.to_report();
             assert!(named.iter().any(|run| run.0 == packet));
             assert!(named.len() <= REPORTS_PER_PACKET + 1, "{named:?}");
@@ -224,17 +227,17 @@ mod tests {
     }
 
     #[test]
-    fn one_that_came_very_late_is_a_reason_to_wait_for_a_while_only() {
+    fn a_very_late_packet_is_a_reason_to_wait_for_a_while_only() {
         let (mut arrivals, s) = (Arrivals::default(), Duration::from_secs);
         assert_eq!(arrivals.late_by(s(0)), 0);
-        arrivals.came(100, s(100));
-        arrivals.came(36, s(101));
+        arrivals.on_packet(100, s(100));
+        arrivals.on_packet(36, s(101));
         assert_eq!(arrivals.late_by(s(101)), 64);
         // Others are late by less, again and again.
         let mut seen = Vec::new();
         for at in 102..200 {
-            arrivals.came(2 * at, s(at));
-            arrivals.came(2 * at - 3, s(at));
+            arrivals.on_packet(2 * at, s(at));
+            arrivals.on_packet(2 * at - 3, s(at));
             seen.push(arrivals.late_by(s(at)));
         }
         let first_of = |late_by: u64| seen.iter().position(|it| *it == late_by).map(|at| 102 + at);

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Most, PerClass};
+use bentpipe_flow::Traffic;
+use bentpipe_schedule::{Class, ClassCounters, ClassSettings, PerClass, SnapshotLimits};
 
 use super::Session;
-use crate::flow::Traffic;
 use crate::settings::{SettingsError, check_classes};
 
 impl Session {
-    /// From `now` on each class gets this of what this side sends.
+    /// Sets the limits of each class for what this end sends.
     pub fn set_classes(
         &mut self,
         classes: PerClass<ClassSettings>,
@@ -21,15 +21,15 @@ impl Session {
         Ok(())
     }
 
-    /// Counters of a class: sent, lost and waited by its flows, and charged to it.
+    /// Counters of a class: bytes sent, lost and delayed by its flows, and bytes charged to it.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
         self.flows.class_counters(class)
     }
 
-    /// Traffic so far, in total and since the last call: all classes, and the busiest passengers
-    /// and flows, at most so many. Visits all of them once.
-    pub fn traffic(&mut self, most: Most, now: Duration) -> Traffic {
-        Traffic { keys_overdue: self.has_overdue_keys(now), ..self.flows.traffic(most, now) }
+    /// Returns the traffic in total and since the last call: all classes, and at most `max`
+    /// passengers and flows, the busiest first. Visits all of them once.
+    pub fn traffic(&mut self, max: SnapshotLimits, now: Duration) -> Traffic {
+        Traffic { keys_overdue: self.has_overdue_keys(now), ..self.flows.traffic(max, now) }
     }
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use crate::session::tests::Ends;
 
     #[test]
-    fn what_a_ceiling_holds_back_is_asked_for_all_the_time() {
+    fn data_held_back_by_a_ceiling_stays_in_the_demand() {
         let mut ends = Ends::connected(3, 1_890_000, true);
         let mut now = ends.now;
         let (_, session) = ends.air.current().expect("it is connected");
@@ -50,8 +50,8 @@ mod tests {
         for class in Class::ALL {
             classes[class].limits.ceil = Some(ceil);
         }
-        session.set_classes(classes, now).expect("such classes can be");
-        let target = "origin.example:80".parse().expect("it is one");
+        session.set_classes(classes, now).expect("valid classes");
+        let target = "origin.example:80".parse().expect("a valid target");
         let first = [7; 16 << 10];
         session.open(&target, Class::BestEffort, 9, &first, now).expect("there is room");
         let (mut out, mut held, mut asked) = (Vec::new(), 0, Vec::new());
@@ -69,8 +69,8 @@ mod tests {
             now += Duration::from_millis(1);
         }
         assert!(held > 1000, "held back {held} times");
-        let least = asked.iter().min().copied();
-        assert!(least >= Some(ceil.bps()), "{least:?} bit/s");
+        let min = asked.iter().min().copied();
+        assert!(min >= Some(ceil.bps()), "{min:?} bit/s");
         let none = BitRate::from_bps(0);
         classes[Class::BestEffort].limits.ceil = Some(none);
         let refused = session.set_classes(classes, now);

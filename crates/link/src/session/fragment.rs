@@ -1,7 +1,6 @@
-//! Bodies made for larger packets than the path carries now: cut here, put together there.
+//! Fragments of bodies that were made for larger packets than the path carries now.
 //!
-//! The path may shrink, or the peer move from IPv4 to IPv6, while symbols wait to be reported that
-//! filled the packets of before.
+//! While symbols wait to be reported, the path may shrink, or the peer may move from IPv4 to IPv6.
 
 use std::collections::VecDeque;
 
@@ -9,14 +8,14 @@ use crate::Class;
 use crate::flow::Violation;
 use crate::wire::frame::{self, Fragment, MAX_BODY_BYTES};
 
-/// Bodies put together at once. Their fragments follow each other, so that only reordering mixes
-/// them: 8 bodies of [`MAX_BODY_BYTES`] are 512 KiB, of 1,500 bytes 12 KiB. The oldest gives way,
-/// as if it were lost.
+/// Maximum number of bodies being reassembled. The fragments of a body follow one another, so that
+/// only reordering mixes bodies: 8 × [`MAX_BODY_BYTES`] = 512 KiB, or 12 KiB with bodies of 1,500
+/// bytes. The oldest is dropped, as if it were lost.
 const MAX_BODIES: usize = 8;
-/// Fragments of one body: 64 KiB in packets of 1,280 bytes are 55.
+/// Maximum number of fragments of a body: 64 KiB in packets of 1,280 bytes are 55.
 const MAX_FRAGMENTS: usize = 64;
 
-/// A body on its way out.
+/// A body being sent in fragments.
 #[derive(Debug)]
 pub struct Outgoing {
     body: Vec<u8>,
@@ -24,16 +23,16 @@ pub struct Outgoing {
     offset: usize,
     /// Class that pays for its packets.
     pub class: Class,
-    /// Content of each fragment but the last.
+    /// Content length of each fragment except the last.
     step: usize,
 }
 
 impl Outgoing {
-    /// Cuts `body` into equal parts that fit into `room` each with their heads; `first` is the
-    /// packet that the first will leave in.
+    /// Cuts `body` into equal fragments that fit into `room` with their headers. `first` is the
+    /// packet of the first fragment.
     pub fn new(body: Vec<u8>, class: Class, first: u64, room: usize) -> Self {
-        let most = room.saturating_sub(frame::fragment_head_len(first, body.len())).max(1);
-        let parts = body.len().div_ceil(most);
+        let max = room.saturating_sub(frame::fragment_head_len(first, body.len())).max(1);
+        let parts = body.len().div_ceil(max);
         let step = body.len().div_ceil(parts.max(1));
         Self { body, first, offset: 0, class, step }
     }
@@ -43,7 +42,7 @@ impl Outgoing {
         self.body.len().div_ceil(self.step.max(1))
     }
 
-    /// Appends the next fragment if it fits into `room`; `false` where it does not.
+    /// Appends the next fragment. Returns `false` if it does not fit into `room`.
     pub fn put_next(&mut self, room: usize, out: &mut Vec<u8>) -> bool {
         let end = (self.offset + self.step).min(self.body.len());
         let head = frame::fragment_head_len(self.first, self.body.len());
@@ -56,13 +55,13 @@ impl Outgoing {
         true
     }
 
-    /// Returns `true` if all of it has left.
+    /// Returns `true` if all fragments were sent.
     pub fn is_done(&self) -> bool {
         self.offset >= self.body.len()
     }
 }
 
-/// Bodies that come in fragments.
+/// Bodies being reassembled.
 #[derive(Debug, Default)]
 pub struct Assembly(VecDeque<Body>);
 
@@ -70,14 +69,14 @@ pub struct Assembly(VecDeque<Body>);
 struct Body {
     first: u64,
     bytes: Vec<u8>,
-    /// Received ranges, rising and apart.
+    /// Received ranges, ascending and not adjacent.
     have: Vec<(usize, usize)>,
 }
 
 impl Assembly {
-    /// Takes a fragment; gives the body when it is whole.
+    /// Adds a fragment. Returns the body when it is complete.
     pub fn take(&mut self, fragment: Fragment<'_>) -> Result<Option<Vec<u8>>, Violation> {
-        debug_assert!(fragment.total <= MAX_BODY_BYTES, "the parser has seen to it");
+        debug_assert!(fragment.total <= MAX_BODY_BYTES, "the parser checked it");
         let at = match self.0.iter().position(|body| body.first == fragment.first) {
             Some(at) => at,
             None => {
@@ -106,7 +105,7 @@ impl Assembly {
 }
 
 impl Body {
-    /// `true` when nothing is missing.
+    /// Adds a fragment. Returns `true` if the body is complete.
     fn add(&mut self, fragment: Fragment<'_>) -> Result<bool, Violation> {
         let (start, end) = (fragment.offset, fragment.offset + fragment.content.len());
         let at = self.have.partition_point(|&(from, _)| from < start);
@@ -117,7 +116,7 @@ impl Body {
             || overlaps(self.have.get(at))
             || self.have.len() == MAX_FRAGMENTS
         {
-            // Packets come once, and every body is cut once.
+            // Packets are received once, and every body is cut once.
             return Err(Violation("fragments that overlap, or too many of them"));
         }
         self.bytes[start..end].copy_from_slice(fragment.content);
@@ -144,7 +143,7 @@ mod tests {
             let mut packets = Vec::new();
             while !outgoing.is_done() {
                 let mut out = Vec::new();
-                prop_assert!(!outgoing.put_next(10, &mut out), "it has its size");
+                prop_assert!(!outgoing.put_next(10, &mut out), "it does not fit");
                 prop_assert!(outgoing.put_next(room, &mut out));
                 prop_assert!(out.len() <= room);
                 packets.push(out);
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_whose_others_were_lost_give_way() {
+    fn incomplete_bodies_are_dropped() {
         let mut assembly = Assembly::default();
         for first in 0..100 {
             assert_eq!(assembly.take(fragment(first, 60_000, 0, &[1; 1000])).unwrap(), None);

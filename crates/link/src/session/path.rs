@@ -1,26 +1,26 @@
-//! One radio path: packet numbers, round trip, pacing, and the peer's address on it.
+//! One radio path: packet numbers, round trip, pacing, and the peer's address.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::mtu::Mtu;
-use super::sent::{Cargo, Fates, Sent, SentPackets};
+use super::sent::{Outcomes, Sent, SentContents, SentPackets};
 use crate::Class;
-use crate::congestion::{BURST_PACKETS, Congestion, News, PERSISTENT_TIMEOUTS, Saved};
+use crate::congestion::{BURST_PACKETS, Congestion, PERSISTENT_TIMEOUTS, ReportNews, Saved};
 use crate::lease::{Control as LeaseControl, Observation};
 use crate::memory::{Observed, Remembered, Reported};
 use crate::pacer::Pacer;
-use crate::redundancy::{Estimator, Fate, Loss};
+use crate::redundancy::{Estimator, Loss, Outcome};
 use crate::rtt::Rtt;
 use crate::settings::{Control, MIN_RATE, Settings};
 use crate::wire::frame::Challenge;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::Report;
 
-/// Packets that left no more than so many packet times apart may fall to one burst.
+/// Maximum distance of packets that one burst of losses may take, in packet times.
 const TRAIN_PACKET_TIMES: u32 = 2;
-/// A train is not torn by a timer that fires so late.
+/// Lateness of a timer that does not interrupt a train.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
 
 /// A path's state in both directions.
@@ -37,20 +37,20 @@ pub struct Path {
     judged_bytes: u64,
     /// Loss of the direction towards the peer.
     pub estimator: Estimator,
-    /// The congestion controller, where the path is not leased.
+    /// Congestion controller, if the path is not leased.
     pub congestion: Option<Congestion>,
     observed: Observed,
-    /// The oldest packet that asked for an answer since the peer was last heard.
+    /// Time of the oldest packet since the peer was last heard that requires an answer.
     pub waiting_since: Option<Duration>,
     pub last_sent: Duration,
     peer_largest: Option<u64>,
     peer_marked: u64,
-    /// Reordering the peer sees, in packets.
+    /// Reordering that the peer reports, in packets.
     pub peer_late_by: u64,
 
-    /// Packets of the peer's that came of late.
+    /// Recent packets from the peer.
     pub arrivals: Arrivals,
-    /// Received packets that came marked Congestion Experienced.
+    /// Number of received packets marked Congestion Experienced.
     pub marked: u64,
 
     pub ping: bool,
@@ -58,7 +58,7 @@ pub struct Path {
     pub candidate: Option<Candidate>,
 }
 
-/// An address that the peer may have moved to; nothing but challenges goes there until it echoes one.
+/// An address that the peer may have moved to. Only challenges are sent there until it echoes one.
 pub struct Candidate {
     pub address: SocketAddr,
     pub challenge: Challenge,
@@ -69,7 +69,7 @@ pub struct Candidate {
 }
 
 impl Path {
-    /// A path to `peer`, with what is remembered of it from an earlier session.
+    /// Creates a path to `peer`, with measurements from an earlier session.
     pub fn new(
         id: u8,
         peer: SocketAddr,
@@ -116,93 +116,98 @@ impl Path {
         path
     }
 
-    /// IP and UDP headers in front of every packet.
+    /// Length of the IP and UDP headers of every packet.
     pub fn outer_bytes(&self) -> usize {
-        // On a socket for both families IPv4 peers are written as IPv6 addresses.
+        // On a dual-stack socket, IPv4 peers have IPv4-mapped IPv6 addresses.
         if self.peer.ip().to_canonical().is_ipv4() { 28 } else { 48 }
     }
 
-    /// The longest plaintext that fits.
-    pub fn most_plaintext(&self) -> usize {
+    /// Maximum length of a plaintext.
+    pub fn max_plaintext(&self) -> usize {
         self.plaintext_of(self.mtu.current())
     }
 
-    /// The longest that may fit soon: see [`Mtu::hoped`].
-    pub fn hoped_plaintext(&self) -> usize {
-        self.plaintext_of(self.mtu.hoped())
+    /// Maximum length of a plaintext after the first MTU search, see [`Mtu::provisioned`].
+    pub fn provisioned_plaintext(&self) -> usize {
+        self.plaintext_of(self.mtu.provisioned())
     }
 
-    /// The plaintext that makes a packet of `bytes`, of which there are at least
+    /// Length of the plaintext that makes a packet of `bytes`, at least
     /// [`MIN_MTU_BYTES`](crate::settings::MIN_MTU_BYTES).
     pub fn plaintext_of(&self, bytes: usize) -> usize {
         bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
     }
 
-    /// The packet that a plaintext makes, in bytes with its IP header.
+    /// Length of the packet that a plaintext makes, with its IP header.
     pub fn bytes_of(&self, plaintext: usize) -> usize {
         plaintext + self.outer_bytes() + DATA_OVERHEAD_BYTES
     }
 
-    /// The number that the next packet will have.
+    /// Number of the next packet.
     pub fn next_packet(&self) -> u64 {
         self.packets.next()
     }
 
-    /// A packet of `bytes` with its IP header leaves, which `class` pays for, or nobody.
-    pub fn sent(&mut self, cargo: Cargo, bytes: usize, class: Option<Class>, now: Duration) {
+    /// Records a packet of `bytes`, with its IP header, paid by `class` or by nobody.
+    pub fn sent(
+        &mut self,
+        contents: SentContents,
+        bytes: usize,
+        class: Option<Class>,
+        now: Duration,
+    ) {
         self.mtu.sent(self.next_packet());
         let train = self.pacer.rate().time_for(self.mtu.current() as u64) * TRAIN_PACKET_TIMES;
         let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
         let total_bytes = self.packets.total_bytes() + bytes as u64;
         let bytes_sent = u32::try_from(bytes).unwrap_or(u32::MAX);
         let arrived = false;
-        let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, arrived, cargo };
+        let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, arrived, contents };
         self.pacer.spend(bytes);
-        self.lease.sent(bytes, class, cargo.asks, self.rtt.get(), now);
+        self.lease.sent(bytes, class, contents.asks, self.rtt.get(), now);
         let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
         if let Some(congestion) = &mut self.congestion {
             congestion.forgotten(usize::try_from(forgotten).unwrap_or(usize::MAX));
-            if cargo.asks {
+            if contents.asks {
                 congestion.sent(bytes);
             }
         }
         self.last_sent = now;
-        if cargo.asks && self.waiting_since.is_none() {
+        if contents.asks && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
     }
 
-    /// Returns `true` if the path accepts another symbol: neither a full window nor the breaker
-    /// delays it.
+    /// Returns `true` if neither the congestion window nor the breaker delays the next symbol.
     pub fn takes_more(&self) -> bool {
         self.congestion.as_ref().map_or(!self.lease.holds_data(), Congestion::is_open)
     }
 
-    /// Paces at what the lease allows now, and within that at what the congestion controller and the
-    /// breaker say: as far as the lease has it those leave [`MIN_RATE`], so that the packets which
-    /// learn of something better can leave.
+    /// Sets the pacing rate from the lease, and within it from the congestion controller and the
+    /// breaker. Those leave [`MIN_RATE`] as far as the lease permits, so that packets can still
+    /// find out whether the path has improved.
     pub fn follow_lease(&mut self, now: Duration) {
         let lease = self.lease.lease(now);
         let pace = self.congestion.as_ref().map(|it| it.pacing_rate(self.rtt.get()));
         let rate = pace.map_or(lease.rate, |pace| pace.min(lease.rate));
-        let least = MIN_RATE.min(self.lease.most(now));
-        self.pacer.set_rate(rate.max(least), lease.framing_bytes, now);
+        let min = MIN_RATE.min(self.lease.max_rate(now));
+        self.pacer.set_rate(rate.max(min), lease.per_packet_overhead, now);
     }
 
-    /// Knowledge of the path, for the session after this one.
+    /// Measurements of the path for the next session.
     pub fn remembered(&self) -> Option<Remembered> {
         self.observed.remembered(self.estimator.loss())
     }
 
-    /// A packet came, marked or not; `true` when it is the newest.
-    pub fn came(&mut self, packet: u64, ce: bool, now: Duration) -> bool {
+    /// Notes a received packet, marked or not. Returns `true` if it is the newest.
+    pub fn on_packet(&mut self, packet: u64, ce: bool, now: Duration) -> bool {
         self.marked += u64::from(ce);
-        self.arrivals.came(packet, now)
+        self.arrivals.on_packet(packet, now)
     }
 
-    /// Learns from the peer's report of this path. Returns the fates that it tells, or `None` when
-    /// it speaks of packets that were never sent or counts what cannot be.
-    pub fn reported(&mut self, report: &Report, now: Duration) -> Option<Fates> {
+    /// Handles the peer's report of this path. Returns the outcomes in it, or `None` if it names
+    /// packets that were never sent or has impossible counts.
+    pub fn reported(&mut self, report: &Report, now: Duration) -> Option<Outcomes> {
         if report.largest >= self.next_packet() || report.marked > report.largest + 1 {
             return None;
         }
@@ -210,7 +215,7 @@ impl Path {
             self.peer_late_by = report.late_by.min(MAX_LATE_BY);
         }
         if self.peer_largest.is_some_and(|before| report.largest <= before) {
-            return Some(Fates::default());
+            return Some(Outcomes::default());
         }
         self.peer_largest = Some(report.largest);
         let newest = self.packets.get(report.largest);
@@ -218,18 +223,18 @@ impl Path {
         if let Some(sample) = sample {
             self.rtt.sample(sample);
         }
-        let fates = self.packets.judge(report, self.peer_late_by);
-        if fates.skipped_bytes.is_some() {
+        let outcomes = self.packets.judge(report, self.peer_late_by);
+        if outcomes.skipped_bytes.is_some() {
             self.estimator.skip();
         }
-        for (packet, sent) in &fates.arrived {
+        for (packet, sent) in &outcomes.arrived {
             self.mtu.arrived(*packet, sent.bytes as usize, now);
         }
-        // A probe that is lost may have been too large.
-        for packet in fates.judged.iter().filter(|packet| !packet.sent.cargo.probe) {
-            self.estimator.saw(Fate { lost: packet.lost, follows: packet.sent.follows });
+        // A lost probe may have been too large.
+        for packet in outcomes.judged.iter().filter(|packet| !packet.sent.contents.probe) {
+            self.estimator.add(Outcome { lost: packet.lost, follows: packet.sent.follows });
         }
-        let (all, data) = (fates.all(), fates.data());
+        let (all, data) = (outcomes.all(), outcomes.data());
         self.mtu.judged(report.largest, all.lost, all.judged);
         if let (Some(newest), Some(rtt), None) = (newest, sample, &self.congestion) {
             self.lease.observe(&Observation {
@@ -244,46 +249,47 @@ impl Path {
             });
             self.judged_bytes = newest.total_bytes;
         }
-        let mut news = self.news(&fates, report);
+        let mut news = self.news(&outcomes, report);
         (news.now, news.sample) = (now, sample);
         (news.largest_sent, news.largest) = (newest.map_or(now, |sent| sent.at), report.largest);
-        self.learn(&news, fates.skipped_bytes.unwrap_or(0));
-        Some(fates)
+        self.learn(&news, outcomes.skipped_bytes.unwrap_or(0));
+        Some(outcomes)
     }
 
-    /// Fates of packets in the form that congestion control needs.
-    fn news(&mut self, fates: &Fates, report: &Report) -> News {
+    /// Converts outcomes into the form that congestion control uses.
+    fn news(&mut self, outcomes: &Outcomes, report: &Report) -> ReportNews {
         let marked = report.marked.saturating_sub(self.peer_marked);
         self.peer_marked = self.peer_marked.max(report.marked);
-        let mut news = News {
+        let mut news = ReportNews {
             srtt: self.rtt.get(),
             next: self.next_packet(),
             persistent: self.rtt.overdue_after() * PERSISTENT_TIMEOUTS,
-            delivered_bytes: fates.arrived.iter().map(|(_, sent)| sent.answered_bytes()).sum(),
-            lost_bytes: fates.lost().map(|packet| packet.sent.answered_bytes()).sum(),
-            ..News::default()
+            delivered_bytes: outcomes.arrived.iter().map(|(_, sent)| sent.answered_bytes()).sum(),
+            lost_bytes: outcomes.lost().map(|packet| packet.sent.answered_bytes()).sum(),
+            ..ReportNews::default()
         };
         let mut lost_since = None;
-        for packet in &fates.judged {
+        for packet in &outcomes.judged {
             if !packet.lost {
                 lost_since = None;
-            } else if !packet.sent.cargo.probe {
+            } else if !packet.sent.contents.probe {
                 let at = packet.sent.at;
                 news.congested_sent = Some(at);
                 let since = *lost_since.get_or_insert(at);
                 news.starved = news.starved.max(at.saturating_sub(since));
             }
         }
-        // Counts do not say which were marked: they are taken to be the oldest, so that a report
-        // which straddles the begin of a recovery belongs to it.
-        let newest_marked = usize::try_from(marked).unwrap_or(usize::MAX).min(fates.arrived.len());
-        let marked_at = newest_marked.checked_sub(1).map(|index| fates.arrived[index].1.at);
+        // The report only counts marked packets. The oldest are taken to be the marked ones, so
+        // that a report across the beginning of a recovery belongs to it.
+        let newest_marked =
+            usize::try_from(marked).unwrap_or(usize::MAX).min(outcomes.arrived.len());
+        let marked_at = newest_marked.checked_sub(1).map(|index| outcomes.arrived[index].1.at);
         news.congested_sent = news.congested_sent.max(marked_at);
         news
     }
 
-    fn learn(&mut self, news: &News, skipped_bytes: u64) {
-        let News { now, sample, srtt, delivered_bytes, .. } = *news;
+    fn learn(&mut self, news: &ReportNews, skipped_bytes: u64) {
+        let ReportNews { now, sample, srtt, delivered_bytes, .. } = *news;
         self.observed.reported(&Reported { now, sample, srtt, delivered_bytes });
         if let Some(congestion) = &mut self.congestion {
             congestion.forgotten(usize::try_from(skipped_bytes).unwrap_or(usize::MAX));

@@ -1,41 +1,41 @@
-//! Probes of the path's MTU: PING and PADDING, when [`Mtu`](super::mtu::Mtu) asks. The reports name
-//! those that came.
+//! MTU probes: PING and PADDING when [`Mtu`](super::mtu::Mtu) requests them. The reports name those
+//! that arrived.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Session;
-use super::sent::Cargo;
+use super::sent::SentContents;
 use crate::lane::Lane;
 use crate::wire::frame::{self, PADDING};
 
-/// A probe lets urgent symbols go first for this part of a round trip.
+/// Divisor of a round trip for the time in which urgent symbols go before a probe.
 const POLITE: u32 = 4;
 
 impl Session {
-    /// The largest packet that carries data now, IP header included.
+    /// Size of the largest packet that carries data now, with its IP header.
     pub fn mtu_bytes(&self) -> usize {
         self.path.mtu.current()
     }
 
-    /// The operating system refuses to send a datagram of `bytes` UDP payload to the peer.
+    /// Notes that the operating system refused to send `bytes` of UDP payload to the peer.
     pub(crate) fn too_large(&mut self, bytes: usize, now: Duration) {
         self.path.mtu.refused(bytes + self.path.outer_bytes(), now);
     }
 
-    /// Time at which the next probe leaves, if nothing comes in between.
+    /// Time at which the next probe should be sent.
     pub(super) fn probe_at(&self) -> Option<Duration> {
-        let due = self.path.mtu.due_at().filter(|_| self.quiet.is_none())?;
+        let due = self.path.mtu.due_at().filter(|_| self.outage.is_none())?;
         Some(due.max(self.path.pacer.opens_at()))
     }
 
-    /// Appends the probe that is due. Urgent symbols go first, for a while.
+    /// Appends the probe that is due. Urgent symbols go first for a while.
     pub(super) fn transmit_probe(
         &mut self,
         now: Duration,
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
-        let due_at = self.path.mtu.due_at().filter(|_| self.quiet.is_none())?;
+        let due_at = self.path.mtu.due_at().filter(|_| self.outage.is_none())?;
         let (bytes, known) = self.path.mtu.due(now)?;
         let late = due_at + self.path.rtt.get() / POLITE <= now;
         if !late && self.urgent_waits(now) {
@@ -45,8 +45,8 @@ impl Session {
         frame::put_ping(&mut self.plaintext);
         self.plaintext.resize(self.path.plaintext_of(bytes), PADDING);
         let packet = self.path.next_packet();
-        // Only what surely fits may make silence look like the peer's.
-        let probe = Cargo { asks: known, probe: true, ..Cargo::default() };
+        // Only a probe that surely fits may take part in the detection of an outage.
+        let probe = SentContents { asks: known, probe: true, ..SentContents::default() };
         let to = self.seal(probe, None, now, out)?;
         self.path.mtu.probed(packet, &self.path.rtt, now);
         self.counters.mtu_probes_sent += 1;
@@ -55,7 +55,7 @@ impl Session {
 
     fn urgent_waits(&mut self, now: Duration) -> bool {
         let urgent = Lane::Urgent;
-        // What may not leave anyway is not waited for.
+        // Symbols that may not be sent now do not delay the probe.
         self.path.takes_more()
             && (self.send.reliable[urgent as usize].has_queued()
                 || self.next_lane(now) == Some(urgent))

@@ -1,4 +1,4 @@
-//! Packets that came.
+//! Handling of received packets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,25 +14,26 @@ use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Slide, Symbol
 use crate::wire::header::DataHeader;
 use crate::wire::report::Report;
 
-/// The second half of a flush of repairs waits at least this long: losses come in bursts of time,
-/// and in the air a fade of a few packets at 2 Mbit/s takes as long.
-const LEAST_REPAIR_DELAY: Duration = Duration::from_millis(25);
-/// … or so many mean bursts: one burst in twenty is longer than three.
+/// Minimum delay of the second half of a flush of repairs. Losses come in bursts of time, and a
+/// radio fade of a few packets at 2 Mbit/s lasts as long.
+const MIN_REPAIR_DELAY: Duration = Duration::from_millis(25);
+/// Delay in mean bursts: one burst in twenty is longer than three.
 const REPAIR_DELAY_BURSTS: u32 = 3;
-/// … but never longer than this: then a report is here first.
-const MOST_REPAIR_DELAY: Duration = Duration::from_millis(400);
-/// Whatever rate the peer claims, a packet of its takes no longer than this.
-const MOST_PACKET_TIME: Duration = Duration::from_millis(100);
-/// A gap in the datagram lane is waited for so many round trips: one until what is missing comes again,
-/// and a part of one for the reports' pacing and the turn of what is sent again …
+/// Maximum delay, because a report arrives by then.
+const MAX_REPAIR_DELAY: Duration = Duration::from_millis(400);
+/// Maximum packet time assumed for the peer, whatever rate it claims.
+const MAX_PACKET_TIME: Duration = Duration::from_millis(100);
+/// Wait for a gap in the datagram lane, in round trips: one until the retransmission arrives, and a
+/// part of one for the pacing of reports and of retransmissions …
 const ORDER_ROUND_TRIPS: f64 = 1.25;
-/// … and so long, on short paths.
+/// … plus this, for short paths.
 const ORDER_SLACK: Duration = Duration::from_millis(50);
 /// Number of challenges to a new address before the move is given up.
 const CHALLENGE_TRIES: u32 = 6;
 
 impl Session {
-    /// Opens a packet under the keys it names, current or old; `false` for a forgery or a replay.
+    /// Decrypts a packet with the keys it names, current or old. Returns `false` for a forgery or a
+    /// replay.
     pub(crate) fn unseal(
         &mut self,
         header: &DataHeader,
@@ -42,8 +43,8 @@ impl Session {
         self.keys.open(header, sealed, plaintext)
     }
 
-    /// Acts on an authenticated packet: `bytes` is its length as it came, `ce` whether it came
-    /// marked Congestion Experienced.
+    /// Handles an authenticated packet. `bytes` is its length as received, `ce` its Congestion
+    /// Experienced mark.
     pub(crate) fn receive(
         &mut self,
         header: &DataHeader,
@@ -58,19 +59,20 @@ impl Session {
         self.counters.packets_received += 1;
         self.heard(now);
         let Ok(packet) = Packet::parse(plaintext) else {
-            return self.break_off(Violation("an authenticated packet that does not parse"));
+            return self.close_with(Violation("an authenticated packet that does not parse"));
         };
-        // As if it were lost: what a report says to have come is not sent again.
+        // Treated as lost, because the sender does not retransmit a symbol that a report names.
         if let Some(Carried::Symbol(symbol)) = &packet.carried
             && self.refuses(symbol)
         {
             return;
         }
-        let newest = self.path.came(header.number, ce, now);
+        let newest = self.path.on_packet(header.number, ce, now);
         if let Some(challenge) = packet.challenge {
             self.path.response = Some(challenge);
         }
-        // Only the ground follows: the air knows where the ground is from its configuration.
+        // Only the ground follows address changes: the air has the ground's address from its
+        // configuration.
         if !self.opens {
             self.follow(from, newest, bytes, packet.response, now);
         }
@@ -90,10 +92,10 @@ impl Session {
             Some(Carried::Fragment(fragment)) => self.take_fragment(fragment, header.number, now),
             None => false,
         };
-        // Each side believes only what the other's part is: the ground grants, the air asks.
+        // Each side accepts only messages of the other's role: the ground grants, the air requests.
         match (packet.grant, packet.demand) {
-            (Some(grant), _) if self.opens => self.path.lease.take_grant(&grant),
-            (_, Some(demand)) if !self.opens => self.path.lease.hear_demand(demand),
+            (Some(grant), _) if self.opens => self.path.lease.on_grant(&grant),
+            (_, Some(demand)) if !self.opens => self.path.lease.on_demand(demand),
             _ => {}
         }
         if asks {
@@ -104,16 +106,16 @@ impl Session {
         }
     }
 
-    /// The peer is there.
+    /// Notes that the peer is alive, and ends an outage.
     pub(super) fn heard(&mut self, now: Duration) {
         self.path.waiting_since = None;
         self.heard_at = now;
-        if let Some(quiet) = self.quiet.take() {
+        if let Some(outage) = self.outage.take() {
             if let Some(congestion) = &mut self.path.congestion {
-                congestion.heard_again(now);
+                congestion.on_peer_returned(now);
             }
-            let peer = self.settings.called(&self.path.peer);
-            let after = now.saturating_sub(quiet.since);
+            let peer = self.settings.peer_label(&self.path.peer);
+            let after = now.saturating_sub(outage.since);
             self.unheard += after;
             tracing::info!(%peer, ?after, "the link is back");
         }
@@ -123,30 +125,30 @@ impl Session {
         if report.path != self.path.id {
             return;
         }
-        let Some(fates) = self.path.reported(report, now) else {
-            return self.break_off(Violation("a report of packets that were never sent"));
+        let Some(outcomes) = self.path.reported(report, now) else {
+            return self.close_with(Violation("a report of packets that were never sent"));
         };
-        let told = fates.data();
+        let told = outcomes.data();
         self.counters.packets_lost += told.lost;
         self.counters.packets_judged += told.judged;
         self.adapt();
         let late_by = self.path.peer_late_by;
-        let news = !fates.judged.is_empty() || !fates.arrived.is_empty();
+        let news = !outcomes.judged.is_empty() || !outcomes.arrived.is_empty();
         if news {
-            self.send.think_again();
+            self.send.mark_stale();
         }
         for lane_report in &report.lanes {
-            let (lane, rule) = (lane_report.lane as usize, &mut self.rule);
+            let (lane, policy) = (lane_report.lane as usize, &mut self.repair_policy);
             let before = self.send.reliable.get(lane).map_or(0, SendLane::retained_bytes);
             let found = match self.send.reliable.get_mut(lane) {
-                Some(lane) => lane.report(lane_report, late_by, now, rule),
+                Some(lane) => lane.report(lane_report, late_by, now, policy),
                 None => {
                     let newest = report.largest;
-                    self.send.datagrams.report(lane_report, newest, late_by, now, rule)
+                    self.send.datagrams.report(lane_report, newest, late_by, now, policy)
                 }
             };
             let Some(found) = found else {
-                return self.break_off(Violation("a report of symbols that were never sent"));
+                return self.close_with(Violation("a report of symbols that were never sent"));
             };
             if let Some(state) = self.send.reliable.get(lane)
                 && (found > 0 || state.retained_bytes() < before)
@@ -154,13 +156,13 @@ impl Session {
                 self.probes[lane] = 0;
             }
         }
-        let arrived = fates.arrived.iter().map(|(packet, sent)| (*packet, sent, false));
-        let lost = fates.lost().map(|it| (it.packet, &it.sent, true));
+        let arrived = outcomes.arrived.iter().map(|(packet, sent)| (*packet, sent, false));
+        let lost = outcomes.lost().map(|it| (it.packet, &it.sent, true));
         for (packet, sent, lost) in arrived.chain(lost) {
-            if let Some((lane, number)) = sent.cargo.symbol {
+            if let Some((lane, number)) = sent.contents.symbol {
                 match self.send.reliable.get_mut(lane as usize) {
-                    Some(state) => state.fate(number, packet, lost),
-                    None => self.send.datagrams.fate(number, packet, lost),
+                    Some(state) => state.on_outcome(number, packet, lost),
+                    None => self.send.datagrams.on_outcome(number, packet, lost),
                 }
             }
         }
@@ -170,47 +172,49 @@ impl Session {
         self.tune();
     }
 
-    /// The peer gave up symbols: they are waited for no more.
+    /// Stops waiting for symbols that the peer gave up.
     fn take_slide(&mut self, slide: Slide, now: Duration) {
         if slide.lane != Lane::Datagram {
-            return self.break_off(Violation("a lane that slides and must not"));
+            return self.close_with(Violation("a lane that slides and must not"));
         }
         if !self.recv[slide.lane as usize].slide(slide.base) {
-            return self.break_off(Violation("a lane that slides further than it can be"));
+            return self.close_with(Violation("a lane that slides further than it can be"));
         }
-        self.flows.gave_up_below(slide.base, now);
+        self.flows.on_datagram_slide(slide.base, now);
     }
 
-    /// Takes to heart what the path loses now.
+    /// Adapts the redundancy to the present loss.
     fn adapt(&mut self) {
         self.path.estimator.assume(self.path.arrivals.loss());
         let loss = self.path.estimator.loss();
         let packet_bytes = self.path.mtu.current() as u64;
         let packet_time = self.path.pacer.rate().time_for(packet_bytes);
         let towards_peer = packet_time.mul_f64(loss.burst_packets());
-        // Who sends little sees few bursts; but it sees those of the other direction.
-        let towards_us = self.peer.rate.time_for(packet_bytes).min(MOST_PACKET_TIME);
+        // An end that sends little sees few bursts in its own direction, but also those of the
+        // other direction.
+        let towards_us = self.peer.rate.time_for(packet_bytes).min(MAX_PACKET_TIME);
         let towards_us = towards_us.mul_f64(self.path.arrivals.burst_packets());
-        self.rule.burst = packet_time.mul_f64(loss.excess_packets());
+        self.repair_policy.burst = packet_time.mul_f64(loss.excess_packets());
         let burst = towards_peer.max(towards_us);
-        (self.rule.loss, self.rule.measured) = (self.path.estimator.cautious(), loss);
-        self.flows.tell_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));
-        self.rule.delay =
-            (burst * REPAIR_DELAY_BURSTS).clamp(LEAST_REPAIR_DELAY, MOST_REPAIR_DELAY);
+        (self.repair_policy.loss, self.repair_policy.measured) =
+            (self.path.estimator.cautious(), loss);
+        self.flows.set_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));
+        self.repair_policy.delay =
+            (burst * REPAIR_DELAY_BURSTS).clamp(MIN_REPAIR_DELAY, MAX_REPAIR_DELAY);
     }
 
-    /// Keeps a fragment, or acts on the symbol that it makes whole.
+    /// Stores a fragment, or handles the symbol that it completes.
     fn take_fragment(&mut self, fragment: Fragment<'_>, packet: u64, now: Duration) -> bool {
         let body = match self.assembly.take(fragment) {
             Ok(None) => return false,
             Ok(Some(body)) => body,
             Err(violation) => {
-                self.break_off(violation);
+                self.close_with(violation);
                 return false;
             }
         };
         let Ok(symbol) = Symbol::parse_body(&body) else {
-            self.break_off(Violation("fragments of something that does not parse"));
+            self.close_with(Violation("fragments of something that does not parse"));
             return false;
         };
         self.take_symbol(&symbol, packet, now)
@@ -219,14 +223,14 @@ impl Session {
     /// Returns `true` if there is no room for a symbol now.
     fn refuses(&self, symbol: &Symbol<'_>) -> bool {
         let lane = &self.recv[symbol.lane as usize];
-        let shattered = self.flows.is_shattered() && symbol.lane != Lane::Datagram;
+        let shattered = self.flows.is_fragmented() && symbol.lane != Lane::Datagram;
         lane.refuses(symbol.number) || (shattered && symbol.number > lane.base())
     }
 
-    /// Acts on a symbol that is new; `true` when it shows a gap that was not known.
+    /// Handles a symbol. Returns `true` if it shows a new gap.
     fn take_symbol(&mut self, symbol: &Symbol<'_>, packet: u64, now: Duration) -> bool {
         if self.refuses(symbol) {
-            return false; // as if it were lost: it comes again
+            return false; // treated as lost: it will be retransmitted
         }
         let lane = &mut self.recv[symbol.lane as usize];
         let gap = match lane.arrive(symbol.number, packet, symbol.content) {
@@ -249,14 +253,14 @@ impl Session {
         match self.recv[repair.lane as usize].repair(repair.span, packet, repair.content) {
             Ok(true) => {}
             Ok(false) => self.counters.repairs_redundant += 1,
-            Err(_) => return self.break_off(Violation("a repair that contradicts its symbols")),
+            Err(_) => return self.close_with(Violation("a repair that contradicts its symbols")),
         }
         self.take_recovered(repair.lane, now);
     }
 
     fn take_recovered(&mut self, lane: Lane, now: Duration) {
         loop {
-            let oldest_only = self.flows.is_shattered() && lane != Lane::Datagram;
+            let oldest_only = self.flows.is_fragmented() && lane != Lane::Datagram;
             let next = self.recv[lane as usize].next_recovered(oldest_only);
             let Some((number, content)) = next.filter(|_| !self.closing) else { return };
             self.counters.symbols_recovered += 1;
@@ -265,39 +269,41 @@ impl Session {
         }
     }
 
-    /// Acts on what is in a symbol that is here for the first time.
+    /// Handles the content of a symbol that arrived for the first time.
     fn take_content(&mut self, lane: Lane, number: u64, content: &[u8], now: Duration) {
         if lane != Lane::Datagram {
             return self.take_frames(content, None, now);
         }
-        self.flows.symbol_came(number, self.order_patience(), now);
+        self.flows.on_datagram_symbol(number, self.order_patience(), now);
         self.take_frames(content, Some(number), now);
         self.flows.release_ordered(now);
     }
 
-    /// Maximum wait for a gap in the datagram lane. A missing datagram is sent again as soon as a
-    /// report names it, and arrives half a round trip after that; none does after its lifetime.
+    /// Maximum wait for a gap in the datagram lane. A missing datagram is retransmitted as soon as
+    /// a report names it, and arrives half a round trip later, but not after its lifetime.
     fn order_patience(&self) -> Duration {
         let again = self.path.rtt.get().mul_f64(ORDER_ROUND_TRIPS) + ORDER_SLACK;
         again.min(self.settings.lifetimes.best_effort)
     }
 
-    /// `place` is the number of the symbol, where that orders its datagrams.
-    fn take_frames(&mut self, content: &[u8], place: Option<u64>, now: Duration) {
+    /// Handles frames. `symbol` is the symbol's number if that orders its datagrams.
+    fn take_frames(&mut self, content: &[u8], symbol: Option<u64>, now: Duration) {
         let mut reader = Reader::new(content);
         while !reader.is_empty() {
-            let Ok(frame) = Frame::parse(&mut reader) else {
-                return self.break_off(Violation("a symbol that does not parse"));
+            // By reference: a move of a frame that was just written would stall the processor.
+            let taken = match &Frame::parse(&mut reader) {
+                Ok(frame) => self.flows.take_frame_at(frame, symbol, now),
+                Err(_) => Err(Violation("a symbol that does not parse")),
             };
-            if let Err(violation) = self.flows.take_frame_at(frame, place, now) {
-                return self.break_off(violation);
+            if let Err(violation) = taken {
+                return self.close_with(violation);
             }
         }
     }
 
-    /// The peer is known to be at `address` from now on.
+    /// Sets the peer's address.
     pub(crate) fn moved_to(&mut self, address: SocketAddr, now: Duration) {
-        // A NAT that gives another port does not change the way.
+        // Another port from a NAT does not change the path.
         if address.ip() != self.path.peer.ip() {
             self.path.mtu.moved(now);
         }
@@ -305,8 +311,9 @@ impl Session {
         self.path.candidate = None;
     }
 
-    /// The peer's newest packet came from elsewhere: perhaps it moved. Nothing but challenges go
-    /// there, never more than three times what came from there, until it echoes one.
+    /// Handles a newest packet from another address, to which the peer may have moved. Only
+    /// challenges are sent there, with at most three times the bytes received from there, until the
+    /// peer echoes one.
     fn follow(
         &mut self,
         from: SocketAddr,
@@ -324,7 +331,7 @@ impl Session {
         if let Some(candidate) = self.path.candidate.as_mut().filter(|it| it.address == from) {
             candidate.received_bytes += bytes;
             if response == Some(candidate.challenge) {
-                let peer = self.settings.called(&"the ground");
+                let peer = self.settings.peer_label(&"the ground");
                 tracing::info!(%peer, was = %self.path.peer, is = %from, "the peer moved");
                 self.moved_to(from, now);
             }

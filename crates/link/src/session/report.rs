@@ -1,27 +1,27 @@
-//! Times of reports: coarse and paced in steady state, at once when a gap appears after quiet.
+//! Times of reports: paced in steady state, at once if a gap appears after a pause.
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// Reports in steady state are this part of a round trip apart …
+/// Number of reports in a round trip in steady state …
 const PER_ROUND_TRIP: u32 = 8;
-/// … unless they would take more than this part of the direction they travel in …
+/// … unless they would take more than one part in this many of our rate …
 const OF_OUR_RATE: u64 = 10;
-/// … or of the direction they report on: a little less than a fiftieth, since a report may be
-/// longer than the last, by which its cost is reckoned.
+/// … or of the peer's rate. A little less than a fiftieth, because a report may be longer than the
+/// last one, from which its cost is computed.
 const OF_PEERS_RATE: u64 = 53;
-/// But never closer than the clock's tick.
-const LEAST_INTERVAL: Duration = Duration::from_millis(1);
-/// And never further than this, whatever the peer says its rate is.
-const MOST_INTERVAL: Duration = Duration::from_secs(1);
-/// So many packets are not left unreported, however long the path, where reports can be afforded:
-/// at 1,500 bytes they are 375 KiB, of which a report of 60 bytes is 0.02 %.
-const MOST_UNREPORTED: u32 = 256;
-/// The last report is repeated once, so long after, because it may be lost.
+/// Minimum interval: the clock's tick.
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum interval, whatever rate the peer claims.
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of unreported packets on a path of any length, if reports can be afforded: at
+/// 1,500 bytes they are 375 KiB, of which a report of 60 bytes is 0.02 %.
+const MAX_UNREPORTED: u32 = 256;
+/// Delay after which the last report is repeated once, because it may be lost.
 const REPEAT_AFTER: Duration = Duration::from_millis(25);
 
-/// The timer of one path's reports.
+/// Timer of one path's reports.
 #[derive(Debug)]
 pub struct ReportTimer {
     due: Option<Duration>,
@@ -31,7 +31,7 @@ pub struct ReportTimer {
     bytes: u64,
 }
 
-/// Inputs of the time between reports.
+/// Inputs of the interval between reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     pub rtt: Duration,
@@ -44,19 +44,19 @@ impl ReportTimer {
         Self { due: None, last: None, unreported: 0, bytes: 0 }
     }
 
-    /// A packet that asks for a report came; `gap` when it showed one that was not known.
+    /// Notes a packet that requests a report; `gap` says that it showed a new gap.
     pub fn came(&mut self, gap: bool, pace: Pace, now: Duration) {
         let interval = self.interval(pace);
         let earliest = |after: Duration| self.last.map_or(now, |last| now.max(last + after));
         self.unreported += 1;
-        let due = if self.unreported >= MOST_UNREPORTED {
+        let due = if self.unreported >= MAX_UNREPORTED {
             earliest(self.affordable(pace))
         } else if gap && earliest(interval) == now {
             now
         } else {
             earliest(interval).max(now + interval / 4)
         };
-        // A repeat that was planned is overtaken by news.
+        // News replaces a planned repetition.
         self.due =
             Some(if self.unreported == 1 { due } else { self.due.map_or(due, |at| at.min(due)) });
     }
@@ -69,7 +69,7 @@ impl ReportTimer {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// A report leaves, for which `bytes` are sent. The last one is repeated once.
+    /// Notes that a report was sent in `bytes`. The last one is repeated once.
     pub fn sent(&mut self, bytes: u64, pace: Pace, now: Duration) {
         self.bytes = bytes;
         let news = self.unreported > 0;
@@ -79,14 +79,14 @@ impl ReportTimer {
     }
 
     fn interval(&self, pace: Pace) -> Duration {
-        (pace.rtt / PER_ROUND_TRIP).max(LEAST_INTERVAL).max(self.affordable(pace))
+        (pace.rtt / PER_ROUND_TRIP).max(MIN_INTERVAL).max(self.affordable(pace))
     }
 
-    /// The time between reports of the last one's size that both directions can afford.
+    /// Interval of reports, as large as the last one, that both directions can afford.
     fn affordable(&self, pace: Pace) -> Duration {
         let ours = pace.our_rate.bps() / OF_OUR_RATE;
         let budget = BitRate::from_bps(ours.min(pace.peers_rate.bps() / OF_PEERS_RATE).max(1));
-        budget.time_for(self.bytes).min(MOST_INTERVAL)
+        budget.time_for(self.bytes).min(MAX_INTERVAL)
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_after_quiet_is_reported_at_once_and_repeated_once() {
+    fn a_gap_after_a_pause_is_reported_at_once_and_repeated_once() {
         let mut timer = ReportTimer::new();
         timer.came(false, PACE, ms(0));
         assert!(!timer.is_due(ms(0)));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_take_a_fiftieth_of_one_way_and_a_tenth_of_the_other() {
+    fn reports_take_a_fiftieth_of_one_direction_and_a_tenth_of_the_other() {
         for (our_bps, peers_bps) in [(256_000, 8_000_000), (32_000, 20_000_000), (64_000, 400_000)]
         {
             let (our_rate, peers_rate) = (BitRate::from_bps(our_bps), BitRate::from_bps(peers_bps));
@@ -145,9 +145,9 @@ mod tests {
                     sent_bytes += 400;
                 }
             }
-            let most = f64::min(our_bps as f64 / 10.0, peers_bps as f64 / 50.0) * 100.0 / 8.0;
-            let share = sent_bytes as f64 / most;
-            assert!((0.9..=1.0).contains(&share), "{our_bps}: {sent_bytes} of {most}");
+            let max = f64::min(our_bps as f64 / 10.0, peers_bps as f64 / 50.0) * 100.0 / 8.0;
+            let share = sent_bytes as f64 / max;
+            assert!((0.9..=1.0).contains(&share), "{our_bps}: {sent_bytes} of {max}");
         }
     }
 }

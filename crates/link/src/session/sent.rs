@@ -1,4 +1,4 @@
-//! Packets that left, until reports have told what became of them.
+//! Packets sent, until reports reveal their outcome.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,51 +6,51 @@ use std::time::Duration;
 use crate::lane::Lane;
 use crate::wire::report::Report;
 
-/// Packets remembered until they are judged: 56 bytes each, 3.5 MiB a path. Of one that was sent
-/// longer ago nothing is learned.
+/// Maximum number of packets recorded until they are judged: 65,536 × 56 bytes = 3.5 MiB for each
+/// path. Older packets have no outcome.
 const MAX_SENT: usize = 1 << 16;
 
-/// Content of a packet.
+/// Contents of a packet that matter for its outcome.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Cargo {
-    /// The symbol, new or again.
+pub struct SentContents {
+    /// Symbol in the packet, new or retransmitted.
     pub symbol: Option<(Lane, u64)>,
-    /// It asks for a report.
+    /// The packet requests a report.
     pub asks: bool,
-    /// It finds out whether the path carries its size.
+    /// The packet is an MTU probe.
     pub probe: bool,
 }
 
-impl Cargo {
-    /// A symbol, new or again.
+impl SentContents {
+    /// Returns the contents of a packet with a symbol, new or retransmitted.
     pub fn of(lane: Lane, number: u64) -> Self {
         Self { symbol: Some((lane, number)), asks: true, probe: false }
     }
 }
 
-/// A packet that left.
+/// A sent packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sent {
     pub at: Duration,
-    /// With its IP header.
+    /// Length with the IP header.
     pub bytes: u32,
-    /// Those of all packets up to this one.
+    /// Sum of the lengths of all packets up to this one.
     pub total_bytes: u64,
-    /// It left right behind the one before.
+    /// The packet was sent directly after the previous one.
     pub follows: bool,
-    /// A report has named it.
+    /// A report has named the packet.
     pub arrived: bool,
-    pub cargo: Cargo,
+    pub contents: SentContents,
 }
 
 impl Sent {
-    /// Its bytes where somebody answers it, else 0.
+    /// Length of the packet if it is acknowledged, otherwise 0.
     pub fn answered_bytes(&self) -> u64 {
-        if self.cargo.asks { self.bytes.into() } else { 0 }
+        if self.contents.asks { self.bytes.into() } else { 0 }
     }
 }
 
-/// A packet whose fate is settled.
+/// A packet with a final outcome.
 #[derive(Debug, Clone, Copy)]
 pub struct Judged {
     pub packet: u64,
@@ -58,7 +58,7 @@ pub struct Judged {
     pub sent: Sent,
 }
 
-/// Number of judged packets, and of those that were lost.
+/// Number of judged packets, and of lost ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub judged: u64,
@@ -74,35 +74,35 @@ impl Tally {
     }
 }
 
-/// Fates of packets from a report.
+/// Outcomes of packets from a report.
 #[derive(Debug, Default)]
-pub struct Fates {
-    /// Each packet once and in the order of sending, which is what loss and its bursts are measured
-    /// by: so one that came waits here for those before it that may only be late.
+pub struct Outcomes {
+    /// Each packet once, in the order of sending, which the measurement of loss and bursts
+    /// requires. A packet that arrived waits here for earlier ones that may only be late.
     pub judged: Vec<Judged>,
-    /// Packets that no earlier report named, in the order of sending: their arrival is certain at
+    /// Packets that no earlier report named, in the order of sending; their arrival is certain at
     /// once.
     pub arrived: Vec<(u64, Sent)>,
-    /// Answered bytes whose fate no report tells, where there are such packets, because reports
-    /// in between were lost.
+    /// Acknowledged bytes without an outcome, if there are any, because reports in between were
+    /// lost.
     pub skipped_bytes: Option<u64>,
 }
 
-impl Fates {
-    /// Those judged to be lost.
+impl Outcomes {
+    /// Packets judged to be lost.
     pub fn lost(&self) -> impl Iterator<Item = &Judged> {
         self.judged.iter().filter(|packet| packet.lost)
     }
 
-    /// All that was judged.
+    /// Counts of all judged packets.
     pub fn all(&self) -> Tally {
         Tally::of(self.judged.iter())
     }
 
-    /// The same but for probes of the MTU, whose loss is no sign of congestion (RFC 8899, section
-    /// 3), nor of what the path loses of packets that it carries.
+    /// Counts without MTU probes, whose loss is neither a sign of congestion (RFC 8899, section 3)
+    /// nor of the loss of packets that fit.
     pub fn data(&self) -> Tally {
-        Tally::of(self.judged.iter().filter(|packet| !packet.sent.cargo.probe))
+        Tally::of(self.judged.iter().filter(|packet| !packet.sent.contents.probe))
     }
 }
 
@@ -112,13 +112,13 @@ pub struct SentPackets {
     next: u64,
     /// Packets `next - len ..`.
     packets: VecDeque<Sent>,
-    /// The next packet whose fate is to be judged.
+    /// The next packet to be judged.
     unjudged: u64,
     total_bytes: u64,
 }
 
 impl SentPackets {
-    /// The number that the next packet will have.
+    /// Number of the next packet.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -128,7 +128,7 @@ impl SentPackets {
         self.total_bytes
     }
 
-    /// Notes the next packet; gives back one that is forgotten before anything was heard of it.
+    /// Adds the next packet. Returns a packet that is dropped without an outcome.
     pub fn push(&mut self, sent: Sent) -> Option<Sent> {
         let first = self.first();
         let full = self.packets.len() == MAX_SENT;
@@ -139,21 +139,21 @@ impl SentPackets {
         forgotten.filter(|sent| first >= self.unjudged && !sent.arrived)
     }
 
-    /// A packet that is still remembered.
+    /// Returns a packet that is still recorded.
     pub fn get(&self, packet: u64) -> Option<Sent> {
         self.packets.get(usize::try_from(packet.checked_sub(self.first())?).ok()?).copied()
     }
 
-    /// The fates that `report` tells and none before it did. Of the newest `late_by` packets those
-    /// that it does not name are still waited for.
-    pub fn judge(&mut self, report: &Report, late_by: u64) -> Fates {
+    /// Returns the outcomes that `report` reveals. Of the newest `late_by` packets, those it does
+    /// not name are still waited for.
+    pub fn judge(&mut self, report: &Report, late_by: u64) -> Outcomes {
         let arrived = self.note_arrived(report);
         let mut end = report.largest.saturating_sub(late_by).min(self.next);
         let told = report.packets.last().map_or(end, |&(start, _)| start);
         let unjudged = self.unjudged.max(self.first());
         let from = unjudged.max(told).min(end.max(unjudged));
         let skips = from > self.unjudged;
-        // What came in front of the first that is waited for waits for nothing.
+        // Packets before the first one waited for are judged now.
         end = end.max(from);
         while self.get(end).is_some_and(|sent| sent.arrived) {
             end += 1;
@@ -165,14 +165,14 @@ impl SentPackets {
             |packet| self.get(packet).map(|sent| Judged { packet, lost: !sent.arrived, sent });
         let judged = (from..end).filter_map(fate).collect();
         self.unjudged = self.unjudged.max(end);
-        // What is judged needs no memory, but the newest may be named again.
+        // Judged packets need no record, except that the newest may be named again.
         while self.first() < report.largest.min(self.unjudged) {
             self.packets.pop_front();
         }
-        Fates { judged, arrived, skipped_bytes }
+        Outcomes { judged, arrived, skipped_bytes }
     }
 
-    /// Marks what `report` names; returns what was not marked before and is not judged yet.
+    /// Marks the packets in `report`. Returns those that were neither marked nor judged before.
     fn note_arrived(&mut self, report: &Report) -> Vec<(u64, Sent)> {
         let (first, from) = (self.first(), self.first().max(self.unjudged));
         let mut arrived = Vec::new();
@@ -200,8 +200,8 @@ mod tests {
         let mut all = SentPackets::default();
         for packet in 0..packets {
             let at = Duration::from_millis(packet);
-            let cargo = Cargo { asks: true, ..Cargo::default() };
-            let sent = Sent { at, bytes: 100, follows: true, cargo, ..Sent::default() };
+            let contents = SentContents { asks: true, ..SentContents::default() };
+            let sent = Sent { at, bytes: 100, follows: true, contents, ..Sent::default() };
             assert!(all.push(sent).is_none());
         }
         all
@@ -213,81 +213,82 @@ mod tests {
         Report { path: 0, largest, age, arrived, late_by: 0, marked: 0, packets, lanes: Vec::new() }
     }
 
-    fn judged(fates: &Fates) -> Vec<(u64, bool)> {
-        fates.judged.iter().map(|packet| (packet.packet, packet.lost)).collect()
+    fn judged(outcomes: &Outcomes) -> Vec<(u64, bool)> {
+        outcomes.judged.iter().map(|packet| (packet.packet, packet.lost)).collect()
     }
 
-    fn arrived(fates: &Fates) -> Vec<u64> {
-        fates.arrived.iter().map(|(packet, _)| *packet).collect()
+    fn arrived(outcomes: &Outcomes) -> Vec<u64> {
+        outcomes.arrived.iter().map(|(packet, _)| *packet).collect()
     }
 
     #[test]
     fn every_packet_is_judged_once() {
         let mut all = sent(10);
-        let fates = all.judge(&report(&[(3, 4), (0, 2)]), 0);
-        assert_eq!(judged(&fates), [(0, false), (1, false), (2, true), (3, false)]);
-        assert_eq!(arrived(&fates), [0, 1, 3]);
-        assert_eq!((fates.all(), fates.skipped_bytes), (Tally { judged: 4, lost: 1 }, None));
-        let fates = all.judge(&report(&[(5, 7), (3, 4), (0, 2)]), 0);
-        assert_eq!(judged(&fates), [(4, true), (5, false), (6, false)]);
-        assert_eq!(arrived(&fates), [5, 6]);
-        assert_eq!(fates.skipped_bytes, None);
+        let outcomes = all.judge(&report(&[(3, 4), (0, 2)]), 0);
+        assert_eq!(judged(&outcomes), [(0, false), (1, false), (2, true), (3, false)]);
+        assert_eq!(arrived(&outcomes), [0, 1, 3]);
+        assert_eq!((outcomes.all(), outcomes.skipped_bytes), (Tally { judged: 4, lost: 1 }, None));
+        let outcomes = all.judge(&report(&[(5, 7), (3, 4), (0, 2)]), 0);
+        assert_eq!(judged(&outcomes), [(4, true), (5, false), (6, false)]);
+        assert_eq!(arrived(&outcomes), [5, 6]);
+        assert_eq!(outcomes.skipped_bytes, None);
         assert!(all.get(5).is_none() && all.get(6).is_some());
     }
 
     #[test]
-    fn what_no_report_tells_is_skipped_and_late_ones_are_waited_for() {
+    fn unreported_packets_are_skipped_and_late_ones_are_waited_for() {
         let mut all = sent(10);
-        let fates = all.judge(&report(&[(4, 8)]), 3);
-        assert_eq!(judged(&fates), [(4, false), (5, false), (6, false), (7, false)]);
-        assert_eq!(fates.skipped_bytes, Some(400));
-        // A packet that is late by three comes when one three above it is here, and not after that.
+        let outcomes = all.judge(&report(&[(4, 8)]), 3);
+        assert_eq!(judged(&outcomes), [(4, false), (5, false), (6, false), (7, false)]);
+        assert_eq!(outcomes.skipped_bytes, Some(400));
+        // A packet overtaken by three arrives when one three above it has arrived, and not after
+        // that.
         let mut all = sent(10);
         assert_eq!(judged(&all.judge(&report(&[(0, 4)]), 3)).len(), 4);
         assert!(judged(&all.judge(&report(&[(5, 8), (0, 4)]), 3)).is_empty());
-        let fates = all.judge(&report(&[(5, 9), (0, 4)]), 3);
-        assert_eq!(judged(&fates)[..2], [(4, true), (5, false)]);
-        assert_eq!(fates.skipped_bytes, None);
+        let outcomes = all.judge(&report(&[(5, 9), (0, 4)]), 3);
+        assert_eq!(judged(&outcomes)[..2], [(4, true), (5, false)]);
+        assert_eq!(outcomes.skipped_bytes, None);
     }
 
     #[test]
-    fn what_came_counts_at_once_and_once_however_long_others_are_waited_for() {
+    fn an_arrival_counts_at_once_and_only_once() {
         let mut all = sent(200);
-        let fates = all.judge(&report(&[(11, 20), (0, 10)]), 64);
-        assert_eq!(judged(&fates).last(), Some(&(9, false)), "10 may only be late");
-        assert_eq!(arrived(&fates), (0..10).chain(11..20).collect::<Vec<_>>());
-        // It comes, 20 does not, and a report later nobody tells of it any more.
-        let fates = all.judge(&report(&[(21, 30), (0, 20)]), 64);
-        assert_eq!(arrived(&fates), [10].into_iter().chain(21..30).collect::<Vec<_>>());
-        assert_eq!(judged(&fates), (10..20).map(|packet| (packet, false)).collect::<Vec<_>>());
-        let fates = all.judge(&report(&[(25, 100)]), 64);
-        assert_eq!(arrived(&fates), (30..100).collect::<Vec<_>>());
-        assert_eq!(judged(&fates).first(), Some(&(25, false)));
-        assert_eq!(fates.skipped_bytes, Some(100), "of 20 to 24 only the first is unknown");
-        let fates = all.judge(&report(&[(150, 160), (90, 100)]), 0);
-        assert_eq!(fates.data(), Tally { judged: 60, lost: 50 });
-        let lost: Vec<u64> = fates.lost().map(|packet| packet.packet).collect();
+        let outcomes = all.judge(&report(&[(11, 20), (0, 10)]), 64);
+        assert_eq!(judged(&outcomes).last(), Some(&(9, false)), "10 may only be late");
+        assert_eq!(arrived(&outcomes), (0..10).chain(11..20).collect::<Vec<_>>());
+        // It arrives, 20 does not, and one report later none can name it any more.
+        let outcomes = all.judge(&report(&[(21, 30), (0, 20)]), 64);
+        assert_eq!(arrived(&outcomes), [10].into_iter().chain(21..30).collect::<Vec<_>>());
+        assert_eq!(judged(&outcomes), (10..20).map(|packet| (packet, false)).collect::<Vec<_>>());
+        let outcomes = all.judge(&report(&[(25, 100)]), 64);
+        assert_eq!(arrived(&outcomes), (30..100).collect::<Vec<_>>());
+        assert_eq!(judged(&outcomes).first(), Some(&(25, false)));
+        assert_eq!(outcomes.skipped_bytes, Some(100), "of 20 to 24 only the first is unknown");
+        let outcomes = all.judge(&report(&[(150, 160), (90, 100)]), 0);
+        assert_eq!(outcomes.data(), Tally { judged: 60, lost: 50 });
+        let lost: Vec<u64> = outcomes.lost().map(|packet| packet.packet).collect();
         assert_eq!(lost, (100..150).collect::<Vec<_>>());
     }
 
     #[test]
-    fn probes_of_the_mtu_count_by_themselves() {
+    fn mtu_probes_are_counted_separately() {
         let mut all = sent(1);
-        let cargo = Cargo { probe: true, ..Cargo::default() };
+        let contents = SentContents { probe: true, ..SentContents::default() };
         for _ in 0..2 {
-            all.push(Sent { bytes: 100, cargo, ..Sent::default() });
+            all.push(Sent { bytes: 100, contents, ..Sent::default() });
         }
-        let fates = all.judge(&report(&[(2, 3), (0, 1)]), 0);
-        assert_eq!(fates.all(), Tally { judged: 3, lost: 1 });
-        assert_eq!(fates.data(), Tally { judged: 1, lost: 0 });
+        let outcomes = all.judge(&report(&[(2, 3), (0, 1)]), 0);
+        assert_eq!(outcomes.all(), Tally { judged: 3, lost: 1 });
+        assert_eq!(outcomes.data(), Tally { judged: 1, lost: 0 });
     }
 
     #[test]
-    fn the_oldest_are_forgotten() {
+    fn the_oldest_packets_are_dropped() {
         let mut all = sent(MAX_SENT as u64);
         assert_eq!(all.push(Sent::default()).map(|sent| sent.bytes), Some(100));
         assert!(all.get(0).is_none() && all.get(1).is_some());
-        // Of the next it is known already that it came.
+        // The next packet is already known to have arrived.
         assert_eq!(arrived(&all.judge(&report(&[(65, 66), (1, 2)]), 64)), [1, 65]);
         assert!(all.push(Sent::default()).is_none());
     }

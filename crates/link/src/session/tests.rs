@@ -1,24 +1,24 @@
-//! A peer that holds the right key and means harm.
+//! A hostile peer with the right key.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_coding::Span;
+use bentpipe_flow::{OpenDatagrams, ResetCode};
 use bentpipe_units::{BitRate, ByteSize};
 use proptest::prelude::*;
 use rand::SeedableRng;
 
 use super::Session;
-use super::sent::Cargo;
+use super::sent::SentContents;
 use crate::Class;
-use crate::code::ResetCode;
 use crate::crypto::Rng;
 use crate::endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore};
 use crate::key::SecretKey;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
 use crate::settings::Settings;
-use crate::wire::frame::{self, OpenDatagrams, Slide};
+use crate::wire::frame::{self, Slide};
 use crate::wire::report::{LaneReport, MAX_EQUATIONS, MAX_GROUPS, Report};
 use crate::{ClassSettings, PerClass};
 
@@ -41,7 +41,7 @@ fn settings(rate_bps: u64) -> Settings {
     }
 }
 
-/// Both ends after a real handshake; flows are open, and bytes wait to leave both of them.
+/// Both ends after a real handshake; flows are open, and bytes wait to be sent at both.
 pub(super) struct Ends {
     pub(super) air: AirCore,
     hub: HubCore,
@@ -87,7 +87,7 @@ impl Ends {
         ends
     }
 
-    /// Everything that may leave within a while does, and arrives at once.
+    /// Sends everything that may be sent within a while, with immediate arrival.
     pub(super) fn exchange(&mut self) {
         for _ in 0..20 {
             let mut datagram = Vec::new();
@@ -108,11 +108,13 @@ impl Ends {
 fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     session.plaintext = plaintext.to_vec();
-    session.seal(Cargo { asks: true, ..Cargo::default() }, None, now, &mut out).map(|_| out)
+    session
+        .seal(SentContents { asks: true, ..SentContents::default() }, None, now, &mut out)
+        .map(|_| out)
 }
 
-/// The end that is attacked takes a packet, and does all that follows from it.
-fn suffer(
+/// Delivers a packet to the attacked end and handles all its consequences.
+fn receive_hostile(
     core: &mut impl Core<Session = Session>,
     datagram: &[u8],
     from: SocketAddr,
@@ -133,7 +135,7 @@ fn suffer(
             .session(id)
             .map_or((0, 0), |session| (session.held_bytes(), session.coded_bytes()));
         assert!(held <= 2 * MEMORY, "{held} bytes held");
-        // Equations come on top of the contents, and their lanes are all but idle here.
+        // Equations are additional to the contents, and their lanes are nearly idle here.
         assert!(coded <= 2 * MEMORY, "{coded} bytes kept for repairs");
     }
 }
@@ -168,7 +170,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     });
     let open = (flow(), any::<u32>(), any::<u64>()).prop_map(|(flow, passenger, credit)| {
         let (mut target, mut out) = (Vec::new(), Vec::new());
-        let origin: crate::Target = "origin.example:80".parse().expect("it is one");
+        let origin: bentpipe_flow::Target = "origin.example:80".parse().expect("it is one");
         origin.encode(&mut target).expect("the name is short");
         frame::put_open(&mut out, flow, Class::Assured, passenger, credit, &target);
         out
@@ -176,7 +178,8 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     let open_datagrams =
         (flow(), any::<u8>(), any::<u16>()).prop_map(|(flow, protocol, source)| {
             let mut out = Vec::new();
-            open_datagrams(protocol, source).put(flow, &mut out).expect("the name is short");
+            crate::wire::open::put(&open_datagrams(protocol, source), flow, &mut out)
+                .expect("the name is short");
             out
         });
     let datagram = (flow(), 0usize..1200).prop_map(|(flow, len)| {
@@ -210,7 +213,7 @@ fn report() -> impl Strategy<Value = Report> {
     let largest = number().prop_map(|largest| largest.min(u64::MAX - 1));
     (largest, any::<u64>(), any::<prop::sample::Index>(), number(), number(), lanes).prop_map(
         |(largest, age_us, from, late_by, marked, mut lanes)| {
-            // A lane that is ahead of its path is refused before anything else of it is looked at.
+            // A lane ahead of its path is refused before anything else of it is checked.
             lanes.iter_mut().for_each(|lane| lane.largest = lane.largest.min(largest));
             let age = Duration::from_micros(age_us);
             let packets = vec![(from.index(largest.min(1 << 40) as usize + 1) as u64, largest + 1)];
@@ -221,7 +224,7 @@ fn report() -> impl Strategy<Value = Report> {
 }
 
 #[test]
-fn a_report_of_what_was_never_sent_ends_the_session() {
+fn a_report_of_unsent_packets_ends_the_session() {
     let honest = |session: &Session| Report {
         path: 0,
         largest: session.path.next_packet() - 1,
@@ -271,7 +274,7 @@ fn a_report_of_what_was_never_sent_ends_the_session() {
     assert_eq!(equations, (true, 1), "equations");
 }
 
-/// A symbol far above those of the handshake, with what `put` puts into it.
+/// Returns a symbol far above those of the handshake, with the contents that `put` writes.
 fn symbol(lane: Lane, put: &dyn Fn(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     frame::put_symbol_head(&mut out, lane, 100);
@@ -285,7 +288,7 @@ fn slide(lane: Lane, base: u64) -> Vec<u8> {
     out
 }
 
-/// Fate of a session that gets `plaintexts` from a peer with the right key.
+/// Returns how a session ends that receives `plaintexts` from a peer with the right key.
 fn violations(air_is_evil: bool, plaintexts: &[Vec<u8>]) -> (bool, u64, u64) {
     let mut ends = Ends::connected(8, 1_890_000, air_is_evil);
     let (now, [air, hub]) = (ends.now, ends.addresses);
@@ -310,9 +313,10 @@ fn violations(air_is_evil: bool, plaintexts: &[Vec<u8>]) -> (bool, u64, u64) {
 }
 
 #[test]
-fn what_no_peer_does_with_datagrams_ends_the_session() {
+fn violations_with_datagrams_end_the_session() {
     type Put<'a> = &'a dyn Fn(&mut Vec<u8>);
-    let open: Put<'_> = &|out| open_datagrams(17, 5).put(3, out).expect("the name is short");
+    let open: Put<'_> =
+        &|out| crate::wire::open::put(&open_datagrams(17, 5), 3, out).expect("the name is short");
     let datagram =
         |flow| move |out: &mut Vec<u8>| frame::put_datagram(out, flow, b"payload", false);
     let stream = |flow| {
@@ -380,7 +384,7 @@ fn what_no_peer_does_with_datagrams_ends_the_session() {
 /// Frames before the symbols; lane, distance ahead and number of symbols of a repair; frames.
 type Sent = (Vec<u8>, Option<(Lane, u64, u16)>, Vec<u8>);
 
-/// A packet: perhaps a report, perhaps a symbol or a repair, which follows the one before or does not.
+/// A packet with or without a report, and with a symbol or a repair, consecutive or not.
 fn packet() -> impl Strategy<Value = Sent> {
     let uncoded = prop_oneof![
         4 => Just(Vec::new()),
@@ -415,7 +419,7 @@ fn packet() -> impl Strategy<Value = Sent> {
     let fragment = fragment.prop_map(|(first, total, offset, len)| {
         let mut out = Vec::new();
         frame::put_fragment_head(&mut out, first, total, offset);
-        // What it becomes may look like a symbol.
+        // The padding may look like a symbol.
         out.resize(out.len() + len, 0x10);
         out
     });
@@ -434,7 +438,7 @@ proptest! {
         packets in prop::collection::vec((packet(), 0u64..3000), 1..60),
     ) {
         let mut ends = Ends::connected(seed, rate_bps, air_is_evil);
-        // Above what the handshake's flows have used.
+        // Above the numbers that the handshake's flows have used.
         let mut next = [100u64; Lane::ALL.len()];
         for ((uncoded, symbol, frames), pause_ms) in packets {
             ends.now += Duration::from_millis(pause_ms);
@@ -453,11 +457,11 @@ proptest! {
             if air_is_evil {
                 let Some((_, session)) = ends.air.current() else { break };
                 let Some(datagram) = seal(session, &plaintext, now) else { break };
-                suffer(&mut ends.hub, &datagram, ends.addresses[0], now);
+                receive_hostile(&mut ends.hub, &datagram, ends.addresses[0], now);
             } else {
                 let Some((_, _, session)) = ends.hub.sessions().next() else { break };
                 let Some(datagram) = seal(session, &plaintext, now) else { break };
-                suffer(&mut ends.air, &datagram, ends.addresses[1], now);
+                receive_hostile(&mut ends.air, &datagram, ends.addresses[1], now);
             }
         }
     }
@@ -467,7 +471,7 @@ proptest! {
         let mut ends = Ends::connected(1, 1_890_000, true);
         let stranger = ([203, 0, 113, 9], 9).into();
         for (first, mut rest) in datagrams {
-            // Handshake messages are told by their lengths.
+            // Handshake messages are recognized by their lengths.
             let length = match first {
                 1 => crate::wire::header::INIT_BYTES,
                 2 => crate::wire::header::RESPONSE_BYTES,

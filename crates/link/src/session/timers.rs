@@ -1,56 +1,56 @@
-//! Actions that time causes.
+//! Timeouts: outages, probes, keep-alives, reports, lease messages.
 
 use std::time::Duration;
 
-use super::{Quiet, Session, reap_interval};
+use super::{Outage, Session, reap_interval};
 use crate::crypto::Aged;
 use crate::lane::Lane;
 
-/// The peer counts as gone after so many round trips without a packet from it …
-const QUIET_ROUND_TRIPS: u32 = 3;
-/// … but not before this.
-const LEAST_QUIET: Duration = Duration::from_secs(2);
-/// Probes of a silent peer begin this far apart at least, however short the path …
-const LEAST_PROBE_INTERVAL: Duration = Duration::from_millis(20);
-/// … and back off to this.
-const MOST_PROBE_INTERVAL: Duration = Duration::from_secs(10);
-/// Added to what is overdue before a lane is probed: the reporter's own pacing.
+/// Round trips without a packet from the peer after which an outage begins …
+const OUTAGE_ROUND_TRIPS: u32 = 3;
+/// … and the minimum time.
+const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
+/// Minimum interval of probes in an outage, on short paths …
+const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(20);
+/// … and the maximum, to which they back off.
+const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// Slack added before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
-/// On a lease the first probe timeouts are all alike: where two packets of five are lost it takes some to be
-/// answered, and who is silent for longer than that counts as gone.
-const LIKE_PROBES: u32 = 2;
-/// Packets that may leave for a probe although the congestion window is full (RFC 9002, 6.2.4).
+/// Number of first probe timeouts of equal length on a lease. If two packets of five are lost, some
+/// probes stay unanswered, and a longer silence is an outage.
+const EQUAL_PROBES: u32 = 2;
+/// Packets that a probe may send although the congestion window is full (RFC 9002, section 6.2.4).
 const PROBE_PACKETS: u32 = 2;
-/// Probe timeouts double at most so often: 64 × 1 s.
-const MOST_PROBE_DOUBLINGS: u32 = 6;
+/// Maximum number of doublings of the probe timeout: 64 × 1 s.
+const MAX_PROBE_DOUBLINGS: u32 = 6;
 
-impl Quiet {
+impl Outage {
     pub(super) fn next_probe(&mut self, now: Duration) {
         self.probe_at = now + self.interval;
-        self.interval = (self.interval * 2).min(MOST_PROBE_INTERVAL);
+        self.interval = (self.interval * 2).min(MAX_PROBE_INTERVAL);
     }
 }
 
 impl Session {
-    /// Does what is due by `now`.
+    /// Handles everything due by `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
         if let Some(aged) = self.keys.handle_timeout(now) {
-            self.tell_age(aged);
+            self.log_key_age(aged);
         }
         if self.keys.is_used_up() && self.flows.len() == 0 {
-            self.peer_closed = true; // nothing can be said, and nothing is lost
+            self.peer_closed = true; // nothing can be sent, and nothing is lost
         }
-        if self.quiet.is_none() && self.quiet_at().is_some_and(|at| at <= now) {
-            let interval = self.path.rtt.get().max(LEAST_PROBE_INTERVAL);
-            let peer = self.settings.called(&self.path.peer);
+        if self.outage.is_none() && self.outage_at().is_some_and(|at| at <= now) {
+            let interval = self.path.rtt.get().max(MIN_PROBE_INTERVAL);
+            let peer = self.settings.peer_label(&self.path.peer);
             tracing::info!(%peer, "nothing heard: data stops, probing");
-            self.quiet = Some(Quiet { since: now, probe_at: now, interval, bare: true });
-            self.path.mtu.silence(now);
+            self.outage = Some(Outage { since: now, probe_at: now, interval, bare: true });
+            self.path.mtu.on_outage(now);
             if let Some(congestion) = &mut self.path.congestion {
-                congestion.timed_out();
+                congestion.on_timeout();
             }
         }
-        if self.quiet.is_none() {
+        if self.outage.is_none() {
             self.path.mtu.handle_timeout(&self.path.rtt, now);
         }
         self.path.lease.handle_timeout(now);
@@ -59,15 +59,15 @@ impl Session {
         }
         if self.send.datagrams.due().is_some_and(|due| due <= now) {
             let waiting = self.flows.has_datagrams();
-            self.send.datagrams.handle_timeout(waiting, now, &mut self.rule);
+            self.send.datagrams.handle_timeout(waiting, now, &mut self.repair_policy);
         }
         for lane in Lane::RELIABLE {
             let state = &mut self.send.reliable[lane as usize];
             if state.repairs_due().is_some_and(|due| due <= now) {
-                state.protect_again(now, &mut self.rule);
+                state.protect_again(now, &mut self.repair_policy);
             }
             if self.probe_due(lane).is_some_and(|due| due <= now) {
-                self.send.reliable[lane as usize].probe(now, &mut self.rule);
+                self.send.reliable[lane as usize].probe(now, &mut self.repair_policy);
                 if let Some(congestion) = &mut self.path.congestion {
                     congestion.allow_probes(PROBE_PACKETS);
                 }
@@ -111,39 +111,39 @@ impl Session {
             self.path.lease.next_timeout(now),
             self.flows.next_ready(now).map(|at| at.max(self.path.pacer.opens_at())),
             self.keys.next_timeout(),
-            // A probe waits for the pacer as all else does.
-            self.quiet
-                .map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at()))
-                .or(self.quiet_at()),
+            // A probe waits for the pacer like anything else.
+            self.outage
+                .map(|outage| outage.probe_at.max(self.path.pacer.opens_at()))
+                .or(self.outage_at()),
             self.keepalive_at(),
             self.ends_at(),
             self.probe_at(),
-            self.path.mtu.next_timeout(&self.path.rtt).filter(|_| self.quiet.is_none()),
+            self.path.mtu.next_timeout(&self.path.rtt).filter(|_| self.outage.is_none()),
             self.path.candidate.as_ref().map(|candidate| candidate.next_try),
         ];
         lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
     }
 
-    /// Returns whether nothing was heard for so long that the session is over.
+    /// Returns `true` if the outage has lasted so long that the session is over.
     pub(crate) fn has_vanished(&self, now: Duration) -> bool {
         self.ends_at().is_some_and(|at| at <= now)
     }
 
-    /// The end of a session whose peer stays silent. The air's does not end: it calls the ground until
-    /// it answers.
+    /// Time at which an outage ends the session. The air's session does not end: it calls the
+    /// ground until the ground answers.
     fn ends_at(&self) -> Option<Duration> {
         (!self.opens).then(|| self.heard_at + self.settings.session_lifetime)
     }
 
-    /// Returns whether the pacer opens before `at`, the next timeout, and does not know yet that nothing
-    /// waits for it.
+    /// Returns `true` if the pacer opens before `at`, the next timeout, and does not know yet that
+    /// nothing waits for it.
     pub(crate) fn is_unpaused(&self, at: Duration) -> bool {
         !self.path.pacer.is_paused() && self.path.pacer.opens_at() < at
     }
 
-    /// Says what time did to the keys.
-    fn tell_age(&self, aged: Aged) {
-        let peer = self.settings.called(&self.path.peer);
+    /// Logs the age of the keys.
+    fn log_key_age(&self, aged: Aged) {
+        let peer = self.settings.peer_label(&self.path.peer);
         match aged {
             Aged::Overdue(end) => tracing::warn!(
                 %peer,
@@ -158,8 +158,8 @@ impl Session {
         }
     }
 
-    /// Returns `true` if a flow's owner gave the link something to do for which it does not wait
-    /// yet: to send, or to wake another flow's owner.
+    /// Returns `true` if a flow's owner caused something that no timer is set for yet: data to
+    /// send, or the wake-up of another owner.
     pub fn has_news(&mut self, now: Duration) -> bool {
         self.closing
             || self.flows.has_events()
@@ -167,14 +167,14 @@ impl Session {
             || self.flows.next_ready(now).is_some()
     }
 
-    /// Returns `true` if only the pacer delays something.
+    /// Returns `true` if only the pacer delays sending.
     fn wants_to_send(&mut self, now: Duration) -> bool {
-        let may_load = self.quiet.is_some() || self.path.takes_more();
+        let may_load = self.outage.is_some() || self.path.takes_more();
         if self.path.ping || self.path.response.is_some() || (self.fragments.is_some() && may_load)
         {
             return true;
         }
-        if self.quiet.is_some() {
+        if self.outage.is_some() {
             return false;
         }
         if self.lease_talk_at(now).is_some_and(|at| at <= now)
@@ -190,43 +190,47 @@ impl Session {
         self.send.has_queued(now) || self.next_lane(now).is_some()
     }
 
-    /// Time at which a DEMAND or a LEASE should leave; not to a silent peer.
+    /// Time at which a DEMAND or a LEASE should be sent; never in an outage.
     fn lease_talk_at(&mut self, now: Duration) -> Option<Duration> {
-        if self.quiet.is_some() {
+        if self.outage.is_some() {
             return None;
         }
-        let (waiting, rtt) = (self.flows.waiting(), self.path.rtt.get());
         let lease = &mut self.path.lease;
-        [lease.demand_due(&waiting, rtt, now), lease.grant_due()].into_iter().flatten().min()
+        let demand_due = if lease.is_client() {
+            lease.demand_due(&self.flows.waiting(), self.path.rtt.get(), now)
+        } else {
+            None
+        };
+        [demand_due, lease.grant_due()].into_iter().flatten().min()
     }
 
-    fn quiet_at(&self) -> Option<Duration> {
+    fn outage_at(&self) -> Option<Duration> {
         self.path.waiting_since.map(|since| since + self.patience())
     }
 
-    /// Time at which a lane is probed whose tail nobody reported on.
+    /// Time at which a lane with an unreported tail should be probed.
     fn probe_due(&mut self, lane: Lane) -> Option<Duration> {
-        // What is queued would tell as much as a probe, unless the window keeps it from leaving.
+        // A queued packet reveals as much as a probe, unless the window keeps it from being sent.
         let held_back = !self.path.takes_more();
         if held_back && self.path.congestion.is_none() {
-            return None; // the breaker drains a queue: nothing may leave, probes neither
+            return None; // the breaker drains a queue: nothing may be sent, not even probes
         }
         let state = &mut self.send.reliable[lane as usize];
-        if state.is_clear() || (state.has_queued() && !held_back) || self.quiet.is_some() {
+        if state.is_clear() || (state.has_queued() && !held_back) || self.outage.is_some() {
             return None;
         }
         let probes = self.probes[lane as usize];
-        let like = if self.path.congestion.is_some() { 0 } else { LIKE_PROBES };
-        let doublings = probes.saturating_sub(like).min(MOST_PROBE_DOUBLINGS);
+        let like = if self.path.congestion.is_some() { 0 } else { EQUAL_PROBES };
+        let doublings = probes.saturating_sub(like).min(MAX_PROBE_DOUBLINGS);
         let patience = (self.path.rtt.overdue_after() + PROBE_SLACK) * (1 << doublings);
         Some(state.last_sent() + patience)
     }
 
-    /// Time at which the air sends a keep-alive: to keep the path open, and, with flows open, once
-    /// after the last symbol, because an end that only receives would not notice that the ground is
-    /// gone.
+    /// Time at which the air sends a keep-alive, so that the path stays open. With open flows, one
+    /// follows the last symbol, because an end that only receives would not notice that the ground
+    /// is gone.
     fn keepalive_at(&self) -> Option<Duration> {
-        if !self.opens || self.quiet.is_some() || self.path.ping {
+        if !self.opens || self.outage.is_some() || self.path.ping {
             return None;
         }
         let keepalive = self.path.last_sent + self.settings.keepalive;
@@ -234,9 +238,9 @@ impl Session {
         Some(stalled.map_or(keepalive, |at| keepalive.min(at + self.patience())))
     }
 
-    /// Time within which an answer must arrive before the peer counts as silent.
+    /// Time within which an answer must arrive before an outage begins.
     fn patience(&self) -> Duration {
-        (self.path.rtt.get() * QUIET_ROUND_TRIPS).max(LEAST_QUIET)
+        (self.path.rtt.get() * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT)
     }
 }
 
@@ -250,8 +254,8 @@ mod tests {
     use crate::congestion::Congestion;
     use crate::session::tests::Ends;
 
-    /// Wait of each probe, in times of the first, while the peer's packets arrive and report
-    /// nothing: from the last packet of the lane to the probe.
+    /// Returns the waits between the last packet of the lane and each probe, relative to the first,
+    /// while the peer's packets arrive but report nothing.
     fn waits(probes: usize, congestion: bool) -> Vec<f64> {
         let mut ends = Ends::connected(3, 1_890_000, true);
         let (lane, mut now) = (Lane::Urgent, ends.now);
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_of_a_lane_that_nobody_reports_on_follow_ever_more_rarely() {
+    fn probes_of_an_unreported_lane_back_off() {
         let leased = [1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0];
         assert_eq!(waits(leased.len(), false), leased);
         let controlled = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0];
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_a_lane_ends_its_doubling() {
+    fn news_of_a_lane_ends_its_backoff() {
         let mut ends = Ends::connected(4, 1_890_000, true);
         let (_, session) = ends.air.current().expect("it is connected");
         session.probes = [5; Lane::RELIABLE.len()];
@@ -306,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn what_its_ceiling_holds_back_is_news_since_a_timer_must_be_set_for_it() {
+    fn data_held_back_by_a_ceiling_is_news_because_it_needs_a_timer() {
         let mut ends = Ends::connected(5, 1_890_000, true);
         let now = ends.now;
         let (_, session) = ends.air.current().expect("it is connected");
         let mut classes: PerClass<ClassSettings> = PerClass::default();
         classes[Class::LowerEffort].limits.ceil = Some(BitRate::from_bps(64_000));
-        session.set_classes(classes, now).expect("they are right");
+        session.set_classes(classes, now).expect("valid classes");
         let target = "origin.example:80".parse().expect("it is one");
         let (flow, _) = session.open(&target, Class::LowerEffort, 9, b"", now).expect("it fits");
         let mut out = Vec::new();
@@ -331,7 +335,7 @@ mod tests {
         };
         send(session, true);
         let at = send(session, false);
-        assert!(session.flows.next_lane(at).is_none(), "it is at its ceiling");
+        assert!(session.flows.next_lane(at).is_none(), "the class is at its ceiling");
         session.write(flow, &[7; 1000], at);
         assert!(session.has_news(at));
     }

@@ -1,19 +1,17 @@
-//! Varints, every frame, a report, and the repair of three symbols.
+//! Vectors: varints, every frame, a report, and a repair of three symbols.
 
 use std::time::Duration;
 
 use bentpipe_coding::{Span, encode};
+use bentpipe_flow::{Claim, Host, OpenDatagrams, ResetCode, Service, Target};
 use bentpipe_schedule::Class;
 use bentpipe_units::BitRate;
 
 use super::Vectors;
-use crate::claim::Claim;
-use crate::code::ResetCode;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
-use crate::target::{Host, Service, Target};
 use crate::wire::codec::{Reader, put_varint};
-use crate::wire::frame::{self, Frame, OpenDatagrams, PADDING, Packet, Slide};
+use crate::wire::frame::{self, Frame, PADDING, Packet, Slide};
 use crate::wire::report::{LaneReport, Report};
 
 type Put<'a> = &'a dyn Fn(&mut Vec<u8>);
@@ -90,6 +88,12 @@ fn frames() {
         assert!(Packet::parse(&bytes).is_ok(), "{name}");
         out.put(name, &bytes);
     }
+    put_symbol_frames(&mut out);
+    out.check();
+}
+
+/// Puts every frame in a symbol.
+fn put_symbol_frames(out: &mut Vectors) {
     out.note("\nIn a symbol.");
     let named = |target: &str| -> Target { target.parse().expect("it is a target") };
     let resolver = Target { host: Host::Service(Service::Resolver), port: 53 };
@@ -102,7 +106,7 @@ fn frames() {
     let datagrams = |protocol: u8, source: u16, target: Target| {
         let (class, passenger) = (Class::BestEffort, 17);
         let open = OpenDatagrams { target, protocol, source, class, passenger };
-        bytes(&|out| open.put(4, out).expect("its name is short"))
+        bytes(&|out| crate::wire::open::put(&open, 4, out).expect("its name is short"))
     };
     let symbols = [
         ("open_name", opened(named("example.org:443"))),
@@ -130,7 +134,6 @@ fn frames() {
         assert!(Frame::parse(&mut reader).is_ok() && reader.is_empty(), "{name}");
         out.put(name, &bytes);
     }
-    out.check();
 }
 
 fn stream(out: &mut Vec<u8>, offset: u64, fin: bool, length: Option<u64>) {

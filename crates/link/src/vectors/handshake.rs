@@ -1,4 +1,4 @@
-//! Handshake, cookie and sealed packets between two fixed keys.
+//! Vectors: handshake, cookie and sealed packets between two fixed keys.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use rand::{RngCore, SeedableRng};
 use super::Vectors;
 use super::noise::{self, Bytes, Inputs, Outputs};
 use crate::crypto::{
-    CookieJar, CookieMonitor, InitPayload, Initiator, Keys, MacKey, PROLOGUE, ReceivedInit,
-    ResponsePayload, Rng, respond,
+    Aead, Aeads, CookieJar, CookieMonitor, InitPayload, Keys, MacKey, PROLOGUE, ReceivedInit,
+    ResponsePayload, Rng, SentInit, respond,
 };
 use crate::key::SecretKey;
 use crate::wire::header::{COOKIE_BYTES, DataHeader, INIT_BYTES, INIT_NOISE_BYTES, RESPONSE_BYTES};
@@ -25,15 +25,17 @@ const INIT: InitPayload = InitPayload {
     resumes: 0,
     rate_bps: 512_000,
     reserve_bytes: 65_536,
+    aeads: Aeads::all(),
 };
 const RESPONSE: ResponsePayload = ResponsePayload {
     instance: 0x2122_2324_2526_2728,
     rate_bps: 1_890_000,
     reserve_bytes: 65_536,
     max_flows: 4096,
+    aead: Aead::ChaCha20Poly1305,
 };
 
-/// 32 bytes that rise from `first`.
+/// Returns 32 bytes that increase from `first`.
 fn rising(first: u8) -> Bytes {
     std::array::from_fn(|at| first + at as u8)
 }
@@ -42,7 +44,7 @@ fn secrets() -> (SecretKey, SecretKey) {
     (SecretKey::from_bytes(rising(0x01)), SecretKey::from_bytes(rising(0x21)))
 }
 
-/// The ephemeral key that a handshake's seed gives.
+/// Returns the ephemeral key of a handshake with this seed.
 fn ephemeral(rng: &mut Rng) -> Bytes {
     let (mut seed, mut key) = ([0; 32], [0; 32]);
     rng.fill_bytes(&mut seed);
@@ -50,7 +52,7 @@ fn ephemeral(rng: &mut Rng) -> Bytes {
     key
 }
 
-/// Both messages, the keys at both ends, and what the specification says of them.
+/// Both messages, the keys of both ends, and the specification's results for them.
 struct Exchange {
     index: u32,
     ephemerals: (Bytes, Bytes),
@@ -61,29 +63,30 @@ struct Exchange {
     expected: Outputs,
 }
 
-fn exchange() -> Exchange {
+fn exchange(aead: Aead) -> Exchange {
+    let answer = ResponsePayload { aead, ..RESPONSE };
     let (air, hub) = secrets();
     let (mut air_rng, mut hub_rng) = (Rng::from_seed([0x61; 32]), Rng::from_seed([0x62; 32]));
     let mut drawn = air_rng.clone();
     let index = drawn.next_u32();
     let ephemerals = (ephemeral(&mut drawn), ephemeral(&mut hub_rng.clone()));
     let (initiator, mut init) =
-        Initiator::start(PROLOGUE, &air, &hub.public(), &INIT, NOW, &mut air_rng);
+        SentInit::start(PROLOGUE, &air, &hub.public(), &INIT, NOW, &mut air_rng);
     MacKey::new(&hub.public()).sign(&mut init, None);
     let received = ReceivedInit::read(PROLOGUE, &hub, &init, &mut hub_rng).expect("it is ours");
     assert_eq!((received.from, received.payload), (air.public(), INIT));
     let (hub_keys, mut response) =
-        respond(received, &RESPONSE, HUB_INDEX, NOW).expect("it is answered");
+        respond(received, &answer, HUB_INDEX, NOW).expect("it is answered");
     MacKey::new(&air.public()).sign(&mut response, None);
     let (air_keys, payload) = initiator.finish(&response, NOW).ok().expect("it is the answer");
-    assert_eq!(payload, RESPONSE);
+    assert_eq!(payload, answer);
     let expected = noise::ik(&Inputs {
         air: *air.as_bytes(),
         hub: *hub.as_bytes(),
         air_ephemeral: ephemerals.0,
         hub_ephemeral: ephemerals.1,
         init: &INIT.encode(),
-        response: &RESPONSE.encode(),
+        response: &answer.encode(),
     });
     Exchange { index, ephemerals, init, response, air: air_keys, hub: hub_keys, expected }
 }
@@ -94,7 +97,7 @@ fn handshake() {
     let mut out =
         Vectors::new("handshake.txt", "A handshake between two fixed keys. See docs/protocol.md.");
     let Exchange { index, ephemerals, init, response, air: mut keys, hub: mut hub_keys, expected } =
-        exchange();
+        exchange(Aead::ChaCha20Poly1305);
     out.note("\nStatic and ephemeral X25519 keys.");
     out.put("air_static_secret", air.as_bytes());
     out.put("air_static_public", air.public().as_bytes());
@@ -127,32 +130,43 @@ fn handshake() {
     assert_eq!(response[12..12 + expected.message_2.len()], expected.message_2);
 
     out.note("\nThe first data packet: path 0, number 0, a PING from the air.");
-    packet(&mut out, "first", &mut keys, &mut hub_keys, (0, 0, &[0x05]), &expected.to_hub);
+    let first = (0, 0, &[0x05][..]);
+    let sealed = packet(&mut out, "first", &mut keys, &mut hub_keys, first);
+    assert_eq!(sealed, noise::seal(&expected.to_hub, 0, &[], first.2));
     out.note("\nA packet of the hub's: path 0, number 0x01020304050607, a SYMBOL with a CREDIT.");
     let number = 0x0001_0203_0405_0607;
     let plaintext = [0x10, 0x2a, 0x08, 0x03, 0x80, 0x80, 0x04];
-    packet(&mut out, "later", &mut hub_keys, &mut keys, (0, number, &plaintext), &expected.to_air);
+    let later = (0, number, &plaintext[..]);
+    let sealed = packet(&mut out, "later", &mut hub_keys, &mut keys, later);
+    assert_eq!(sealed, noise::seal(&expected.to_air, number, &[], &plaintext));
+    out.note(
+        "\nThe same packets after a RESPONSE that chooses AES-256-GCM: the keys are the same.",
+    );
+    let Exchange { air: mut keys, hub: mut hub_keys, expected: again, .. } =
+        exchange(Aead::Aes256Gcm);
+    assert_eq!((again.to_hub, again.to_air), (expected.to_hub, expected.to_air));
+    packet(&mut out, "first_aes", &mut keys, &mut hub_keys, first);
+    packet(&mut out, "later_aes", &mut hub_keys, &mut keys, later);
     out.check();
 }
 
-/// A sealed packet, opened again and sealed a second time by the specification.
+/// Seals a packet and opens it again. Returns what follows its header.
 fn packet(
     out: &mut Vectors,
     name: &str,
     from: &mut Keys,
     to: &mut Keys,
     (path, number, plaintext): (u8, u64, &[u8]),
-    key: &Bytes,
-) {
+) -> Vec<u8> {
     let (mut sealed, mut opened) = (Vec::new(), Vec::new());
     assert!(from.seal(path, number, plaintext, &mut sealed));
     let (header, body) = DataHeader::parse(&sealed).expect("it has a header");
-    assert_eq!(body, noise::seal(key, header.nonce(), &[], plaintext));
     assert!(to.open(&header, body, &mut opened));
     assert_eq!(opened, plaintext);
     out.put(&format!("{name}_plaintext"), plaintext);
     out.put(&format!("{name}_nonce"), &[&[0; 4][..], &header.nonce().to_le_bytes()].concat());
     out.put(&format!("{name}_packet"), &sealed);
+    body.to_vec()
 }
 
 #[test]
@@ -164,7 +178,7 @@ fn cookie() {
     );
     let from: SocketAddr = "192.0.2.1:40000".parse().expect("it is an address");
     let key = MacKey::new(&hub.public());
-    let mut init = exchange().init;
+    let mut init = exchange(Aead::ChaCha20Poly1305).init;
     let mut monitor = CookieMonitor::default();
     monitor.sign(&key, &mut init, NOW);
     let mut rng = Rng::from_seed([0x63; 32]);

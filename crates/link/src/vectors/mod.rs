@@ -1,7 +1,7 @@
-//! The vectors in `docs/vectors`, which `docs/protocol.md` refers to, computed anew and compared.
+//! Vectors in `docs/vectors`, to which `docs/protocol.md` refers, recomputed and compared.
 //!
-//! `UPDATE_VECTORS=1 cargo test -p bentpipe-link vectors` writes them. A vector that changes is a
-//! protocol that changes: say so in the changelog.
+//! `UPDATE_VECTORS=1 cargo test -p bentpipe-link vectors` writes them. A changed vector is a
+//! changed protocol, to be named in the changelog.
 
 mod frames;
 mod handshake;
@@ -10,7 +10,7 @@ mod noise;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// One file of vectors as it should be.
+/// Contents of one file of vectors.
 struct Vectors {
     file: &'static str,
     text: String,
@@ -23,14 +23,14 @@ impl Vectors {
         vectors
     }
 
-    /// A comment, above what it is about.
+    /// Adds a comment above the following vectors.
     fn note(&mut self, text: &str) {
         for line in text.lines() {
             let _ = writeln!(self.text, "{}", format!("# {line}").trim_end());
         }
     }
 
-    /// A vector.
+    /// Adds a vector.
     fn put(&mut self, name: &str, bytes: &[u8]) {
         let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
             let _ = write!(hex, "{byte:02x}");
@@ -39,7 +39,7 @@ impl Vectors {
         let _ = writeln!(self.text, "{name} = {hex}");
     }
 
-    /// Compares with the committed file, or writes it where `UPDATE_VECTORS` asks for that.
+    /// Compares with the committed file, or writes it if `UPDATE_VECTORS` is set.
     fn check(self) {
         let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors"));
         let path = path.join(self.file);

@@ -1,5 +1,5 @@
-//! The handshake written down a second time, from the Noise specification (revision 34) and with no
-//! part of `snow`: the vectors agree with the specification, not only with themselves.
+//! The handshake written a second time from the Noise specification (revision 34), without `snow`,
+//! so that the vectors agree with the specification and not only with themselves.
 
 use blake2::{Blake2s256, Digest};
 use chacha20poly1305::aead::{Aead, KeyInit, Payload};
@@ -8,10 +8,10 @@ use x25519_dalek::StaticSecret;
 
 pub type Bytes = [u8; 32];
 
-/// BLAKE2s works on blocks of so many bytes.
+/// Block length of BLAKE2s.
 const BLOCK_BYTES: usize = 64;
 
-/// All that either end puts in.
+/// Inputs of both ends.
 pub struct Inputs<'a> {
     pub air: Bytes,
     pub hub: Bytes,
@@ -21,7 +21,7 @@ pub struct Inputs<'a> {
     pub response: &'a [u8],
 }
 
-/// Outputs of the handshake.
+/// Results of the handshake.
 #[derive(Default)]
 pub struct Outputs {
     pub message_1: Vec<u8>,
@@ -63,7 +63,7 @@ pub fn ik(inputs: &Inputs<'_>) -> Outputs {
     out
 }
 
-/// A data packet's ciphertext: no associated data, the nonce as Noise writes it for ChaChaPoly.
+/// Seals a data packet: no associated data, the nonce as Noise writes it for ChaChaPoly.
 pub fn seal(key: &Bytes, nonce: u64, associated: &[u8], plaintext: &[u8]) -> Vec<u8> {
     let mut full = [0; 12];
     full[4..].copy_from_slice(&nonce.to_le_bytes());

@@ -8,7 +8,7 @@ pub struct Malformed;
 /// Longest varint: ten groups of seven bits hold a `u64`.
 pub const MAX_VARINT_BYTES: usize = 10;
 
-/// Reads fields from the front of a slice.
+/// Reader of fields from the front of a slice.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -28,36 +28,37 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// The next `n` bytes.
+    /// Reads the next `n` bytes.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         let (head, tail) = self.0.split_at_checked(n).ok_or(Malformed)?;
         self.0 = tail;
         Ok(head)
     }
 
-    /// The next `N` bytes as an array.
+    /// Reads the next `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Malformed)?;
         self.0 = tail;
         Ok(*head)
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// Four bytes, little-endian.
+    /// Reads four bytes, little-endian.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Eight bytes, little-endian.
+    /// Reads eight bytes, little-endian.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A LEB128 varint. Only the shortest form is accepted, so that a message has one spelling.
+    /// Reads a LEB128 varint. Only the shortest form is accepted, so that a message has one
+    /// encoding.
     pub fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for group in 0..MAX_VARINT_BYTES {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn other_spellings_are_refused() {
+    fn other_encodings_are_refused() {
         assert_eq!(Reader::new(&[0x80, 0x00]).varint(), Err(Malformed));
         assert_eq!(Reader::new(&[0xff; 10]).varint(), Err(Malformed));
         assert_eq!(Reader::new(&[0x80]).varint(), Err(Malformed));

@@ -1,49 +1,52 @@
 //! Frames of a packet's plaintext.
 //!
-//! A packet is an uncoded part (REPORT, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, CLOSE: the
-//! latest wins, nothing is retransmitted) and at most one symbol, repair or fragment, which fills the
-//! rest. What must arrive travels in symbols.
+//! A packet has two parts:
+//!
+//! - the uncoded part (REPORT, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, CLOSE), where the
+//!   latest message wins and nothing is retransmitted;
+//! - at most one symbol, repair or fragment, which fills the rest. Everything that must arrive is
+//!   in symbols.
 //!
 //! | tag | in the uncoded part | body |
 //! |---|---|---|
-//! | `0x00` | PADDING | none; makes a packet longer and means nothing |
+//! | `0x00` | PADDING | none; makes a packet longer, without a meaning |
 //! | `0x01` | REPORT | see [`Report`] |
 //! | `0x02` | LEASE | to the aircraft: the rate granted to it, see [`super::lease`] |
 //! | `0x03` | CHALLENGE | 8 bytes |
 //! | `0x04` | RESPONSE | the challenge's 8 bytes |
-//! | `0x05` | PING | none; asks for a report |
-//! | `0x06` | CLOSE | none; the session ends, all flows with it |
-//! | `0x07` | DEMAND | from the aircraft: what waits and what it could use, see [`super::lease`] |
-//! | `0x08` | SLIDE | lane u8, base varint; symbols below it will not come any more |
+//! | `0x05` | PING | none; requests a report |
+//! | `0x06` | CLOSE | none; ends the session and all its flows |
+//! | `0x07` | DEMAND | from the aircraft: waiting data and useful rate, see [`super::lease`] |
+//! | `0x08` | SLIDE | lane u8, base varint; symbols below it will not be sent any more |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
-//! | `0x18` + lane | REPAIR | first symbol varint, symbols less one varint, then the repair symbol to the end |
+//! | `0x18` + lane | REPAIR | first symbol varint, number of symbols − 1 varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
 //!
-//! The fragments of one body follow each other; together they are a SYMBOL with its tag,
-//! made for larger packets than the path carries now. One that is lost is sent again as a whole.
+//! The fragments of one body follow one another. Together they are a SYMBOL with its tag, made for
+//! larger packets than the path carries now. A lost fragment is not retransmitted alone; the whole
+//! symbol is.
 //!
 //! | tag | in a symbol | body |
 //! |---|---|---|
 //! | `0x01` | OPEN | flow varint, class u8, passenger varint, credit varint, target |
 //! | `0x02` + FIN + LEN | STREAM | flow varint, offset varint, \[length varint\], bytes |
-//! | `0x08` | CREDIT | flow varint, limit varint (the offset that may not be passed) |
+//! | `0x08` | CREDIT | flow varint, limit varint (the offset that may not be exceeded) |
 //! | `0x09` | RESET | flow varint, code u8; both directions end at once |
 //! | `0x0a` | STOP | flow varint, code u8; the peer should send no more |
 //! | `0x0b` | OPEN_DATAGRAMS | flow varint, class u8, passenger varint, protocol u8, source port varint, target |
 //! | `0x0c` + LEN | DATAGRAM | flow varint, \[length varint\], payload |
-//! | `0x0e` | CLAIM | flow varint, class u8, length u8, name; from the air, behind the flow's OPEN |
-//! | `0x0f` | CLASS | flow varint, class u8; from the ground: the claim holds |
+//! | `0x0e` | CLAIM | flow varint, class u8, length u8, name; from the air, after the flow's OPEN |
+//! | `0x0f` | CLASS | flow varint, class u8; from the ground: the claim is confirmed |
 
 use bentpipe_coding::{PREFIX_BYTES, Span};
+use bentpipe_flow::{Claim, OpenDatagrams, ResetCode, Target};
 use bentpipe_schedule::Class;
 
 use super::codec::{Malformed, Reader, put_varint, varint_len};
+use super::lane::Lane;
+use super::lease::{Demand, Grant};
 use super::report::Report;
-use crate::claim::Claim;
-use crate::code::ResetCode;
-use crate::lane::Lane;
-use crate::lease::{Demand, Grant};
-use crate::target::{Target, TargetError};
+use super::{claim, open};
 
 const REPORT: u8 = 0x01;
 const LEASE: u8 = 0x02;
@@ -57,9 +60,9 @@ const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
 const FRAGMENT: u8 = 0x20;
 
-/// PADDING is this byte, as often as wanted.
+/// PADDING frame, which may be repeated.
 pub const PADDING: u8 = 0x00;
-/// The longest body in fragments: no packet is longer.
+/// Maximum length of a fragmented body: no packet is longer.
 pub const MAX_BODY_BYTES: usize = 65_535;
 
 const OPEN: u8 = 0x01;
@@ -69,16 +72,15 @@ const STREAM_LEN: u8 = 0x04;
 const CREDIT: u8 = 0x08;
 const RESET: u8 = 0x09;
 const STOP: u8 = 0x0a;
-const OPEN_DATAGRAMS: u8 = 0x0b;
 const DATAGRAM: u8 = 0x0c;
 const DATAGRAM_LEN: u8 = 0x0d;
 const CLAIM: u8 = 0x0e;
 const CLASS: u8 = 0x0f;
 
-/// A path challenge's random bytes.
+/// Random bytes of a path challenge.
 pub type Challenge = [u8; 8];
 
-/// A packet as it was read: the uncoded part and where its symbol stands.
+/// A parsed packet: the uncoded part, and its symbol, repair or fragment.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Packet<'a> {
     pub report: Option<Report>,
@@ -92,7 +94,8 @@ pub struct Packet<'a> {
     pub carried: Option<Carried<'a>>,
 }
 
-/// The sender waits for no symbol of a lane below `base` any more, and nor should the receiver.
+/// SLIDE: the sender gave up all symbols of a lane below `base`, and the receiver should not wait
+/// for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slide {
     pub lane: Lane,
@@ -122,7 +125,7 @@ pub struct Symbol<'a> {
     pub content: &'a [u8],
 }
 
-/// A combination of a span of a lane's symbols; its coefficients are those of the packet's number.
+/// A combination of a span of a lane's symbols. Its coefficients follow from the packet's number.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Repair<'a> {
     pub lane: Lane,
@@ -133,9 +136,9 @@ pub struct Repair<'a> {
 /// A part of a body too long for one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment<'a> {
-    /// The packet that carried the first fragment: names the body.
+    /// Packet of the first fragment, which identifies the body.
     pub first: u64,
-    /// The body's length: more than what is here, at most [`MAX_BODY_BYTES`].
+    /// Length of the whole body, at most [`MAX_BODY_BYTES`].
     pub total: usize,
     /// Offset of `content` in the body.
     pub offset: usize,
@@ -157,7 +160,7 @@ impl<'a> Fragment<'a> {
 }
 
 impl<'a> Symbol<'a> {
-    /// Reads a body that came in fragments.
+    /// Reads a reassembled body.
     pub fn parse_body(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         let tag = reader.u8()?;
@@ -192,7 +195,7 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// Returns `true` if the peer waits for a report of this packet.
+    /// Returns `true` if the packet requests a report.
     pub fn asks_for_report(&self) -> bool {
         self.carried.is_some() || self.ping || self.challenge.is_some()
     }
@@ -257,7 +260,7 @@ pub fn put_close(out: &mut Vec<u8>) {
     out.push(CLOSE);
 }
 
-/// Appends a fragment's head; its content follows and ends the packet.
+/// Appends a fragment's header; its content follows and ends the packet.
 pub fn put_fragment_head(out: &mut Vec<u8>, first: u64, total: usize, offset: usize) {
     out.push(FRAGMENT);
     put_varint(out, first);
@@ -265,12 +268,12 @@ pub fn put_fragment_head(out: &mut Vec<u8>, first: u64, total: usize, offset: us
     put_varint(out, offset as u64);
 }
 
-/// Number of bytes that [`put_fragment_head`] appends at most, for a body of `total` bytes.
+/// Maximum number of bytes that [`put_fragment_head`] appends for a body of `total` bytes.
 pub fn fragment_head_len(first: u64, total: usize) -> usize {
     1 + varint_len(first) + 2 * varint_len(total as u64)
 }
 
-/// Appends a symbol's tag and number; its content follows and ends the packet.
+/// Appends a symbol's header; its content follows and ends the packet.
 pub fn put_symbol_head(out: &mut Vec<u8>, lane: Lane, number: u64) {
     out.push(SYMBOL + lane as u8);
     put_varint(out, number);
@@ -281,7 +284,7 @@ pub fn symbol_head_len(number: u64) -> usize {
     1 + varint_len(number)
 }
 
-/// Appends a repair's tag and span; its content follows and ends the packet.
+/// Appends a repair's header; its content follows and ends the packet.
 pub fn put_repair_head(out: &mut Vec<u8>, lane: Lane, span: Span) {
     out.push(REPAIR + lane as u8);
     put_varint(out, span.first);
@@ -293,8 +296,8 @@ pub fn repair_head_len(span: Span) -> usize {
     1 + varint_len(span.first) + varint_len(u64::from(span.count) - 1)
 }
 
-/// By how much a repair is longer at most than the longest of its symbols would be in their own
-/// packets: the span's length, and that of the symbol, are on top.
+/// Maximum excess of a repair packet over the longest packet of its symbols: the span's length and
+/// the symbol's length are additional.
 pub const REPAIR_EXTRA_BYTES: usize = 2 + PREFIX_BYTES;
 
 /// A frame inside a symbol.
@@ -311,21 +314,6 @@ pub enum Frame<'a> {
     Datagram { flow: u64, payload: &'a [u8] },
 }
 
-/// A flow of datagrams to be opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenDatagrams {
-    /// Destination. The port is 0 if the protocol has none.
-    pub target: Target,
-    /// The IP protocol's number: 17 is UDP, 1 and 58 are echo, anything else is raw.
-    pub protocol: u8,
-    /// The client's port, 0 where there is none.
-    pub source: u16,
-    /// Class.
-    pub class: Class,
-    /// Number of its passenger.
-    pub passenger: u32,
-}
-
 impl<'a> Frame<'a> {
     /// Reads the next frame of a symbol.
     pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -336,11 +324,9 @@ impl<'a> Frame<'a> {
             CREDIT => Ok(Frame::Credit { flow, limit: reader.varint()? }),
             RESET => Ok(Frame::Reset { flow, code: code(reader)? }),
             STOP => Ok(Frame::Stop { flow, code: code(reader)? }),
-            OPEN_DATAGRAMS => {
-                OpenDatagrams::parse(reader).map(|open| Frame::OpenDatagrams { flow, open })
-            }
+            open::TAG => open::parse(reader).map(|open| Frame::OpenDatagrams { flow, open }),
             DATAGRAM | DATAGRAM_LEN => Self::parse_datagram(tag, flow, reader),
-            CLAIM => Ok(Frame::Claim { flow, claim: Claim::parse(reader)? }),
+            CLAIM => Ok(Frame::Claim { flow, claim: claim::parse(reader)? }),
             CLASS => Ok(Frame::Class { flow, class: class(reader)? }),
             tag if tag & !(STREAM_FIN | STREAM_LEN) == STREAM => {
                 Self::parse_stream(tag, flow, reader)
@@ -380,32 +366,6 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl OpenDatagrams {
-    fn parse(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let class = Class::from_u8(reader.u8()?).ok_or(Malformed)?;
-        let passenger = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
-        let protocol = reader.u8()?;
-        let source = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
-        let (target, used) = Target::decode(reader.rest()).map_err(|_| Malformed)?;
-        reader.take(used)?;
-        Ok(Self { target, protocol, source, class, passenger })
-    }
-
-    /// Appends the frame; a name too long for the wire leaves `out` as it was.
-    pub fn put(&self, flow: u64, out: &mut Vec<u8>) -> Result<(), TargetError> {
-        let mut target = Vec::new();
-        self.target.encode(&mut target)?;
-        out.push(OPEN_DATAGRAMS);
-        put_varint(out, flow);
-        out.push(self.class.to_u8());
-        put_varint(out, u64::from(self.passenger));
-        out.push(self.protocol);
-        put_varint(out, u64::from(self.source));
-        out.extend_from_slice(&target);
-        Ok(())
-    }
-}
-
 fn class(reader: &mut Reader<'_>) -> Result<Class, Malformed> {
     Class::from_u8(reader.u8()?).ok_or(Malformed)
 }
@@ -414,7 +374,7 @@ fn code(reader: &mut Reader<'_>) -> Result<ResetCode, Malformed> {
     reader.u8().map(ResetCode::from_u8)
 }
 
-/// `target` is already encoded, so that a name too long was refused when the flow was opened.
+/// Appends an OPEN frame. `target` is already encoded, so that a name too long is refused earlier.
 pub fn put_open(
     out: &mut Vec<u8>,
     flow: u64,
@@ -452,7 +412,7 @@ pub fn put_stop(out: &mut Vec<u8>, flow: u64, code: ResetCode) {
 pub fn put_claim(out: &mut Vec<u8>, flow: u64, claim: &Claim) {
     out.push(CLAIM);
     put_varint(out, flow);
-    claim.put(out);
+    claim::put(claim, out);
 }
 
 pub fn put_class(out: &mut Vec<u8>, flow: u64, class: Class) {
@@ -461,7 +421,7 @@ pub fn put_class(out: &mut Vec<u8>, flow: u64, class: Class) {
     out.push(class.to_u8());
 }
 
-/// A STREAM frame's head, before its bytes. `length` is left out when the bytes end the symbol.
+/// Appends the header of a STREAM frame. `length` is omitted if the bytes end the symbol.
 pub fn put_stream_head(out: &mut Vec<u8>, flow: u64, offset: u64, fin: bool, length: Option<u64>) {
     let fin = if fin { STREAM_FIN } else { 0 };
     out.push(STREAM | fin | if length.is_some() { STREAM_LEN } else { 0 });
@@ -472,12 +432,12 @@ pub fn put_stream_head(out: &mut Vec<u8>, flow: u64, offset: u64, fin: bool, len
     }
 }
 
-/// Length of the head of a STREAM frame without length.
+/// Length of the header of a STREAM frame without length.
 pub fn stream_head_len(flow: u64, offset: u64) -> usize {
     1 + varint_len(flow) + varint_len(offset)
 }
 
-/// Appends a DATAGRAM frame; it `ends` the symbol, or has its length.
+/// Appends a DATAGRAM frame. It either `ends` the symbol or has a length.
 pub fn put_datagram(out: &mut Vec<u8>, flow: u64, payload: &[u8], ends: bool) {
     out.push(if ends { DATAGRAM } else { DATAGRAM_LEN });
     put_varint(out, flow);
@@ -485,6 +445,11 @@ pub fn put_datagram(out: &mut Vec<u8>, flow: u64, payload: &[u8], ends: bool) {
         put_varint(out, payload.len() as u64);
     }
     out.extend_from_slice(payload);
+}
+
+/// Length of a DATAGRAM frame with further frames after it.
+pub fn datagram_len(flow: u64, payload_len: usize) -> usize {
+    datagram_head_len(flow) + varint_len(payload_len as u64) + payload_len
 }
 
 /// Number of bytes before the payload of a DATAGRAM that ends its symbol.

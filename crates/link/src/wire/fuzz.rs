@@ -1,17 +1,17 @@
-//! Parsing of a packet, for the fuzz target and a property test.
+//! Parsing of arbitrary bytes, for the fuzz target and a property test.
 
 use super::codec::Reader;
 use super::frame::{Carried, Frame, Packet};
 use super::header::DataHeader;
 use super::report::{MAX_EQUATIONS, Report};
 
-/// Parses whatever came, as a datagram and as what one holds once it is opened: a packet with its
-/// symbol, and frames. Panics if a parser breaks a promise.
+/// Parses arbitrary bytes as a datagram and as its plaintext: a packet with its symbol, and frames.
+/// Panics if a parser breaks a guarantee.
 pub fn fuzz(bytes: &[u8]) {
     if let Ok((header, sealed)) = DataHeader::parse(bytes) {
         let mut again = Vec::new();
         header.put(&mut again);
-        assert_eq!([&again, sealed].concat(), bytes, "a header has two spellings");
+        assert_eq!([&again, sealed].concat(), bytes, "a header has two encodings");
     }
     if let Ok(packet) = Packet::parse(bytes) {
         if let Some(report) = &packet.report {
@@ -34,7 +34,7 @@ pub fn fuzz(bytes: &[u8]) {
     frames(bytes);
 }
 
-/// A report is in order and reads back as what it is.
+/// Checks that a report is in order and round-trips.
 fn check(report: &Report) {
     let mut above = report.largest + 1;
     for (index, &(start, end)) in report.packets.iter().enumerate() {
@@ -53,10 +53,10 @@ fn check(report: &Report) {
     let mut again = Vec::new();
     report.put(&mut again);
     let read = Report::parse(&mut Reader::new(&again));
-    assert_eq!(read.as_ref(), Ok(report), "a report does not read back");
+    assert_eq!(read.as_ref(), Ok(report), "a report does not round-trip");
 }
 
-/// Reads frames until one is wrong; none reaches beyond the end.
+/// Reads frames until one is malformed. None reaches beyond the end.
 fn frames(bytes: &[u8]) {
     let mut reader = Reader::new(bytes);
     while !reader.is_empty() {
@@ -69,7 +69,10 @@ fn frames(bytes: &[u8]) {
             }
             Frame::OpenDatagrams { flow, open } => {
                 let mut again = Vec::new();
-                assert!(open.put(flow, &mut again).is_ok(), "a target that has no spelling");
+                assert!(
+                    crate::wire::open::put(&open, flow, &mut again).is_ok(),
+                    "a target without an encoding"
+                );
                 let read = Frame::parse(&mut Reader::new(&again));
                 assert_eq!(
                     read,

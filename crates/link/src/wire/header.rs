@@ -1,4 +1,4 @@
-//! The cleartext front of every datagram.
+//! The cleartext header of every datagram.
 //!
 //! | first byte | datagram | length |
 //! |---|---|---|
@@ -18,29 +18,31 @@ pub const COOKIE: u8 = 0x03;
 /// First byte of a data packet on path 0; the low four bits name the path.
 pub const DATA: u8 = 0x40;
 
-/// Type, three zero bytes, sender index, Noise message 1, mac1, mac2.
+/// Length: type, three zero bytes, sender index, Noise message 1, mac1, mac2.
 pub const INIT_BYTES: usize = 4 + 4 + INIT_NOISE_BYTES + 16 + 16;
-/// Ephemeral key, sealed static key, sealed payload.
+/// Length: ephemeral key, sealed static key, sealed payload.
 pub const INIT_NOISE_BYTES: usize = 32 + 48 + INIT_PAYLOAD_BYTES + 16;
-/// Counter, the air's instance, the session's instance to resume, send rate, reserved flow credit.
-pub const INIT_PAYLOAD_BYTES: usize = 8 + 8 + 8 + 8 + 4;
-/// Type, three zero bytes, sender index, receiver index, Noise message 2, mac1, mac2.
+/// Length: counter, the air's instance, instance of the session to resume, send rate, first flow
+/// credit, AEADs.
+pub const INIT_PAYLOAD_BYTES: usize = 8 + 8 + 8 + 8 + 4 + 1;
+/// Length: type, three zero bytes, sender index, receiver index, Noise message 2, mac1, mac2.
 pub const RESPONSE_BYTES: usize = 4 + 4 + 4 + RESPONSE_NOISE_BYTES + 16 + 16;
-/// Ephemeral key and sealed payload.
+/// Length: ephemeral key and sealed payload.
 pub const RESPONSE_NOISE_BYTES: usize = 32 + RESPONSE_PAYLOAD_BYTES + 16;
-/// The session's instance, the hub's send rate, its reserved flow credit, its flow limit.
-pub const RESPONSE_PAYLOAD_BYTES: usize = 8 + 8 + 4 + 4;
-/// Type, three zero bytes, receiver index, nonce, sealed cookie.
+/// Length: the session's instance, the hub's send rate, its first flow credit, its flow limit, the
+/// AEAD.
+pub const RESPONSE_PAYLOAD_BYTES: usize = 8 + 8 + 4 + 4 + 1;
+/// Length: type, three zero bytes, receiver index, nonce, sealed cookie.
 pub const COOKIE_BYTES: usize = 4 + 4 + 24 + 32;
 
-/// Type and path, receiver index, packet number.
+/// Length: type and path, receiver index, packet number.
 pub const DATA_HEADER_BYTES: usize = 1 + 4 + 7;
-/// The Poly1305 tag.
+/// Length of the AEAD's tag.
 pub const TAG_BYTES: usize = 16;
-/// Overhead of encryption and addressing on a plaintext.
+/// Overhead of encryption and addressing.
 pub const DATA_OVERHEAD_BYTES: usize = DATA_HEADER_BYTES + TAG_BYTES;
 
-/// Packet numbers are 56 bits: the nonce is path id ‖ packet number.
+/// Maximum packet number: 56 bits, because the nonce is path id ‖ packet number.
 pub const MAX_PACKET_NUMBER: u64 = (1 << 56) - 1;
 
 /// A data packet's header.
@@ -48,9 +50,10 @@ pub const MAX_PACKET_NUMBER: u64 = (1 << 56) - 1;
 pub struct DataHeader {
     /// Radio path, 0 to 15.
     pub path: u8,
-    /// The receiver's name for the keys.
+    /// The receiver's index of the keys.
     pub receiver: u32,
-    /// Rises by one with every packet on the path, over all keys of the session.
+    /// Packet number, which increases by one with every packet on the path, over all keys of the
+    /// session.
     pub number: u64,
 }
 
@@ -76,7 +79,7 @@ impl DataHeader {
         out.extend_from_slice(&self.number.to_le_bytes()[..7]);
     }
 
-    /// The AEAD nonce: path id in the top byte, packet number below.
+    /// AEAD nonce: path id in the top byte, packet number below.
     pub fn nonce(&self) -> u64 {
         u64::from(self.path) << 56 | self.number
     }

@@ -1,22 +1,47 @@
-//! DEMAND and LEASE: an aircraft asks for a rate, the ground grants it for a while.
+//! DEMAND and LEASE: an aircraft requests a rate, and the ground grants it for a limited time.
 //!
 //! ```text
 //! DEMAND  number varint · follows varint · waiting bytes varint · useful bit/s varint
 //! LEASE   sequence varint · answers varint · rate bit/s varint · lifetime in ms varint
 //! ```
 //!
-//! A lease ends its lifetime after the DEMAND that it answers was *sent*, on the aircraft's clock;
-//! the ground counts from when that DEMAND *came*, which is later. So what the ground believes to
-//! have ended has ended, however long either was under way (as a DHCP client counts its lease from
-//! its own request: RFC 2131, section 4.4.1). Either may be lost or repeated; the largest number
-//! counts, and what is older is ignored.
+//! On the aircraft's clock, a lease ends its lifetime after the DEMAND that it answers was *sent*.
+//! The ground counts from the *arrival* of that DEMAND, which is later. So a lease that has ended
+//! for the ground has ended for the aircraft, however long either message was in flight. A DHCP
+//! client counts its lease from its own request for the same reason (RFC 2131, section 4.4.1).
+//! Either message may be lost or repeated: the largest number counts, and older ones are ignored.
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
 use super::codec::{Malformed, Reader, put_varint};
-use crate::lease::{Demand, Grant};
+
+/// DEMAND: the data that an aircraft wants to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// Number, which increases with every DEMAND of a session.
+    pub number: u64,
+    /// Sequence of the LEASE in use; 0 if there is none. Earlier ones will never be used again.
+    pub follows: u64,
+    /// Bytes that wait to be sent.
+    pub waiting_bytes: u64,
+    /// Rate that could be used.
+    pub useful: BitRate,
+}
+
+/// LEASE: a rate granted to an aircraft for a limited time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Sequence, which increases with every grant to an aircraft.
+    pub sequence: u64,
+    /// Number of the DEMAND from whose sending the lifetime counts.
+    pub answers: u64,
+    /// Granted rate.
+    pub rate: BitRate,
+    /// Lifetime of the grant.
+    pub lifetime: Duration,
+}
 
 impl Demand {
     /// Appends the frame's body.

@@ -1,4 +1,4 @@
-//! REPORT: what the receiver of one path has, the latest wins.
+//! REPORT: what the receiver of one path has received. The latest report wins.
 //!
 //! ```text
 //! path u8 · largest packet varint · age of it in us varint · its arrival in us varint
@@ -11,44 +11,45 @@
 //!   · groups varint · per group: first missing symbol above base varint · equations varint
 //! ```
 //!
-//! Packets are named so that the sender learns what the path loses, and when; symbols, so that it
-//! knows what is still needed.
+//! Packets show the sender what the path loses, and when. Symbols show it what is still needed.
 
 use std::time::Duration;
 
 use super::codec::{Malformed, Reader, put_varint};
-use crate::lane::Lane;
+use super::lane::Lane;
 
-/// Most runs one report names, over all lanes. Each is two numbers of one to three bytes, and those
-/// of a lane sum to no more than 2^18, so that few of them can be long: all take 800 bytes at most.
+/// Maximum number of runs in a report, over all lanes. Each is two numbers of one to three bytes.
+/// Those of a lane sum to no more than 2^18, so that few can be long: all take 800 bytes at most.
 pub const MAX_RUNS: usize = 192;
 
-/// Most runs of packets one report names: at four bytes each, 256 bytes. More only where thousands
-/// of packets are missing between them; [`Report::shorten`] sees to it that they fit.
+/// Maximum number of runs of packets in a report: at four bytes each, 256 bytes. They take more
+/// only if thousands of packets are missing between them; [`Report::shorten`] ensures that they
+/// fit.
 pub const MAX_PACKET_RUNS: usize = 64;
-/// Most groups of equations one report names for a lane.
+/// Maximum number of groups of equations in a report for a lane.
 pub const MAX_GROUPS: usize = 8;
-/// Most equations of one group: a decoder holds no more for a whole lane.
+/// Maximum number of equations in a group: a decoder holds no more for a whole lane.
 pub const MAX_EQUATIONS: u64 = bentpipe_coding::MAX_SPAN as u64;
 
 const TRUNCATED: u8 = 0x01;
 
-/// The state of one path, and of every lane that has received something on it.
+/// State of one path, and of every lane with received symbols on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The path that is reported on.
+    /// Path of the report.
     pub path: u8,
     /// The largest packet number received.
     pub largest: u64,
     /// Time since its arrival, for the sender's round-trip estimate.
     pub age: Duration,
-    /// Time of its arrival, on the receiver's own clock. A packet's queueing delay in this
-    /// direction is the excess of its delay over others', whatever the two clocks say.
+    /// Time of its arrival on the receiver's clock. The excess of a packet's delay over others' is
+    /// its queueing delay, whatever the two clocks.
     pub arrived: Duration,
-    /// By how many packets the latest of the late packets came behind a later one.
+    /// Largest number of packets by which a recent late packet was overtaken.
     pub late_by: u64,
-    /// Packets received of late, as half-open ranges, newest first; the first ends behind `largest`.
-    /// Between them packets are missing; of those before the last range nothing is said.
+    /// Recently received packets as half-open ranges, newest first; the first ends at `largest +
+    /// 1`. Packets between the ranges are missing; nothing is known of packets before the last
+    /// range.
     pub packets: Vec<(u64, u64)>,
     /// Number of received packets marked Congestion Experienced (RFC 3168).
     pub marked: u64,
@@ -61,16 +62,16 @@ pub struct Report {
 pub struct LaneReport {
     /// The lane.
     pub lane: Lane,
-    /// The largest packet number that carried a symbol of this lane.
+    /// The largest number of a packet with a symbol of this lane.
     pub largest: u64,
-    /// Every symbol below is here.
+    /// Number below which every symbol has arrived.
     pub base: u64,
-    /// Received runs above `base`, rising, as half-open ranges.
+    /// Received runs above `base`, ascending, as half-open ranges.
     pub runs: Vec<(u64, u64)>,
-    /// The runs stop short of what was received; nothing is said of symbols above the last run.
+    /// The runs are incomplete: nothing is known of symbols above the last run.
     pub truncated: bool,
-    /// Equations held for missing symbols, by groups that hang together: (lowest missing symbol,
-    /// independent equations), rising.
+    /// Equations held for missing symbols, as (lowest missing symbol, independent equations) of
+    /// each connected group, ascending.
     pub held: Vec<(u64, u64)>,
 }
 
@@ -90,8 +91,8 @@ impl Report {
         }
     }
 
-    /// Names less until the body takes at most `room` bytes: without the farthest symbols and the
-    /// oldest packets. With none but the newest run it takes 431 bytes at most.
+    /// Removes the highest runs of symbols and the oldest runs of packets until the body takes at
+    /// most `room` bytes. With only the newest run it takes at most 431 bytes.
     pub fn shorten(&mut self, room: usize) {
         let mut body = Vec::new();
         loop {
@@ -188,7 +189,7 @@ impl LaneReport {
         }
     }
 
-    /// `newest` is the largest packet that came at all.
+    /// Reads one lane's part. `newest` is the largest packet of the report.
     fn parse(newest: u64, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let lane = Lane::from_wire(reader.u8()?).ok_or(Malformed)?;
         let largest = reader.varint()?;
@@ -234,7 +235,7 @@ impl LaneReport {
         (0..count).map(|_| group()).collect()
     }
 
-    /// The first symbol number that this report says nothing of.
+    /// The first symbol number that this report says nothing about.
     pub fn covers_below(&self) -> u64 {
         match self.runs.last() {
             _ if !self.truncated => u64::MAX,

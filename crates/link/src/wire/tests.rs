@@ -1,7 +1,8 @@
-//! Whatever comes, parsing says yes or no; and what was written reads back.
+//! Parsers accept or refuse arbitrary bytes without a panic, and written messages round-trip.
 
 use std::time::Duration;
 
+use bentpipe_flow::{Host, OpenDatagrams, ResetCode, Target};
 use bentpipe_schedule::Class;
 use bentpipe_units::BitRate;
 use proptest::prelude::*;
@@ -9,13 +10,11 @@ use proptest::prelude::*;
 use super::codec::Reader;
 use bentpipe_coding::Span;
 
-use super::frame::{self, Carried, Fragment, Frame, OpenDatagrams, Packet, Repair, Slide, Symbol};
+use super::frame::{self, Carried, Fragment, Frame, Packet, Repair, Slide, Symbol};
 use super::header::DataHeader;
+use super::lane::Lane;
 use super::report::{LaneReport, MAX_PACKET_RUNS, MAX_RUNS, Report};
-use crate::code::ResetCode;
-use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
-use crate::target::{Host, Target};
 
 /// Bytes as a fuzzer would find them: the tags of frames are frequent.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -123,12 +122,12 @@ proptest! {
         prop_assert!(report.packets.starts_with(&shorter.packets));
         for (lane, whole) in shorter.lanes.iter().zip(&report.lanes) {
             prop_assert!(whole.runs.starts_with(&lane.runs));
-            let says_so = lane.truncated || lane.runs.len() == whole.runs.len();
-            prop_assert!(says_so, "it stops short and does not say so");
+            let is_marked = lane.truncated || lane.runs.len() == whole.runs.len();
+            prop_assert!(is_marked, "a truncated report is not marked");
         }
         body.clear();
         report.put(&mut body);
-        prop_assert!(body.len() > room || shorter == report, "it fitted as it was");
+        prop_assert!(body.len() > room || shorter == report, "it fitted unchanged");
     }
 
     #[test]
@@ -181,8 +180,8 @@ proptest! {
             Some(Carried::Symbol(symbol)) => frame::symbol_head_len(symbol.number),
             Some(Carried::Repair(repair)) => frame::repair_head_len(repair.span),
             Some(Carried::Fragment(fragment)) => {
-                let most = frame::fragment_head_len(fragment.first, fragment.total);
-                most.min(out.len() - before)
+                let max = frame::fragment_head_len(fragment.first, fragment.total);
+                max.min(out.len() - before)
             }
         };
         prop_assert_eq!(out.len() - before, head);
@@ -210,11 +209,11 @@ proptest! {
         frame::put_credit(&mut out, flow, limit);
         frame::put_reset(&mut out, flow, code);
         frame::put_stop(&mut out, flow, code);
-        let claim = crate::Claim::new("www.gov.uk", class).unwrap();
+        let claim = bentpipe_flow::Claim::new("www.gov.uk", class).unwrap();
         frame::put_claim(&mut out, flow, &claim);
         frame::put_class(&mut out, flow, class);
         let open = OpenDatagrams { target: target.clone(), protocol, source, class, passenger };
-        open.put(flow, &mut out).unwrap();
+        crate::wire::open::put(&open, flow, &mut out).unwrap();
         frame::put_datagram(&mut out, flow, &data, false);
         frame::put_stream_head(&mut out, flow, offset, fin, Some(data.len() as u64));
         out.extend_from_slice(&data);

@@ -8,21 +8,21 @@ use bentpipe_units::BitRate;
 
 const OBJECT_BYTES: usize = 100_000;
 
-/// Best effort may take 64 kbit/s at most: an object takes twelve seconds and a half then.
+/// Ceiling of best effort, 64 kbit/s: an object takes twelve and a half seconds.
 fn ceiling() -> PerClass<ClassSettings> {
     let mut classes = Settings::default().classes;
     classes[Class::BestEffort].limits.ceil = Some(BitRate::from_bps(64_000));
     classes
 }
 
-/// Bytes that left within the bucket's burst need no waiting.
+/// Bytes within the token bucket's burst do not wait.
 fn held_back() -> Duration {
     Duration::from_secs(10)
 }
 
 #[test]
-fn an_aircraft_that_comes_back_has_the_classes_that_were_set() {
-    // Set while no session is there, while one is, and for an aircraft that is not known.
+fn a_returning_aircraft_keeps_its_class_limits() {
+    // Set without a session, with one, and for an unknown aircraft.
     for before_the_first in [true, false] {
         let mut pair = Pair::new(5, 0.0);
         let key = pair.secrets.0.public();
@@ -49,7 +49,7 @@ fn an_aircraft_that_comes_back_has_the_classes_that_were_set() {
 }
 
 #[test]
-fn an_air_that_finds_its_hub_anew_has_the_classes_that_were_set() {
+fn an_air_keeps_its_class_limits_after_a_reconnect() {
     let mut pair = Pair::new(6, 0.0);
     pair.air.set_classes(ceiling(), pair.now).expect("such classes can be");
     for round in 0..2 {

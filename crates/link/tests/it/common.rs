@@ -1,13 +1,14 @@
-//! Two ends over a pipe that loses, delays and paces: the least that shows the transport at work.
-//! The lab has the real link model; this keeps the transport's own tests by themselves.
+//! Two ends over a pipe with loss, delay and pacing: a minimal model for the transport's own tests.
+//! The lab has the real link model.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_flow::OpenDatagrams;
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, OpenDatagrams, Read,
-    Receive, SecretKey, Session, SessionId, Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, Receive,
+    SecretKey, Session, SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -16,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 pub const AIR: &str = "198.18.0.1:40000";
 pub const HUB: &str = "198.18.0.2:4500";
 
-/// A datagram, where it is from, and whether it comes marked.
+/// A datagram, its source, and whether it arrives marked.
 type Arrival = (Vec<u8>, SocketAddr, bool);
 
 /// One direction: Bernoulli loss, a serializing transmitter, a fixed delay.
@@ -25,13 +26,13 @@ pub struct Pipe {
     pub delay: Duration,
     pub rate: BitRate,
     pub cut: bool,
-    /// Datagrams that somebody on the path drops.
+    /// Datagrams dropped on the path.
     pub drops: fn(&[u8]) -> bool,
     /// Times at which the first and the last data packet with each receiver index were offered.
     pub keys: BTreeMap<[u8; 4], (Duration, Duration)>,
-    /// Everything that allows it arrives marked.
+    /// ECN-capable packets arrive marked.
     pub marks: bool,
-    /// Longer IP packets vanish.
+    /// Longer IP packets are dropped.
     pub mtu_bytes: usize,
     free_at: Duration,
     in_flight: BTreeMap<(Duration, u64), Arrival>,
@@ -64,7 +65,7 @@ impl Pipe {
         }
     }
 
-    /// The outer headers are of the family of `air`, the air's address now.
+    /// Length with outer headers of the family of `air`, the air's present address.
     fn offer(
         &mut self,
         (datagram, from, ect): Arrival,
@@ -100,7 +101,7 @@ impl Pipe {
     }
 }
 
-/// An air and a hub, and what the hub's flows do: each echoes, sinks or serves.
+/// An air and a hub, and the behaviour of the hub's flows: echo, sink or serve.
 pub struct Pair {
     pub now: Duration,
     pub air: AirCore,
@@ -109,7 +110,7 @@ pub struct Pair {
     pub down: Pipe,
     pub air_address: SocketAddr,
     pub opened: Vec<(SessionId, u64)>,
-    /// The classes of all flows that the hub was told of.
+    /// Classes of all flows reported to the hub.
     pub classes: Vec<Class>,
     pub settings: Settings,
     pub secrets: (SecretKey, SecretKey),
@@ -126,12 +127,12 @@ impl Pair {
         Self::with_rates(seed, loss, settings.clone(), settings)
     }
 
-    /// Ends of different settings, and so pipes of different rates.
+    /// Creates ends with different settings, and so pipes of different rates.
     pub fn with_rates(seed: u64, loss: f64, settings: Settings, hubs: Settings) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let rate = settings.rate;
-        // Outages of these tests may be longer than a hub remembers a silent aircraft by default.
+        // Outages of these tests may be longer than the default session lifetime.
         let hubs = Settings { session_lifetime: Duration::from_secs(86_400), ..hubs };
         Self {
             now: Duration::ZERO,
@@ -148,19 +149,19 @@ impl Pair {
         }
     }
 
-    /// A new air process with the same key.
+    /// Restarts the air's process with the same key.
     pub fn restart_air(&mut self) {
         let seed = self.rng.random();
         self.air = new_air(&self.secrets.0, &self.secrets.1, &self.settings, 1_000_000, seed);
     }
 
-    /// A new hub process with the same key.
+    /// Restarts the hub's process with the same key.
     pub fn restart_hub(&mut self) {
         let seed = self.rng.random();
         self.hub = new_hub(&self.secrets.0, &self.secrets.1, &self.settings, seed);
     }
 
-    /// Does all that is due now.
+    /// Handles everything that is due now.
     pub fn work(&mut self) {
         while let Some((datagram, from, ce)) = self.up.deliver(self.now) {
             self.hub.handle_datagram(&datagram, from, ce, self.now);
@@ -174,7 +175,7 @@ impl Pair {
         self.flush();
     }
 
-    /// Moves to the next moment at which anything happens.
+    /// Advances the time to the next event.
     pub fn advance(&mut self) {
         self.flush();
         let due = [self.air.next_timeout(self.now), self.hub.next_timeout(self.now)];
@@ -228,7 +229,7 @@ impl Pair {
         }
     }
 
-    /// Goes on for `span`, calling `each` whenever anything has happened.
+    /// Runs for `span`, and calls `each` after every event.
     pub fn run_for(&mut self, span: Duration, mut each: impl FnMut(&mut Self)) {
         let end = self.now + span;
         while self.now < end {
@@ -265,7 +266,7 @@ impl Pair {
         self.air.open_datagrams(&open, self.now).unwrap()
     }
 
-    /// Waits until the hub has been told of its next flow.
+    /// Waits until the hub is told of its next flow.
     pub fn accept(&mut self) -> (SessionId, u64) {
         self.run_until("an opening", Duration::from_secs(60), |pair| !pair.opened.is_empty());
         self.opened.remove(0)
@@ -299,12 +300,12 @@ fn new_hub(air: &SecretKey, hub: &SecretKey, settings: &Settings, seed: [u8; 32]
     HubCore::new(HubConfig { secret: hub.clone(), aircraft }, seed)
 }
 
-/// `len` bytes that repeat nowhere near.
+/// Returns `len` bytes without short-range repetition.
 pub fn bytes(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Fetches `len` bytes with a small request; returns how long it took.
+/// Fetches `len` bytes with a small request. Returns the time it took.
 pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
     let start = pair.now;
     let flow = pair.open(b"GET");
@@ -316,7 +317,7 @@ pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
         pair.flush();
         read_all(&mut pair.air, flow, pair.now, &mut got)
     });
-    assert!(got == body, "what arrived is not what was sent");
+    assert!(got == body, "the received bytes differ from those sent");
     let mut request = Vec::new();
     read_all(&mut pair.hub, far, pair.now, &mut request);
     assert_eq!(request, b"GET");
@@ -325,7 +326,7 @@ pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
     pair.now - start
 }
 
-/// Reads all that is there; `true` when the peer has finished.
+/// Reads everything available. Returns `true` if the peer has finished.
 pub fn read_all(
     core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
@@ -344,7 +345,7 @@ pub fn read_all(
     }
 }
 
-/// Writes as much of `data[*at..]` as there is room for, then finishes.
+/// Writes as much of `data[*at..]` as there is room for, and finishes at the end.
 pub fn write_all(
     core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),

@@ -1,4 +1,4 @@
-//! Sessions without a lease: what limits them, what they heed, and what they remember.
+//! Sessions without a lease: their limits, their reaction to losses and marks, and their memory.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn window(pair: &mut Pair) -> u64 {
     pair.hub.sessions().find_map(|(_, _, session)| session.congestion_window_bytes()).unwrap()
 }
 
-/// Opens a flow and lets the hub fill it for `span`; bytes that reached the air.
+/// Opens a flow and lets the hub fill it for `span`. Returns the bytes that reached the air.
 fn download(pair: &mut Pair, span: Duration) -> u64 {
     let air = pair.open(b"GET");
     let hub = pair.accept();
@@ -49,7 +49,7 @@ fn turn(pair: &mut Pair, air: (SessionId, u64), hub: (SessionId, u64)) -> u64 {
 }
 
 #[test]
-fn a_session_without_a_lease_starts_slowly_and_comes_to_fill_the_cap() {
+fn a_session_without_a_lease_starts_slowly_and_fills_the_cap() {
     let mut pair = pair(0.0);
     let first = download(&mut pair, RTT * 2);
     assert!(first < 60_000, "{first} bytes in two round trips");
@@ -59,7 +59,7 @@ fn a_session_without_a_lease_starts_slowly_and_comes_to_fill_the_cap() {
 }
 
 #[test]
-fn loss_is_congestion_to_it_although_everything_arrives() {
+fn loss_counts_as_congestion_although_everything_arrives() {
     let mut pair = pair(0.01);
     let bytes = download(&mut pair, Duration::from_secs(60));
     let mbps = bytes as f64 * 8.0 / 60e6;
@@ -68,7 +68,7 @@ fn loss_is_congestion_to_it_although_everything_arrives() {
 }
 
 #[test]
-fn a_mark_lowers_the_window_and_a_leased_session_neither_asks_for_nor_heeds_it() {
+fn a_mark_lowers_the_window_and_a_leased_session_ignores_it() {
     let mut pair = pair(0.0);
     download(&mut pair, RTT * 8);
     let before = window(&mut pair);
@@ -89,7 +89,7 @@ fn a_mark_lowers_the_window_and_a_leased_session_neither_asks_for_nor_heeds_it()
 }
 
 #[test]
-fn an_outage_starts_it_over_and_it_comes_back() {
+fn an_outage_restarts_congestion_control() {
     let mut pair = pair(0.0);
     let (air, hub) = (pair.open(b"GET"), pair.accept());
     pair.run_for(RTT * 10, |pair| {
@@ -110,7 +110,7 @@ fn an_outage_starts_it_over_and_it_comes_back() {
 }
 
 #[test]
-fn a_new_session_begins_with_what_the_last_one_learned() {
+fn a_new_session_begins_with_earlier_measurements() {
     let mut pair = pair(0.0);
     let cold = download(&mut pair, RTT * 5);
     download(&mut pair, Duration::from_secs(20));
@@ -133,7 +133,7 @@ fn a_new_session_begins_with_what_the_last_one_learned() {
 }
 
 #[test]
-fn what_was_learned_too_long_ago_is_not_used() {
+fn old_measurements_are_not_used() {
     let mut pair = pair(0.0);
     download(&mut pair, Duration::from_secs(10));
     pair.up.cut = true;
@@ -150,7 +150,7 @@ fn what_was_learned_too_long_ago_is_not_used() {
 }
 
 #[test]
-fn the_air_remembers_over_sessions_and_can_be_told() {
+fn the_air_remembers_over_sessions_and_accepts_measurements() {
     let mut pair = pair(0.0);
     download(&mut pair, Duration::from_secs(5));
     let learned = pair.air.remembered().unwrap();

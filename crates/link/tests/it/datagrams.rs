@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::common::{Pair, bytes, receive_all, write_all};
-use bentpipe_link::{Core, Counters, Receive, ResetCode, SendError, Session, SessionId, Settings};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::{Core, Counters, Receive, SendError, Session, SessionId, Settings};
 use bentpipe_units::BitRate;
 
 const RATE: BitRate = BitRate::from_bps(1_890_000);
 const ONE_WAY: Duration = Duration::from_micros(380_500);
 
-/// A flow that both ends hold: at the air, at the hub.
+/// A flow at both ends: at the air, at the hub.
 fn flow(pair: &mut Pair) -> ((SessionId, u64), (SessionId, u64)) {
     let near = pair.open_datagrams();
     (near, pair.accept())
@@ -20,7 +21,7 @@ fn counters(core: &mut impl Core<Session = Session>, id: SessionId) -> Counters 
 }
 
 #[test]
-fn the_first_datagram_travels_with_the_opening() {
+fn the_first_datagram_shares_a_packet_with_the_opening() {
     let mut pair = Pair::new(1, 0.0);
     pair.connect();
     let near = pair.open_datagrams();
@@ -33,7 +34,7 @@ fn the_first_datagram_travels_with_the_opening() {
     assert_eq!((counters.symbols_sent, counters.datagrams_sent), (1, 1));
 }
 
-/// Hands the hub so many datagrams that twenty always wait; `handed` is how many it has had.
+/// Queues datagrams at the hub so that twenty always wait; `handed` counts them.
 fn keep_backlogged(pair: &mut Pair, far: (SessionId, u64), payload: &[u8], handed: &mut u64) {
     let session = pair.hub.session(far.0).unwrap();
     let counters = session.counters();
@@ -45,7 +46,8 @@ fn keep_backlogged(pair: &mut Pair, far: (SessionId, u64), payload: &[u8], hande
     pair.flush();
 }
 
-/// Fills the link to the aircraft for a minute: what the hub counted, and the share that came.
+/// Fills the link to the aircraft for a minute. Returns the hub's counters and the share that
+/// arrived.
 fn backlog(loss: f64) -> (Counters, f64) {
     let mut pair = Pair::new(2, loss);
     pair.connect();
@@ -84,7 +86,7 @@ fn a_download_in_datagrams_costs_no_repairs_on_a_clean_link_and_its_classes_shar
 }
 
 #[test]
-fn nothing_comes_twice_nor_from_nowhere_at_two_of_five_lost() {
+fn no_datagram_is_duplicated_or_invented_at_two_of_five_lost() {
     let mut pair = Pair::new(3, 0.4);
     pair.connect();
     let flows: Vec<_> = (0..40)
@@ -99,8 +101,8 @@ fn nothing_comes_twice_nor_from_nowhere_at_two_of_five_lost() {
             near
         })
         .collect();
-    // What a reader leaves expires, so each is read as it comes, but for those that came before the
-    // first of them opened a flow.
+    // Unread datagrams expire, so that each is read on arrival, except those that arrive before the
+    // opening.
     let mut all = Vec::new();
     pair.run_for(Duration::from_secs(65), |pair| {
         for far in pair.opened.clone() {
@@ -119,7 +121,7 @@ fn nothing_comes_twice_nor_from_nowhere_at_two_of_five_lost() {
 }
 
 #[test]
-fn what_an_outage_takes_is_given_up_and_the_rest_goes_on() {
+fn datagrams_lost_in_an_outage_are_given_up_and_later_ones_pass() {
     let mut pair = Pair::new(4, 0.06);
     pair.connect();
     let (near, far) = flow(&mut pair);
@@ -139,7 +141,8 @@ fn what_an_outage_takes_is_given_up_and_the_rest_goes_on() {
     let after = came.iter().filter(late).count();
     assert!(after > 1690, "{after} of the last 1749 came");
     let counters = counters(&mut pair.hub, far.0);
-    // What left before the silence was noticed is lost; what waited for longer never left.
+    // Datagrams sent before the outage was noticed are lost; those that waited too long were never
+    // sent.
     assert!(counters.datagrams_abandoned > 50 && counters.datagrams_expired > 50, "{counters:?}");
     assert_eq!(
         (counters.violations, counters.retransmissions_sent),
@@ -183,24 +186,24 @@ fn the_longest_payload_follows_the_path_mtu() {
     let now = pair.now;
     let session = pair.air.session(near.0).unwrap();
     assert_eq!(session.mtu_bytes(), 1500);
-    let most = session.max_datagram_bytes(near.1);
-    assert!(most >= 1420, "{most} bytes");
-    let longer = vec![1; most + 1];
+    let max = session.max_datagram_bytes(near.1);
+    assert!(max >= 1420, "{max} bytes");
+    let longer = vec![1; max + 1];
     let refused = session.send_datagram(near.1, &longer, now);
-    assert_eq!(refused, Err(SendError::TooLarge { most }));
-    session.send_datagram(near.1, &longer[..most], now).unwrap();
+    assert_eq!(refused, Err(SendError::TooLarge { max }));
+    session.send_datagram(near.1, &longer[..max], now).unwrap();
     pair.run_for(ONE_WAY + Duration::from_millis(100), |_| {});
-    assert_eq!(receive_all(&mut pair.hub, far, pair.now), [&longer[..most]]);
-    // The path shrinks amid datagrams of the old length: they end, shorter ones pass.
+    assert_eq!(receive_all(&mut pair.hub, far, pair.now), [&longer[..max]]);
+    // The path shrinks amid datagrams of the old length: they are refused, shorter ones pass.
     pair.up.mtu_bytes = 1400;
     let (mut next, mut refusals, mut came) = (pair.now, 0, Vec::new());
     pair.run_for(Duration::from_secs(60), |pair| {
         while next <= pair.now {
             let session = pair.air.session(near.0).unwrap();
-            if session.send_datagram(near.1, &longer[..most], pair.now).is_err() {
+            if session.send_datagram(near.1, &longer[..max], pair.now).is_err() {
                 refusals += 1;
-                let most = session.max_datagram_bytes(near.1);
-                session.send_datagram(near.1, &longer[..most], pair.now).unwrap();
+                let max = session.max_datagram_bytes(near.1);
+                session.send_datagram(near.1, &longer[..max], pair.now).unwrap();
             }
             next += Duration::from_millis(20);
         }
@@ -208,13 +211,13 @@ fn the_longest_payload_follows_the_path_mtu() {
         came.extend(receive_all(&mut pair.hub, far, pair.now));
     });
     let session = pair.air.session(near.0).unwrap();
-    assert!(session.mtu_bytes() <= 1400 && session.max_datagram_bytes(near.1) < most);
+    assert!(session.mtu_bytes() <= 1400 && session.max_datagram_bytes(near.1) < max);
     assert!(refusals > 1000 && came.len() > 1000, "{refusals} refusals, {} came", came.len());
     assert_eq!(counters(&mut pair.hub, far.0).violations, 0);
 }
 
 #[test]
-fn a_reader_that_stops_loses_the_oldest_and_no_memory() {
+fn a_stopped_reader_loses_the_oldest_datagrams_and_holds_no_memory() {
     let mut pair = Pair::new(7, 0.0);
     pair.connect();
     let (near, far) = flow(&mut pair);
@@ -239,7 +242,7 @@ fn a_reader_that_stops_loses_the_oldest_and_no_memory() {
 }
 
 #[test]
-fn a_datagram_waits_for_no_bulk_of_another_passenger() {
+fn a_datagram_does_not_wait_for_another_passengers_bulk() {
     let mut pair = Pair::new(8, 0.0);
     pair.connect();
     let bulk = pair.open(b"");
@@ -265,13 +268,13 @@ fn a_datagram_waits_for_no_bulk_of_another_passenger() {
     });
     waits.sort();
     assert!(waits.len() > 60, "{} came", waits.len());
-    // At a lease of exactly its rate the link's own queue keeps the burst that the pacer began with.
-    let (p95, most) = (waits[waits.len() * 95 / 100], RATE.time_for(4 * 1500));
-    assert!(p95 < most, "{p95:?}, four packets take {most:?}");
+    // At a lease of exactly its rate, the link's queue keeps the burst that the pacer began with.
+    let (p95, max) = (waits[waits.len() * 95 / 100], RATE.time_for(4 * 1500));
+    assert!(p95 < max, "{p95:?}, four packets take {max:?}");
 }
 
 #[test]
-fn what_waited_for_one_that_was_lost_is_not_dropped_when_it_comes_at_once() {
+fn datagrams_released_together_after_a_gap_are_not_dropped() {
     let settings = Settings { rate: BitRate::from_bps(8_000_000), ..Settings::default() };
     let mut pair = Pair::with(5, 0.01, settings);
     pair.connect();
@@ -281,7 +284,7 @@ fn what_waited_for_one_that_was_lost_is_not_dropped_when_it_comes_at_once() {
     let (payload, mut came, mut handed, mut read_at) = (bytes(1200), 0u64, 0, pair.now);
     pair.run_for(Duration::from_secs(30), |pair| {
         keep_backlogged(pair, far, &payload, &mut handed);
-        // Its reader has other things to do too, and is back within 200 kB.
+        // Its reader has other work too, and returns within 200 kB.
         if pair.now >= read_at {
             read_at = pair.now + Duration::from_millis(200);
             came += receive_all(&mut pair.air, near, pair.now).len() as u64;

@@ -3,12 +3,11 @@
 use std::net::UdpSocket as StdUdpSocket;
 use std::time::Duration;
 
+use bentpipe_flow::{Claim, OpenDatagrams, ResetCode};
 use bentpipe_link::io::{
-    Air, Arrived, FlowReset, Hub, IncomingDatagrams, Open, OpenDatagrams, SendError, UdpSocket,
+    Air, Arrived, FlowReset, Hub, IncomingDatagrams, Open, SendError, UdpSocket,
 };
-use bentpipe_link::{
-    AirConfig, Aircraft, Claim, Class, HubConfig, OpenError, ResetCode, SecretKey, Settings,
-};
+use bentpipe_link::{AirConfig, Aircraft, Class, HubConfig, OpenError, SecretKey, Settings};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 use rand::SeedableRng;
@@ -70,7 +69,7 @@ fn open(first: &'static [u8]) -> Open {
 }
 
 #[tokio::test]
-async fn a_megabyte_comes_back_whole() {
+async fn a_megabyte_is_echoed_intact() {
     let keys = keys();
     let hub_socket = socket();
     let address = hub_socket.local_addr().unwrap();
@@ -124,7 +123,7 @@ async fn a_reset_shows_its_code_and_a_dropped_flow_is_reset() {
 }
 
 #[tokio::test]
-async fn clients_that_come_before_the_hub_are_served_and_a_silent_hub_is_an_error() {
+async fn early_clients_are_served_and_a_silent_hub_is_an_error() {
     let keys = keys();
     let hub_socket = socket();
     let address = hub_socket.local_addr().unwrap();
@@ -144,7 +143,7 @@ async fn clients_that_come_before_the_hub_are_served_and_a_silent_hub_is_an_erro
 }
 
 #[tokio::test]
-async fn datagrams_go_both_ways_and_what_is_too_long_is_refused_with_the_limit() {
+async fn datagrams_go_both_ways_and_too_long_ones_are_refused_with_the_limit() {
     let keys = keys();
     let hub_socket = socket();
     let address = hub_socket.local_addr().unwrap();
@@ -162,8 +161,8 @@ async fn datagrams_go_both_ways_and_what_is_too_long_is_refused_with_the_limit()
     let longest = vec![9; far.max_bytes()];
     far.send(&longest).unwrap();
     assert_eq!(timeout(PATIENCE, flow.receive()).await.unwrap().unwrap(), longest);
-    let most = far.max_bytes();
-    assert_eq!(far.send(&vec![9; most + 1]), Err(SendError::TooLarge { most }));
+    let max = far.max_bytes();
+    assert_eq!(far.send(&vec![9; max + 1]), Err(SendError::TooLarge { max }));
     flow.send(b"").unwrap();
     assert_eq!(timeout(PATIENCE, far.receive()).await.unwrap().unwrap(), "");
 
@@ -192,7 +191,7 @@ async fn an_opening_gives_up_when_there_is_no_hub() {
 }
 
 #[tokio::test]
-async fn a_claim_that_holds_changes_the_class_at_both_ends() {
+async fn a_confirmed_claim_changes_the_class_at_both_ends() {
     let keys = keys();
     let hub_socket = socket();
     let address = hub_socket.local_addr().unwrap();
@@ -205,7 +204,7 @@ async fn a_claim_that_holds_changes_the_class_at_both_ends() {
     assert_eq!(flow.confirmed(), None);
     let mut incoming = hub.accept().await.unwrap().stream().unwrap();
     assert_eq!((incoming.class, incoming.claim), (Class::LowerEffort, Some(claim)));
-    // Neither more than the aircraft may have nor more than was claimed.
+    // Neither more than the aircraft's highest class nor more than was claimed.
     incoming.flow.confirm(Class::Operator);
     let confirmed = async {
         while flow.confirmed().is_none() {
@@ -214,7 +213,7 @@ async fn a_claim_that_holds_changes_the_class_at_both_ends() {
     };
     timeout(PATIENCE, confirmed).await.unwrap();
     assert_eq!(flow.confirmed(), Some(Class::BestEffort));
-    // Where nothing was claimed, nothing is confirmed.
+    // Without a claim, nothing is confirmed.
     let plain = air.open(open(b"")).await.unwrap();
     let mut incoming = hub.accept().await.unwrap().stream().unwrap();
     assert_eq!(incoming.claim, None);

@@ -1,10 +1,10 @@
-//! Marks of packets on real sockets: somebody between the two ends reads what the kernel sent.
+//! DSCP and ECN marks on real sockets, read by a relay between the two ends.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::io::{Air, Arrived, Flow, Hub, Open, UdpSocket};
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
+use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
@@ -22,10 +23,10 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 const FLOW_BYTES: usize = 100_000;
 
-/// Datagrams from the air: mark, ECN bits and bytes of each.
+/// Datagrams from the air: mark, ECN bits and length of each.
 type Seen = Arc<Mutex<Vec<(Dscp, u8, usize)>>>;
 
-/// Passes everything on between the air, whoever calls first, and `hub`.
+/// Relays everything between the air, which calls first, and `hub`.
 struct Between {
     address: SocketAddr,
     seen: Seen,
@@ -74,7 +75,7 @@ async fn between(ip: &str, hub: SocketAddr) -> Between {
                     let got = || receive(&front, &mut up).map_err(Into::into);
                     let Ok((bytes, field)) = front.try_io(Interest::READABLE, got) else { continue };
                     let dscp = Dscp::from_traffic_class(field);
-                    sees.lock().unwrap().push((dscp, field & 3, bytes));
+                    sees.lock().push((dscp, field & 3, bytes));
                     back.send_to(&up[..bytes], hub).await.unwrap();
                 }
                 Ok((bytes, _)) = back.recv_from(&mut down) => {
@@ -88,7 +89,7 @@ async fn between(ip: &str, hub: SocketAddr) -> Between {
     Between { address, seen, task }
 }
 
-/// Both ends, and who reads between them.
+/// Both ends, and the relay between them.
 struct Ends {
     air: Air,
     hub: Hub,
@@ -121,20 +122,20 @@ impl Ends {
         (here, there.flow)
     }
 
-    /// Sends [`FLOW_BYTES`]; how many bytes were marked with `dscp` meanwhile.
+    /// Sends [`FLOW_BYTES`]. Returns the number of bytes marked with `dscp` meanwhile.
     async fn send(&self, (here, there): &mut (Flow, Flow), dscp: Dscp) -> usize {
-        let before = self.between.seen.lock().unwrap().len();
+        let before = self.between.seen.lock().len();
         let mut all = vec![0; FLOW_BYTES];
         here.write_all(&vec![7; FLOW_BYTES]).await.unwrap();
         there.read_exact(&mut all).await.unwrap();
-        let seen = self.between.seen.lock().unwrap();
+        let seen = self.between.seen.lock();
         let marked = seen[before..].iter().filter(|(seen, ..)| *seen == dscp);
         marked.map(|(_, _, bytes)| bytes).sum()
     }
 }
 
-/// Sends a flow of every class, one after another, and tells how many of its bytes were marked as is
-/// expected.
+/// Sends a flow of every class, one after another. Returns the number of correctly marked bytes of
+/// each.
 async fn flows(ip: &str, marks: bool, settings: Settings) -> (Seen, Vec<(Class, usize)>) {
     let ends = ends(ip, marks, settings).await;
     let mut of_classes = Vec::new();
@@ -152,15 +153,15 @@ fn settings() -> Settings {
 }
 
 #[tokio::test]
-async fn packets_are_marked_as_what_they_carry() {
+async fn packets_are_marked_by_their_contents() {
     for ip in ["127.0.0.1", "::1"] {
         let (seen, of_classes) = timeout(PATIENCE, flows(ip, true, settings())).await.unwrap();
         for (class, bytes) in of_classes {
-            // What shares a packet with a report is never marked as lower effort.
-            let least = FLOW_BYTES * if class == Class::LowerEffort { 3 } else { 4 } / 4;
-            assert!(bytes >= least, "{ip}: {bytes} bytes as {class}");
+            // A packet with a report in it is never marked as lower effort.
+            let min = FLOW_BYTES * if class == Class::LowerEffort { 3 } else { 4 } / 4;
+            assert!(bytes >= min, "{ip}: {bytes} bytes as {class}");
         }
-        let seen = seen.lock().unwrap();
+        let seen = seen.lock();
         assert_eq!(seen[0].0, Dscp::EF, "the handshake");
         let mut marks = BTreeMap::<Dscp, usize>::new();
         for (dscp, ecn, _) in &*seen {
@@ -173,12 +174,12 @@ async fn packets_are_marked_as_what_they_carry() {
 }
 
 #[tokio::test]
-async fn marks_stand_beside_ecn() {
+async fn marks_coexist_with_ecn() {
     let control = bentpipe_link::Control::Congestion;
     let settings = Settings { control, ..settings() };
     let (seen, of_classes) = timeout(PATIENCE, flows("127.0.0.1", true, settings)).await.unwrap();
     assert!(of_classes.iter().all(|(_, bytes)| *bytes > 0), "{of_classes:?}");
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     let ect = |wanted: Dscp| seen.iter().any(|(dscp, ecn, _)| *dscp == wanted && *ecn == 2);
     assert!(Class::ALL.into_iter().all(|class| ect(class.dscp())), "ECT(0) in every class");
 }
@@ -186,18 +187,18 @@ async fn marks_stand_beside_ecn() {
 #[tokio::test]
 async fn without_marks_all_packets_look_alike() {
     let (seen, _) = timeout(PATIENCE, flows("127.0.0.1", false, settings())).await.unwrap();
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     assert!(!seen.is_empty() && seen.iter().all(|(dscp, ..)| *dscp == Dscp::DF));
 }
 
 #[tokio::test]
-async fn what_follows_a_demotion_leaves_in_the_other_class() {
+async fn bytes_after_a_demotion_are_sent_in_the_other_class() {
     let ends = ends("127.0.0.1", true, settings()).await;
     let mut flow = ends.open(Class::Network).await;
     assert!(timeout(PATIENCE, ends.send(&mut flow, Dscp::EF)).await.unwrap() >= FLOW_BYTES);
     flow.0.demote(Class::BestEffort);
     assert!(timeout(PATIENCE, ends.send(&mut flow, Dscp::DF)).await.unwrap() >= FLOW_BYTES);
-    // It is no way up.
+    // A demotion to a more favoured class has no effect.
     flow.0.demote(Class::Operator);
     assert!(timeout(PATIENCE, ends.send(&mut flow, Dscp::DF)).await.unwrap() >= FLOW_BYTES);
 }

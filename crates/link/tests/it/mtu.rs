@@ -1,4 +1,4 @@
-//! Sessions over paths that carry less than what is provisioned, or come to.
+//! Sessions over paths that carry less than provisioned, from the start or later.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ fn mtus(pair: &mut Pair) -> [usize; 2] {
     [air, pair.hub.sessions().next().unwrap().2.mtu_bytes()]
 }
 
-/// Both ways at once, `len` bytes; `each` sees every step, with how much has come down so far.
+/// Transfers `len` bytes both ways at once. Calls `each` at every step with the bytes received so
+/// far.
 fn exchange(pair: &mut Pair, len: usize, mut each: impl FnMut(&mut Pair, usize)) {
     let (flow, body) = (pair.open(b""), bytes(len));
     let far = pair.accept();
@@ -41,7 +42,7 @@ fn the_provisioned_mtu_is_in_use_a_round_trip_after_the_start() {
 }
 
 #[test]
-fn a_black_hole_amid_a_transfer_delays_it_by_a_bounded_number_of_round_trips() {
+fn a_black_hole_delays_a_transfer_by_a_bounded_number_of_round_trips() {
     for (loss, round_trips) in [(0.0, 12), (0.06, 16), (0.2, 18)] {
         for seed in 0..5 {
             let mut pair = Pair::new(seed, loss);
@@ -70,7 +71,7 @@ fn a_black_hole_amid_a_transfer_delays_it_by_a_bounded_number_of_round_trips() {
 }
 
 #[test]
-fn a_path_that_never_carried_it_costs_no_session_and_is_tried_again() {
+fn a_smaller_path_costs_no_session_and_is_tried_again() {
     let mut pair = Pair::new(2, 0.06);
     (pair.up.mtu_bytes, pair.down.mtu_bytes) = (1400, 1400);
     pair.connect();
@@ -85,35 +86,35 @@ fn a_path_that_never_carried_it_costs_no_session_and_is_tried_again() {
 }
 
 #[test]
-fn while_sizes_are_tried_again_nothing_is_hoped_of_them() {
+fn larger_sizes_are_not_expected_while_they_are_tried_again() {
     let mut pair = Pair::new(6, 0.06);
     (pair.up.mtu_bytes, pair.down.mtu_bytes) = (1400, 1400);
     pair.connect();
-    let hope = |pair: &mut Pair| {
+    let expected = |pair: &mut Pair| {
         let session = pair.air.current().unwrap().1;
-        session.hoped_datagram_bytes(1) - session.max_datagram_bytes(1)
+        session.provisioned_datagram_bytes(1) - session.max_datagram_bytes(1)
     };
-    assert_eq!(hope(&mut pair), 220, "before anything is known");
+    assert_eq!(expected(&mut pair), 220, "before anything is known");
     exchange(&mut pair, 100_000, |_, _| {});
     pair.run_for(RTT * 60, |_| {});
     assert!(mtus(&mut pair).iter().all(|it| (1392..=1400).contains(it)));
-    assert_eq!(hope(&mut pair), 0);
+    assert_eq!(expected(&mut pair), 0);
     pair.run_for(Duration::from_secs(700), |_| {});
-    // The first large packets open the search anew; who sends larger ones has to be answered.
-    let mut least = usize::MAX;
+    // The first large packets start the search again, whose answers larger ones have to wait for.
+    let mut min = usize::MAX;
     exchange(&mut pair, 300_000, |pair, _| {
-        assert_eq!(hope(pair), 0);
-        least = least.min(mtus(pair)[0]);
+        assert_eq!(expected(pair), 0);
+        min = min.min(mtus(pair)[0]);
     });
-    assert!(least >= 1392, "what is proven stays in use: {least}");
+    assert!(min >= 1392, "what is proven stays in use: {min}");
     (pair.up.mtu_bytes, pair.down.mtu_bytes) = (1500, 1500);
     pair.run_for(Duration::from_secs(700), |_| {});
     exchange(&mut pair, 500_000, |_, _| {});
-    assert_eq!((mtus(&mut pair), hope(&mut pair)), ([1500, 1500], 0));
+    assert_eq!((mtus(&mut pair), expected(&mut pair)), ([1500, 1500], 0));
 }
 
 #[test]
-fn an_hour_of_loss_is_no_smaller_path() {
+fn an_hour_of_loss_is_not_a_smaller_path() {
     let mut pair = Pair::new(3, 0.06);
     pair.connect();
     pair.run_for(RTT * 20, |_| {});
@@ -121,7 +122,7 @@ fn an_hour_of_loss_is_no_smaller_path() {
     let (chunk, end) = (bytes(20_000), pair.now + Duration::from_secs(3600));
     let (mut next, mut got) = (pair.now, Vec::new());
     pair.run_for(Duration::from_secs(3600), |pair| {
-        // An object now and then: little is under way that could prove the size.
+        // An object now and then: few packets in flight could prove the size.
         if pair.now >= next && pair.now < end {
             next = pair.now + Duration::from_secs(7);
             let now = pair.now;
@@ -134,7 +135,7 @@ fn an_hour_of_loss_is_no_smaller_path() {
 }
 
 #[test]
-fn a_move_from_ipv4_to_ipv6_amid_a_transfer_keeps_every_packet_within_the_mtu() {
+fn a_move_from_ipv4_to_ipv6_keeps_every_packet_within_the_mtu() {
     for loss in [0.0, 0.06] {
         let mut pair = Pair::new(4, loss);
         (pair.up.mtu_bytes, pair.down.mtu_bytes) = (1500, 1500);
@@ -158,7 +159,7 @@ fn a_move_from_ipv4_to_ipv6_amid_a_transfer_keeps_every_packet_within_the_mtu() 
 }
 
 #[test]
-fn what_the_system_refuses_to_send_is_heeded_at_once() {
+fn a_refusal_by_the_system_takes_effect_at_once() {
     let mut pair = Pair::new(5, 0.0);
     pair.connect();
     pair.run_for(RTT * 3, |_| {});
@@ -176,10 +177,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn no_packet_is_ever_longer_than_provisioned(
-        seed: u64, most in 1280usize..3000, carries in 1280usize..3000, loss in 0.0..0.3,
+        seed: u64, max in 1280usize..3000, carries in 1280usize..3000, loss in 0.0..0.3,
     ) {
         let rate = BitRate::from_bps(1_890_000);
-        let settings = Settings { rate, mtu_bytes: most, ..Settings::default() };
+        let settings = Settings { rate, mtu_bytes: max, ..Settings::default() };
         let mut pair = Pair::with(seed, loss, settings);
         pair.connect();
         exchange(&mut pair, 200_000, |pair, came| {
@@ -188,9 +189,9 @@ proptest! {
             }
         });
         pair.run_for(RTT * 100, |_| {});
-        prop_assert!(pair.up.longest <= most as u64 && pair.down.longest <= most as u64);
+        prop_assert!(pair.up.longest <= max as u64 && pair.down.longest <= max as u64);
         for mtu in mtus(&mut pair) {
-            prop_assert!((1280..=most).contains(&mtu), "{mtu} of {most}");
+            prop_assert!((1280..=max).contains(&mtu), "{mtu} of {max}");
         }
     }
 }

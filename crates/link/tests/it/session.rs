@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::common::{HUB, Pair, bytes, fetch, read_all, write_all};
-use bentpipe_link::{Core, ModemRate, Read, ResetCode, Settings, Write};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::{Core, ModemRate, Read, Settings, Write};
 use bentpipe_units::{BitRate, ByteSize};
 
 #[test]
@@ -34,7 +35,7 @@ fn loss_keeps_short_transfers_near_their_limit_and_bulk_near_capacity() {
 }
 
 #[test]
-fn without_coding_what_is_lost_is_sent_again_and_that_is_all() {
+fn without_coding_losses_are_only_retransmitted() {
     let run = |coding: bool| {
         let rate = BitRate::from_bps(1_890_000);
         let mut pair = Pair::with(2, 0.06, Settings { rate, coding, ..Settings::default() });
@@ -47,7 +48,7 @@ fn without_coding_what_is_lost_is_sent_again_and_that_is_all() {
     };
     let ((coded, repairs), (plain, none)) = (run(true), run(false));
     assert!(repairs > 100 && none == 0, "{repairs} and {none} repairs");
-    // Of seven packets one is lost every third time, and then comes a round trip later.
+    // Of seven packets one is lost every third time, and arrives a round trip later.
     assert!(plain > coded, "{plain:?} and {coded:?}");
     let mut pair = Pair::with(
         3,
@@ -70,7 +71,7 @@ fn heavy_loss_loses_nothing() {
 }
 
 #[test]
-fn an_outage_of_any_length_ends_with_every_byte() {
+fn every_byte_arrives_after_an_outage_of_any_length() {
     for outage_s in [1, 30, 4000] {
         let mut pair = Pair::new(4, 0.06);
         pair.connect();
@@ -96,7 +97,7 @@ fn an_outage_of_any_length_ends_with_every_byte() {
 }
 
 #[test]
-fn an_outage_is_probed_ever_more_rarely() {
+fn probes_back_off_in_an_outage() {
     let mut pair = Pair::new(5, 0.0);
     pair.connect();
     pair.open(&bytes(50_000));
@@ -137,7 +138,7 @@ fn half_close_is_half_and_resets_cross() {
 }
 
 #[test]
-fn a_reader_that_stops_is_told_to_the_writer_and_the_rest_goes_on() {
+fn a_stop_reaches_the_writer_and_the_other_direction_continues() {
     let mut pair = Pair::new(7, 0.0);
     pair.connect();
     let flow = pair.open(b"upload");
@@ -155,7 +156,7 @@ fn a_reader_that_stops_is_told_to_the_writer_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_is_idle_or_never_read_is_reaped() {
+fn idle_and_unread_flows_are_reset() {
     let rate = BitRate::from_bps(1_890_000);
     let (flow_idle, flow_unread) = (Duration::from_secs(3600), Duration::from_secs(100));
     let mut pair =
@@ -178,7 +179,7 @@ fn what_is_idle_or_never_read_is_reaped() {
 }
 
 #[test]
-fn a_restarted_end_resets_flows_honestly_and_serves_new_ones() {
+fn a_restarted_end_resets_flows_and_serves_new_ones() {
     for air_restarts in [true, false] {
         let mut pair = Pair::new(12, 0.0);
         pair.connect();
@@ -247,7 +248,7 @@ fn a_full_table_refuses_and_memory_stays_within_its_bound() {
 }
 
 #[test]
-fn the_least_send_memory_works_and_holds() {
+fn the_minimum_send_memory_works_and_is_kept() {
     let rate = BitRate::from_bps(1_890_000);
     let send_memory = ByteSize::from_bytes(16 * 1500);
     let settings = Settings { rate, send_memory, ..Settings::default() };
@@ -268,7 +269,7 @@ fn the_least_send_memory_works_and_holds() {
 }
 
 #[test]
-fn an_outage_amid_bulk_is_waited_for_and_not_spun_through() {
+fn an_outage_during_bulk_causes_no_busy_loop() {
     let mut pair = Pair::new(16, 0.0);
     pair.connect();
     pair.open(b"");
@@ -283,106 +284,12 @@ fn an_outage_amid_bulk_is_waited_for_and_not_spun_through() {
 }
 
 #[test]
-fn first_bytes_that_find_no_room_are_told_and_not_lost() {
-    let rate = BitRate::from_bps(1_890_000);
-    let flow_send_buffer = ByteSize::from_bytes(1000);
-    let mut pair = Pair::with(17, 0.0, Settings { rate, flow_send_buffer, ..Settings::default() });
-    pair.connect();
-    let (body, now) = (bytes(3000), pair.now);
-    let target = "origin.example:80".parse().unwrap();
-    let class = bentpipe_link::Class::BestEffort;
-    let (flow, taken) = pair.air.open(&target, class, 1, &body, now).unwrap();
-    assert_eq!(taken, 1000);
-    let (mut sent, mut got, far) = (taken, Vec::new(), pair.accept());
-    pair.run_until("every byte", Duration::from_secs(9), |pair| {
-        write_all(&mut pair.air, flow, pair.now, &body, &mut sent);
-        read_all(&mut pair.hub, far, pair.now, &mut got)
-    });
-    assert!(got == body);
-}
-
-#[test]
-fn flows_that_cannot_leave_take_no_other_passengers_memory() {
-    let rate = BitRate::from_bps(1_890_000);
-    let send_memory = ByteSize::from_bytes(8 << 20);
-    let mut pair = Pair::with(19, 0.0, Settings { rate, send_memory, ..Settings::default() });
-    pair.connect();
-    (pair.up.cut, pair.down.cut) = (true, true);
-    let (body, now) = (bytes(256 << 10), pair.now);
-    // A hundred uploads of one passenger, none of which can leave.
-    for _ in 0..100 {
-        let flow = pair.open(b"");
-        let mut at = 0;
-        while at < body.len()
-            && let Write::Taken(taken) =
-                pair.air.session(flow.0).unwrap().write(flow.1, &body[at..], now)
-        {
-            at += taken;
-        }
-    }
-    let target = "origin.example:80".parse().unwrap();
-    let class = bentpipe_link::Class::BestEffort;
-    let (other, taken) = pair.air.open(&target, class, 2, b"GET", now).unwrap();
-    assert_eq!(taken, 3);
-    let written = pair.air.session(other.0).unwrap().write(other.1, &body, now);
-    assert!(matches!(written, Write::Taken(taken) if taken >= 8 << 10), "{written:?}");
-    assert!(pair.air.session(other.0).unwrap().held_bytes() <= 8 << 20);
-}
-
-#[test]
-fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
-    let mut pair = Pair::new(18, 0.0);
-    pair.connect();
-    pair.run_for(Duration::from_secs(3), |_| {});
-    let (body, from) = (bytes(1000), pair.air_address);
-    let (flow, mut at) = (pair.open(b""), 0);
-    let mut datagrams = [Vec::new(), Vec::new()];
-    for datagram in &mut datagrams {
-        pair.air.transmit(pair.now, datagram).unwrap();
-        write_all(&mut pair.air, flow, pair.now, &body, &mut at);
-    }
-    // The opening is lost, and then everything is, for longer than a flow may be unread.
-    pair.hub.handle_datagram(&datagrams[1], from, false, pair.now);
-    (pair.up.cut, pair.down.cut) = (true, true);
-    pair.run_for(Duration::from_secs(1000), |_| {});
-    (pair.up.cut, pair.down.cut) = (false, false);
-    let (far, mut got) = (pair.accept(), Vec::new());
-    pair.run_until("every byte", Duration::from_secs(30), |pair| {
-        read_all(&mut pair.hub, far, pair.now, &mut got)
-    });
-    assert!(got == body);
-}
-
-#[test]
-fn flows_that_were_given_up_before_they_left_stand_in_no_later_ones_way() {
-    let mut pair = Pair::with(
-        20,
-        0.0,
-        Settings { rate: BitRate::from_bps(100_000_000), ..Settings::default() },
-    );
-    pair.connect();
-    for _ in 0..70 {
-        for _ in 0..1000 {
-            let flow = pair.open(b"");
-            pair.air.session(flow.0).unwrap().release(flow.1);
-        }
-        pair.run_for(Duration::from_millis(100), |_| {});
-    }
-    pair.run_for(Duration::from_secs(2), |_| {});
-    pair.opened.clear();
-    fetch(&mut pair, 10_000);
-    pair.run_for(Duration::from_secs(2), |_| {});
-    let counters = pair.hub.sessions().next().unwrap().2.counters();
-    assert_eq!((counters.violations, counters.flows), (0, 0));
-}
-
-#[test]
-fn a_session_that_only_the_hub_has_dropped_ends_honestly_at_the_air_too() {
+fn a_session_dropped_by_the_hub_ends_at_the_air_too() {
     let mut pair = Pair::new(21, 0.0);
     pair.connect();
     let flow = pair.open(b"hello");
     let far = pair.accept();
-    // The hub's goodbye is lost.
+    // The hub's CLOSE is lost.
     pair.hub.session(far.0).unwrap().close();
     pair.down.cut = true;
     pair.run_for(Duration::from_secs(1), |_| {});
@@ -395,7 +302,7 @@ fn a_session_that_only_the_hub_has_dropped_ends_honestly_at_the_air_too() {
 }
 
 #[test]
-fn an_outage_of_a_path_without_delay_is_no_busy_loop() {
+fn an_outage_of_a_path_without_delay_causes_no_busy_loop() {
     let rate = BitRate::from_bps(10_000_000_000);
     let mut pair = Pair::with(22, 0.0, Settings { rate, ..Settings::default() });
     for pipe in [&mut pair.up, &mut pair.down] {
@@ -412,42 +319,7 @@ fn an_outage_of_a_path_without_delay_is_no_busy_loop() {
 }
 
 #[test]
-fn memory_given_back_in_an_outage_is_news_for_those_who_wait_for_it() {
-    let rate = BitRate::from_bps(1_890_000);
-    let send_memory = ByteSize::from_bytes(1 << 20);
-    let mut pair = Pair::with(23, 0.0, Settings { rate, send_memory, ..Settings::default() });
-    pair.connect();
-    let (first, second) = (pair.open(b""), pair.open(b""));
-    (pair.up.cut, pair.down.cut) = (true, true);
-    let body = bytes(1 << 20);
-    for flow in [first, second] {
-        let mut at = 0;
-        write_all_until_blocked(&mut pair, flow, &body, &mut at);
-        assert!(at < body.len());
-    }
-    pair.run_for(Duration::from_secs(10), |_| {});
-    for flow in [first, second] {
-        write_all_until_blocked(&mut pair, flow, &body, &mut 0);
-    }
-    let now = pair.now;
-    let session = pair.air.session(first.0).unwrap();
-    assert!(!session.has_news(now), "silence, and everybody waits");
-    session.release(first.1);
-    assert!(session.has_news(now));
-}
-
-fn write_all_until_blocked(pair: &mut Pair, flow: (u64, u64), body: &[u8], at: &mut usize) {
-    let now = pair.now;
-    let session = pair.air.session(flow.0).unwrap();
-    while *at < body.len()
-        && let Write::Taken(taken) = session.write(flow.1, &body[*at..], now)
-    {
-        *at += taken;
-    }
-}
-
-#[test]
-fn a_session_has_its_part_of_the_beam_from_the_moment_on_that_it_begins() {
+fn a_session_has_its_part_of_the_beam_from_its_beginning() {
     let mut pair = Pair::new(30, 0.0);
     let part = BitRate::from_bps(400_000);
     pair.hub.set_beam(Some(part), None, pair.now).unwrap();
@@ -456,11 +328,11 @@ fn a_session_has_its_part_of_the_beam_from_the_moment_on_that_it_begins() {
     let (_, _, session) = pair.hub.sessions().next().unwrap();
     let lease = session.lease(now);
     assert!(lease.rate <= part, "{lease:?}");
-    // Nothing waits for it, and so it has no more than its floor.
+    // Nothing waits for it, so that it has no more than its floor.
     assert_eq!(lease.rate, BitRate::from_bps(16_000));
 }
 
-/// Rate of the air's reports of a transfer in half a minute, in bit/s with all headers.
+/// Returns the rate of the air's reports of a transfer in half a minute, in bit/s with all headers.
 fn reports_bps(our_bps: u64, peers_bps: u64) -> f64 {
     let (our_rate, peers_rate) = (BitRate::from_bps(our_bps), BitRate::from_bps(peers_bps));
     let settings = |rate| Settings { rate, ..Settings::default() };
@@ -489,7 +361,7 @@ fn reports_bps(our_bps: u64, peers_bps: u64) -> f64 {
 }
 
 #[test]
-fn reports_take_a_tenth_of_a_thin_uplink_and_a_fiftieth_of_a_thin_downlink_at_most() {
+fn reports_take_at_most_a_tenth_of_a_thin_uplink_and_a_fiftieth_of_a_thin_downlink() {
     // 8 Mbit/s down over 256 kbit/s up: a tenth of that is less than a fiftieth of 8 Mbit/s.
     let thin_up = reports_bps(256_000, 8_000_000);
     assert!((0.9 * 25_600.0..=25_600.0).contains(&thin_up), "{thin_up:.0} bit/s of 25,600");
@@ -516,14 +388,14 @@ fn a_hub_with_several_addresses_is_called_at_each_in_turn() {
         called.iter().map(|call| call.1).collect::<Vec<_>>(),
         [first, second, first, second]
     );
-    // The second has its turn when the first's answer is overdue.
+    // The second address has its turn when the first one's answer is overdue.
     assert_eq!(called[1].0, pair.settings.initial_rtt * 3 / 2);
 }
 
 #[test]
-fn what_a_path_loses_is_remembered_over_a_reconnect() {
-    // At 40 % the second object after a reconnect, when reports of the first have come: repairs of
-    // it, and how long it took. `knows` when the hub had an earlier session.
+fn loss_is_remembered_over_a_reconnect() {
+    // Repairs and duration of the second object after a reconnect at 40 % loss, when reports of the
+    // first have arrived; `knows` if the hub had an earlier session.
     let second = |seed: u64, knows: bool| {
         let (mut pair, limit) = (Pair::new(seed, 0.4), Duration::from_secs(600));
         pair.run_until("the session", limit, |pair| pair.air.current().is_some());
@@ -561,14 +433,14 @@ fn no_lease_is_exceeded_however_low_it_is() {
         let (far, mut sent) = (pair.accept(), 0);
         let (air, rate) = (pair.secrets.0.public(), BitRate::from_bps(bps));
         pair.run_for(Duration::from_secs(5), |_| {});
-        // Handshakes are no part of it: an air that hears nothing calls, and is answered.
+        // Handshakes are excluded: an air without an answer calls, and is answered.
         let sent_bytes = |pair: &mut Pair| {
             let session = pair.hub.session(far.0).expect("it goes on");
             session.counters().bytes_sent
         };
         let begin = sent_bytes(&mut pair);
         for _ in 0..10 {
-            let told = ModemRate { rate, framing_bytes: 0 };
+            let told = ModemRate { rate, per_packet_overhead: 0 };
             pair.hub.set_modem_rate(&air, Some(told), pair.now);
             pair.run_for(Duration::from_secs(30), |pair| {
                 write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
@@ -578,7 +450,7 @@ fn no_lease_is_exceeded_however_low_it_is() {
         let (allowed, slack) = (rate.bytes_in(Duration::from_secs(300)), 3 * 1500);
         assert!(data <= allowed + slack, "{data} bytes at {rate}, {allowed} allowed");
         assert!(data + slack >= allowed, "{data} bytes at {rate}, {allowed} allowed");
-        // And it comes back with a better one.
+        // The session recovers with a better lease.
         pair.hub.set_modem_rate(&air, None, pair.now);
         let mut got = Vec::new();
         pair.run_until("the rest", Duration::from_secs(60), |pair| {

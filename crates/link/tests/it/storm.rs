@@ -1,25 +1,27 @@
-//! A hub restarts under a fleet that goes on: how soon all are back, and what it costs the hub.
+//! A hub restarts under its fleet: the time until all aircraft are back, and its cost to the hub.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Class, Core, HubConfig, HubCore, PublicKey, SecretKey, Settings,
+    AirConfig, AirCore, Aircraft, Class, Core, HubConfig, PublicKey, SecretKey, Settings,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::sharded::Sharded;
+
 const HUB: &str = "198.18.0.2:4500";
-/// One way over a geostationary satellite, as the maritime profile has it.
+/// One-way delay over a geostationary satellite, as in the maritime profile.
 const DELAY: Duration = Duration::from_micros(380_500);
-/// All are back within three round trips and five seconds.
+/// Bound on the time until all are back: three round trips and five seconds.
 const BOUND: Duration = Duration::from_micros(3 * 761_000 + 5_000_000);
 const AIRCRAFT: usize = 500;
-/// Curve operations that a hub may spend at once, and as many again every second.
+/// Curve operations that a hub may spend at once, and again every second.
 const CURVE_OPERATIONS: u64 = 1000;
 
-/// Datagram in flight: the air to which it goes, if not to the hub; the air that it concerns; its bytes.
+/// Datagram in flight: the air it goes to, unless to the hub; the air it concerns; its bytes.
 type Flying = (Option<usize>, usize, Vec<u8>);
 
 struct Fleet {
@@ -27,13 +29,14 @@ struct Fleet {
     rng: ChaCha8Rng,
     secret: SecretKey,
     keys: Vec<PublicKey>,
-    hub: Option<HubCore>,
-    /// Those that the hub knows, and then strangers.
+    hub: Option<Sharded>,
+    shards: usize,
+    /// Aircraft known to the hub, then strangers.
     airs: Vec<AirCore>,
-    /// The time at which each wants to be called.
+    /// Time of the next call of each.
     due: Vec<Duration>,
     hub_due: Duration,
-    /// Datagrams on their way, by the time at which they come: to an air, or to the hub from an air.
+    /// Datagrams in flight by time of arrival, to an air or from an air to the hub.
     flying: BTreeMap<(Duration, u64), Flying>,
     count: u64,
 }
@@ -43,7 +46,7 @@ fn address(air: usize) -> SocketAddr {
 }
 
 impl Fleet {
-    fn new(seed: u64, strangers: usize) -> Self {
+    fn new(seed: u64, strangers: usize, shards: usize) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let secret = SecretKey::generate(&mut rng);
         let secrets: Vec<_> =
@@ -63,19 +66,20 @@ impl Fleet {
             secret,
             keys,
             hub: None,
+            shards,
             airs,
             due,
             hub_due: Duration::MAX,
             flying: BTreeMap::new(),
             count: 0,
         };
-        // Strangers come when they are told to.
+        // Strangers connect when they are told to.
         fleet.due[AIRCRAFT..].fill(Duration::MAX);
         fleet.start_hub(&[]);
         fleet
     }
 
-    /// A new process of the hub, which knows where its aircraft were.
+    /// Starts a new process of the hub, which knows the addresses of its aircraft.
     fn start_hub(&mut self, homes: &[(PublicKey, IpAddr)]) {
         let aircraft = |key: &PublicKey| {
             let (settings, highest_class) = (Settings::default(), Class::BestEffort);
@@ -83,17 +87,18 @@ impl Fleet {
         };
         let aircraft = self.keys.iter().map(aircraft).collect();
         let config = HubConfig { secret: self.secret.clone(), aircraft };
-        let mut hub = HubCore::new(config, self.rng.random());
+        let seeds: Vec<_> = (0..self.shards).map(|_| self.rng.random()).collect();
+        let mut hub = Sharded::new(&config, &seeds);
         homes.iter().for_each(|(key, home)| hub.remember_home(key, *home));
         self.hub = Some(hub);
         self.hub_due = self.now;
     }
 
-    /// The hub's process ends, and says nothing; where its aircraft were is on its disk.
+    /// Ends the hub's process without a message; the addresses of its aircraft are on its disk.
     fn kill_hub(&mut self) -> Vec<(PublicKey, IpAddr)> {
         let hub = self.hub.take().expect("it runs");
         self.flying.retain(|_, (to, ..)| to.is_some());
-        hub.homes().map(|(key, home)| (*key, home)).collect()
+        hub.homes()
     }
 
     fn flush_air(&mut self, air: usize) {
@@ -124,7 +129,7 @@ impl Fleet {
         self.hub_due = hub.next_timeout(now).max(now + Duration::from_micros(1));
     }
 
-    /// Goes on until `done`, or until `end`.
+    /// Runs until `done`, or until `end`.
     fn run(&mut self, end: Duration, mut done: impl FnMut(&mut Self) -> bool) {
         while self.now < end && !done(self) {
             let air_due = self.due.iter().min().copied().unwrap_or(end);
@@ -164,7 +169,7 @@ impl Fleet {
         self.hub.as_ref().is_some_and(|hub| hub.sessions_begun() == AIRCRAFT as u64)
     }
 
-    /// Every aircraft has a flow, and has just sent something by it.
+    /// Opens a flow on every aircraft and sends something on it.
     fn talk(&mut self) {
         for air in 0..AIRCRAFT {
             let target = "origin.example:80".parse().unwrap();
@@ -175,10 +180,10 @@ impl Fleet {
     }
 }
 
-/// All connect, the hub is away for `outage`, and `strangers` call when it is back; how long it takes
-/// then until all aircraft are back.
-fn storm(seed: u64, outage: Duration, strangers: usize) -> Duration {
-    let mut fleet = Fleet::new(seed, strangers);
+/// Connects all aircraft, and restarts the hub after `outage`, when `strangers` call too. Returns
+/// the time until all aircraft are back.
+fn storm(seed: u64, outage: Duration, strangers: usize, shards: usize) -> Duration {
+    let mut fleet = Fleet::new(seed, strangers, shards);
     fleet.run(Duration::from_secs(120), |fleet| fleet.is_up());
     assert!(fleet.is_up());
     fleet.run(fleet.now + Duration::from_secs(5), |_| false);
@@ -190,7 +195,7 @@ fn storm(seed: u64, outage: Duration, strangers: usize) -> Duration {
     let began = fleet.now;
     fleet.due[AIRCRAFT..].fill(began);
     fleet.run(began + Duration::from_secs(60), |fleet| {
-        let spent = fleet.hub.as_ref().map_or(0, HubCore::curve_operations);
+        let spent = fleet.hub.as_ref().map_or(0, Sharded::curve_operations);
         let passed = (fleet.now - began).as_micros() as u64;
         let budget = CURVE_OPERATIONS + passed * CURVE_OPERATIONS / 1_000_000;
         assert!(spent <= budget, "{spent} of {budget} curve operations");
@@ -202,18 +207,26 @@ fn storm(seed: u64, outage: Duration, strangers: usize) -> Duration {
 
 #[test]
 fn a_fleet_is_back_soon_after_its_hub_restarted() {
-    let took = storm(1, Duration::ZERO, 0);
+    let took = storm(1, Duration::ZERO, 0, 1);
     assert!(took <= BOUND, "{took:?}");
 }
 
 #[test]
 fn a_fleet_is_back_soon_after_its_hub_was_down() {
-    let took = storm(2, Duration::from_secs(61), 0);
+    let took = storm(2, Duration::from_secs(61), 0, 1);
     assert!(took <= BOUND, "{took:?}");
 }
 
 #[test]
 fn a_fleet_goes_before_strangers_with_true_addresses() {
-    let took = storm(3, Duration::from_secs(61), 300);
+    let took = storm(3, Duration::from_secs(61), 300, 1);
     assert!(took <= BOUND, "{took:?}");
+}
+
+#[test]
+fn a_fleet_returns_to_a_sharded_hub_within_the_same_budget() {
+    for shards in [2, 4] {
+        let took = storm(4, Duration::from_secs(61), 300, shards);
+        assert!(took <= BOUND, "{took:?} with {shards} shards");
+    }
 }

@@ -1,9 +1,9 @@
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::task::Waker;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rand::SeedableRng;
 
 use super::*;
@@ -13,7 +13,7 @@ use crate::flow::FlowEvent;
 use crate::key::SecretKey;
 use crate::session::Session;
 
-/// A hub that counts what it is asked.
+/// A hub that counts the calls it receives.
 struct Counting {
     hub: HubCore,
     calls: usize,
@@ -64,7 +64,7 @@ impl Core for Counting {
     }
 }
 
-/// Gives one of these datagrams at a time, and then nothing until it is polled again.
+/// Receives one of these datagrams at a time, and then nothing until it is polled again.
 #[derive(Debug)]
 struct Arriving(Mutex<VecDeque<Option<Vec<u8>>>>);
 
@@ -75,7 +75,7 @@ impl Socket for Arriving {
         buffers: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let Some(Some(datagram)) = self.0.lock().unwrap().pop_front() else { return Poll::Pending };
+        let Some(Some(datagram)) = self.0.lock().pop_front() else { return Poll::Pending };
         buffers[0][..datagram.len()].copy_from_slice(&datagram);
         let (len, stride) = (datagram.len(), datagram.len());
         meta[0] = RecvMeta { len, stride, ..RecvMeta::default() };
@@ -86,8 +86,8 @@ impl Socket for Arriving {
         Ok(())
     }
 
-    fn poll_writable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn writable(self: Arc<Self>) -> Writable {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -95,8 +95,8 @@ impl Socket for Arriving {
     }
 }
 
-/// The driver of a hub, polled once for each of these datagrams; and how often the hub was asked for
-/// anything after the first look.
+/// Polls the driver of a hub once for each of these datagrams. Returns the number of calls of the
+/// hub after the first turn.
 async fn calls_for(datagrams: &[Vec<u8>]) -> usize {
     let mut rng = Rng::from_seed([7; 32]);
     let config = HubConfig { secret: SecretKey::generate(&mut rng), aircraft: Vec::new() };
@@ -104,7 +104,7 @@ async fn calls_for(datagrams: &[Vec<u8>]) -> usize {
     let shared = Arc::new(Shared::new(core));
     let arriving = datagrams.iter().flat_map(|datagram| [Some(datagram.clone()), None]);
     let socket = Arriving(Mutex::new(std::iter::once(None).chain(arriving).collect()));
-    let mut driver = Box::pin(Driver::new(shared.clone(), Box::new(socket)));
+    let mut driver = Box::pin(Driver::new(shared.clone(), Arc::new(socket)));
     let mut cx = Context::from_waker(Waker::noop());
     assert!(driver.as_mut().poll(&mut cx).is_pending());
     let looked = shared.lock().core.calls;
@@ -115,7 +115,7 @@ async fn calls_for(datagrams: &[Vec<u8>]) -> usize {
     let arrived = driver.as_mut().poll(&mut cx).is_pending();
     assert!(arrived);
     let calls = shared.lock().core.calls - looked;
-    // Whoever wakes it is heard all the same.
+    // A wake-up is handled nevertheless.
     shared.lock().wake_driver();
     assert!(driver.as_mut().poll(&mut cx).is_pending());
     assert!(shared.lock().core.calls > looked + calls);
@@ -123,7 +123,7 @@ async fn calls_for(datagrams: &[Vec<u8>]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn junk_of_strangers_leads_to_no_look_at_the_hub() {
+async fn junk_of_strangers_causes_no_call_of_the_hub() {
     let junk = |first: u8, length: usize| {
         let mut datagram = vec![0xa5; length];
         datagram[0] = first;
@@ -140,7 +140,7 @@ async fn junk_of_strangers_leads_to_no_look_at_the_hub() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_initiation_with_a_right_mac1_reaches_the_hub() {
+async fn an_initiation_with_a_valid_mac1_reaches_the_hub() {
     let mut rng = Rng::from_seed([7; 32]);
     let key = SecretKey::generate(&mut rng).public();
     let mut init = vec![0xa5; crate::wire::header::INIT_BYTES];

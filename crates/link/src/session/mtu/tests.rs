@@ -1,4 +1,4 @@
-//! The machine by itself, over paths that lose in every way.
+//! The state machine by itself, over paths with all kinds of losses.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use rand_chacha::ChaCha8Rng;
 use super::*;
 
 const RTT: Duration = Duration::from_millis(761);
-/// A packet of data every 6 ms: 2 Mbit/s.
+/// Interval of data packets: 2 Mbit/s.
 const GAP: Duration = Duration::from_millis(6);
 
-/// A path that carries up to `carries` bytes, loses `loss` in bursts of time, and tells what came.
+/// A path that carries up to `carries` bytes, loses `loss` in bursts of time, and reports arrivals.
 struct Bench {
     mtu: Mtu,
     rtt: Rtt,
@@ -23,20 +23,20 @@ struct Bench {
     bad_until: Duration,
     good_until: Duration,
     next_packet: u64,
-    /// Packets that the peer will be known to have: number, bytes, by the time of that knowledge.
-    told: BTreeMap<(Duration, u64), usize>,
-    least: usize,
+    /// Number and size of packets that the peer will report, by the time of the report.
+    reported: BTreeMap<(Duration, u64), usize>,
+    min: usize,
     largest_sent: usize,
     probes: u64,
     rng: ChaCha8Rng,
 }
 
 impl Bench {
-    fn new(most: usize, carries: usize, loss: f64, burst_packets: u32, seed: u64) -> Self {
+    fn new(max: usize, carries: usize, loss: f64, burst_packets: u32, seed: u64) -> Self {
         let mut rtt = Rtt::guess(RTT);
         (0..20).for_each(|_| rtt.sample(RTT));
         Self {
-            mtu: Mtu::new(most, Duration::ZERO),
+            mtu: Mtu::new(max, Duration::ZERO),
             rtt,
             now: Duration::ZERO,
             carries,
@@ -45,8 +45,8 @@ impl Bench {
             bad_until: Duration::ZERO,
             good_until: Duration::ZERO,
             next_packet: 0,
-            told: BTreeMap::new(),
-            least: usize::MAX,
+            reported: BTreeMap::new(),
+            min: usize::MAX,
             largest_sent: 0,
             probes: 0,
             rng: ChaCha8Rng::seed_from_u64(seed),
@@ -76,25 +76,25 @@ impl Bench {
             // Half of the packets are never named by any report.
             let report_interval = RTT / 8;
             if !packet.is_multiple_of(2) || self.mtu.due(self.now).is_some() {
-                self.told.insert((self.now + RTT + report_interval, packet), bytes);
+                self.reported.insert((self.now + RTT + report_interval, packet), bytes);
             }
         }
         packet
     }
 
-    /// Data of full packets, or nothing, for `span`.
+    /// Sends full packets of data, or nothing, for `span`.
     fn run(&mut self, span: Duration, data: bool) {
         self.run_with(span, if data { usize::MAX } else { 0 });
     }
 
-    /// The same with packets of `bytes`, where the size in use allows them.
+    /// Sends packets of `bytes`, if the size in use permits them, for `span`.
     fn run_with(&mut self, span: Duration, bytes: usize) {
         let end = self.now + span;
         while self.now < end {
-            while let Some((&(at, packet), &bytes)) = self.told.first_key_value()
+            while let Some((&(at, packet), &bytes)) = self.reported.first_key_value()
                 && at <= self.now
             {
-                self.told.pop_first();
+                self.reported.pop_first();
                 self.mtu.arrived(packet, bytes, self.now);
             }
             self.mtu.handle_timeout(&self.rtt, self.now);
@@ -107,7 +107,7 @@ impl Bench {
                 self.mtu.used(bytes, self.now);
                 self.send(bytes);
             }
-            self.least = self.least.min(self.mtu.current());
+            self.min = self.min.min(self.mtu.current());
             self.now += GAP;
         }
     }
@@ -124,21 +124,21 @@ fn the_provisioned_maximum_is_in_use_after_one_round_trip() {
 }
 
 #[test]
-fn packets_below_the_size_in_use_are_proof_enough_of_themselves() {
+fn packets_below_the_size_in_use_prove_their_own_size() {
     let mut bench = Bench::new(1500, 1500, 0.033, 1, 5);
     bench.run(RTT * 20, false);
     let probes = bench.probes;
     assert_eq!(bench.mtu.current(), 1500);
     bench.run_with(Duration::from_secs(600), 1450);
     assert_eq!((bench.mtu.current(), bench.probes), (1500, probes));
-    // Of a path that does not carry even these any more they are no proof.
+    // On a path that no longer carries even these, they prove nothing.
     bench.carries = 1400;
     bench.run_with(RTT * 40, 1450);
     assert!((1400 - GRAIN_BYTES..=1400).contains(&bench.mtu.current()));
 }
 
 #[test]
-fn what_every_path_carries_is_no_proof_of_a_little_more() {
+fn the_minimum_size_is_not_a_proof_of_a_larger_one() {
     let mut bench = Bench::new(1500, 1500, 0.0, 1, 5);
     bench.run(RTT * 20, false);
     bench.carries = MIN_MTU_BYTES;
@@ -147,10 +147,10 @@ fn what_every_path_carries_is_no_proof_of_a_little_more() {
 }
 
 #[test]
-fn after_silence_smaller_packets_are_no_proof() {
+fn after_an_outage_smaller_packets_are_not_a_proof() {
     let mut mtu = Mtu::new(1500, Duration::ZERO);
     mtu.arrived(1, 1500, RTT);
-    mtu.silence(RTT * 2);
+    mtu.on_outage(RTT * 2);
     assert!(mtu.is_in_doubt());
     mtu.sent(2);
     mtu.used(1300, RTT * 3);
@@ -177,7 +177,8 @@ fn a_smaller_path_is_found_within_a_few_bytes_and_tried_again_later() {
 
 #[test]
 fn a_black_hole_is_left_in_a_bounded_number_of_round_trips() {
-    // In bursts a pair is a sign only where they begin or end: it takes no longer than without.
+    // In bursts, a pair is a sign only at the beginning or the end, so that the time is as without
+    // bursts.
     for (loss, burst, round_trips) in [(0.0, 1, 7), (0.06, 1, 8), (0.2, 4, 9), (0.4, 10, 14)] {
         for seed in 0..20 {
             let mut bench = Bench::new(1500, 1500, loss, burst, seed);
@@ -191,21 +192,21 @@ fn a_black_hole_is_left_in_a_bounded_number_of_round_trips() {
 }
 
 #[test]
-fn loss_does_not_fool_it_for_an_hour() {
+fn loss_causes_no_wrong_decision_for_an_hour() {
     for (loss, burst) in [(0.06, 1), (0.4, 1), (0.4, 10), (0.06, 4)] {
         for seed in 0..5 {
             let mut bench = Bench::new(1500, 1500, loss, burst, seed);
             bench.run(RTT * 60, true);
             assert_eq!(bench.mtu.current(), 1500, "at {loss} in bursts of {burst}");
-            bench.least = usize::MAX;
+            bench.min = usize::MAX;
             bench.run(Duration::from_secs(3600), true);
-            assert_eq!(bench.least, 1500, "at {loss} in bursts of {burst}, seed {seed}");
+            assert_eq!(bench.min, 1500, "at {loss} in bursts of {burst}, seed {seed}");
         }
     }
 }
 
 #[test]
-fn trials_of_a_good_size_end_well_however_often_they_are_made() {
+fn repeated_tests_of_a_good_size_succeed() {
     let (mut trials, mut wrong) = (0, 0);
     let mut bench = Bench::new(1500, 1500, 0.4, 10, 9);
     bench.run(RTT * 60, true);
@@ -219,11 +220,11 @@ fn trials_of_a_good_size_end_well_however_often_they_are_made() {
 }
 
 #[test]
-fn silence_is_not_the_sizes_fault() {
+fn an_outage_is_not_the_sizes_fault() {
     let mut bench = Bench::new(1500, 1500, 0.0, 1, 3);
     bench.run(RTT * 3, true);
-    // In silence nobody asks the machine for probes or lets it judge.
-    bench.mtu.silence(bench.now);
+    // In an outage, nobody asks the machine for probes or judgements.
+    bench.mtu.on_outage(bench.now);
     assert!(bench.mtu.is_in_doubt());
     bench.now += Duration::from_secs(1000);
     bench.run(RTT * 4, true);
@@ -231,7 +232,7 @@ fn silence_is_not_the_sizes_fault() {
 }
 
 #[test]
-fn what_the_system_refuses_is_believed_at_once() {
+fn a_refusal_by_the_system_is_believed_at_once() {
     let mut bench = Bench::new(1500, 1500, 0.0, 1, 4);
     bench.run(RTT * 3, true);
     (bench.carries, bench.largest_sent) = (1420, 0);
@@ -246,7 +247,7 @@ fn what_the_system_refuses_is_believed_at_once() {
 }
 
 #[test]
-fn a_move_begins_anew() {
+fn a_move_restarts_the_search() {
     let mut bench = Bench::new(1500, 1500, 0.0, 1, 5);
     bench.run(RTT * 3, true);
     bench.mtu.moved(bench.now);
@@ -258,28 +259,28 @@ fn a_move_begins_anew() {
 proptest! {
     #[test]
     fn never_more_than_provisioned_and_never_less_than_every_path_carries(
-        most in MIN_MTU_BYTES..9001, carries in MIN_MTU_BYTES..9001, loss in 0.0..0.5, burst in 1u32..20,
+        max in MIN_MTU_BYTES..9001, carries in MIN_MTU_BYTES..9001, loss in 0.0..0.5, burst in 1u32..20,
         seed: u64, refused in prop::option::of(0usize..10_000), data: bool,
     ) {
-        let mut bench = Bench::new(most, carries, loss, burst, seed);
+        let mut bench = Bench::new(max, carries, loss, burst, seed);
         bench.run(RTT * 10, data);
         if let Some(bytes) = refused {
             bench.mtu.refused(bytes, bench.now);
         }
-        bench.mtu.silence(bench.now);
+        bench.mtu.on_outage(bench.now);
         bench.run(RTT * 30, data);
-        prop_assert!(bench.largest_sent <= most);
-        prop_assert!(bench.least >= MIN_MTU_BYTES);
+        prop_assert!(bench.largest_sent <= max);
+        prop_assert!(bench.min >= MIN_MTU_BYTES);
         prop_assert!(bench.mtu.current() <= carries);
     }
 }
 
 #[test]
-fn what_is_provisioned_is_hoped_for_until_the_first_answer() {
+fn the_provisioned_size_is_expected_until_the_first_answer() {
     let mut mtu = Mtu::new(1500, Duration::ZERO);
-    assert_eq!((mtu.current(), mtu.hoped()), (MIN_MTU_BYTES, 1500));
+    assert_eq!((mtu.current(), mtu.provisioned()), (MIN_MTU_BYTES, 1500));
     mtu.refused(1500, Duration::ZERO);
-    assert_eq!(mtu.hoped(), mtu.current());
+    assert_eq!(mtu.provisioned(), mtu.current());
     let small = Mtu::new(MIN_MTU_BYTES, Duration::ZERO);
-    assert_eq!(small.hoped(), small.current());
+    assert_eq!(small.provisioned(), small.current());
 }

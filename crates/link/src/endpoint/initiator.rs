@@ -1,0 +1,193 @@
+//! The calling end of handshakes, which repeats them until one is answered.
+//!
+//! Each call names the session that the caller has. The answer names the same session, which
+//! continues under new keys, or another: then the caller's session is over.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::RngCore;
+
+use crate::crypto::{
+    Aeads, CookieMonitor, InitPayload, Keys, MacKey, ResponsePayload, Rng, SentInit,
+};
+use crate::key::{PublicKey, SecretKey};
+use crate::wire::header::{COOKIE, COOKIE_BYTES, RESPONSE, RESPONSE_BYTES};
+
+/// Maximum number of handshakes that may still be answered; a late answer to an early one counts.
+const MAX_ATTEMPTS: usize = 4;
+/// Minimum interval of handshakes, on short paths.
+const MIN_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum interval of handshakes …
+pub(super) const MAX_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
+/// … and during a session, whose flows wait. Each interval is up to a quarter shorter, so that a
+/// fleet that lost its hub at one moment does not call it again at one moment.
+const MAX_SESSION_ATTEMPT_INTERVAL: Duration = Duration::from_secs(4);
+
+/// Initiator of a peer, with the calls that may still be answered.
+pub struct Initiator {
+    prologue: &'static [u8],
+    secret: SecretKey,
+    peer: PublicKey,
+    /// mac1 and mac2 keys of what we send …
+    mac: MacKey,
+    /// … and of what we receive.
+    own_mac: MacKey,
+    cookies: CookieMonitor,
+    instance: u64,
+    session_instance: u64,
+    counter: u64,
+    attempts: VecDeque<SentInit>,
+    next_attempt: Duration,
+    attempt_interval: Option<Duration>,
+    /// Time of the first unanswered call.
+    unanswered_since: Option<Duration>,
+}
+
+/// Answer to a call.
+pub struct Answer {
+    /// Keys for what is sent from now on.
+    pub keys: Keys,
+    /// Payload of the peer.
+    pub payload: ResponsePayload,
+    /// `true` if the session continues; otherwise another begins.
+    pub resumes: bool,
+    /// Time from message 1 to its answer.
+    pub round_trip: Duration,
+}
+
+impl Initiator {
+    /// Creates a caller that calls `peer` at once, in the protocol that `prologue` names.
+    /// `first_counter` must be above every counter that this key has ever used.
+    pub fn new(
+        prologue: &'static [u8],
+        secret: SecretKey,
+        peer: PublicKey,
+        first_counter: u64,
+        rng: &mut Rng,
+    ) -> Self {
+        Self {
+            prologue,
+            own_mac: MacKey::new(&secret.public()),
+            secret,
+            peer,
+            mac: MacKey::new(&peer),
+            cookies: CookieMonitor::default(),
+            instance: rng.next_u64().max(1),
+            session_instance: 0,
+            counter: first_counter,
+            attempts: VecDeque::new(),
+            next_attempt: Duration::ZERO,
+            attempt_interval: None,
+            unanswered_since: None,
+        }
+    }
+
+    /// Time of the next call.
+    pub fn next_attempt(&self) -> Duration {
+        self.next_attempt
+    }
+
+    /// Time of the first call that nobody has answered since.
+    pub fn unanswered_since(&self) -> Option<Duration> {
+        self.unanswered_since
+    }
+
+    /// Raises the counter to `first` if that is above, because another gateway may have used the
+    /// next ones.
+    pub fn raise_counter(&mut self, first: u64) {
+        self.counter = self.counter.max(first);
+    }
+
+    /// Appends message 1 with our rate and the first credit of each flow. The next call follows
+    /// after one and a half times the answer time of a path of `round_trip`, and then after ever
+    /// longer intervals.
+    pub fn call(
+        &mut self,
+        (rate_bps, reserve_bytes): (u64, u32),
+        round_trip: Duration,
+        now: Duration,
+        rng: &mut Rng,
+        out: &mut Vec<u8>,
+    ) {
+        let Self { counter, instance, session_instance: resumes, .. } = *self;
+        let aeads = Aeads::of_this_machine();
+        let payload = InitPayload { counter, instance, resumes, rate_bps, reserve_bytes, aeads };
+        self.counter += 1;
+        self.unanswered_since.get_or_insert(now);
+        let Self { prologue, secret, peer, .. } = self;
+        let (attempt, mut message) = SentInit::start(prologue, secret, peer, &payload, now, rng);
+        self.cookies.sign(&self.mac, &mut message, now);
+        if self.attempts.len() == MAX_ATTEMPTS {
+            self.attempts.pop_front();
+        }
+        self.attempts.push_back(attempt);
+        let before = self.attempt_interval.unwrap_or(round_trip);
+        let interval = (before * 3 / 2).clamp(MIN_ATTEMPT_INTERVAL, MAX_ATTEMPT_INTERVAL);
+        self.attempt_interval = Some(interval);
+        self.next_attempt = now + self.jittered(interval);
+        out.extend_from_slice(&message);
+    }
+
+    /// Handles a datagram that is not a session's packet: an answer, if it matches one of our
+    /// calls. Anything else is dropped before any curve arithmetic.
+    pub fn take(&mut self, datagram: &[u8], now: Duration) -> Option<Answer> {
+        match (datagram.first(), datagram.len()) {
+            (Some(&RESPONSE), RESPONSE_BYTES) => self.take_response(datagram, now),
+            (Some(&COOKIE), COOKIE_BYTES) => {
+                let named = SentInit::named_in(datagram);
+                let ours = self.attempts.back().is_some_and(|attempt| Some(attempt.index) == named);
+                if ours && self.cookies.take(&self.mac, datagram, now).is_ok() {
+                    self.next_attempt = now; // at once: a reply is accepted once for each attempt
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that the session is over, so that none is resumed.
+    pub fn forget_session(&mut self) {
+        self.session_instance = 0;
+    }
+
+    /// Shortens an interval during a session.
+    fn jittered(&self, interval: Duration) -> Duration {
+        if self.session_instance == 0 || interval < MAX_SESSION_ATTEMPT_INTERVAL {
+            return interval;
+        }
+        // SplitMix64's last step spreads what differs by aircraft and by call.
+        let mixed = (self.instance ^ self.counter).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let share = (mixed >> 56) as u32; // of 256
+        MAX_SESSION_ATTEMPT_INTERVAL - MAX_SESSION_ATTEMPT_INTERVAL * share / 1024
+    }
+
+    fn take_response(&mut self, message: &[u8], now: Duration) -> Option<Answer> {
+        // The cheapest check first: an attacker off the path does not know the index.
+        let index = SentInit::named_in(message)?;
+        let at = self.attempts.iter().position(|attempt| attempt.index == index)?;
+        if !self.own_mac.accepts(message) {
+            return None;
+        }
+        let attempt = self.attempts.remove(at)?;
+        let round_trip = now.saturating_sub(attempt.sent_at);
+        let (keys, payload) = match attempt.finish(message, now) {
+            Ok(finished) => finished,
+            Err(attempt) => {
+                // A forgery must not use up the attempt.
+                self.attempts.insert(at, *attempt);
+                return None;
+            }
+        };
+        self.attempts.clear();
+        self.attempt_interval = None;
+        self.unanswered_since = None;
+        let resumes = payload.instance == self.session_instance;
+        self.session_instance = payload.instance;
+        Some(Answer { keys, payload, resumes, round_trip })
+    }
+}
+
+#[cfg(test)]
+#[path = "initiator_tests.rs"]
+mod tests;

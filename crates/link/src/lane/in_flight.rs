@@ -1,0 +1,92 @@
+//! Index of a lane's unreported symbols: by number, and by the packet that carried each last.
+//!
+//! Each report repeats long runs of the previous ones. The index finds what is new in a report
+//! without visiting the rest, so that a report costs its own length plus its news.
+
+use std::collections::BTreeSet;
+
+/// Unreported symbols of one lane.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    unreported: BTreeSet<u64>,
+    /// (packet, symbol) of the symbols in flight.
+    under_way: BTreeSet<(u64, u64)>,
+    /// The largest packet that reports have covered so far.
+    covered: Option<u64>,
+}
+
+impl InFlight {
+    /// Notes that a new symbol, or a retransmission, was sent in `packet`.
+    pub fn sent(&mut self, number: u64, packet: u64) {
+        self.unreported.insert(number);
+        self.under_way.insert((packet, number));
+    }
+
+    /// Notes that the symbol sent in `packet` is no longer waited for.
+    pub fn landed(&mut self, number: u64, packet: u64) {
+        self.under_way.remove(&(packet, number));
+    }
+
+    /// Forgets a symbol, last sent in `packet`, whose outcome is known or does not matter.
+    pub fn forget(&mut self, number: u64, packet: u64) {
+        self.unreported.remove(&number);
+        self.landed(number, packet);
+    }
+
+    /// Symbols in `start..end` that no report has named.
+    pub fn unreported(&self, start: u64, end: u64) -> Vec<u64> {
+        self.unreported.range(start..end.max(start)).copied().collect()
+    }
+
+    /// Symbols in flight below `end` that were sent before `packet`, ascending.
+    pub fn overtaken(&self, packet: u64, end: u64) -> Vec<u64> {
+        let before = self.under_way.range(..(packet, 0));
+        let mut numbers: Vec<u64> =
+            before.map(|&(_, number)| number).filter(|&number| number < end).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Notes a report that covers packets up to `largest`. Returns `true` if no earlier report
+    /// covered as many.
+    pub fn covers_more(&mut self, largest: u64) -> bool {
+        let more = self.covered.is_none_or(|covered| covered < largest);
+        self.covered = self.covered.max(Some(largest));
+        more
+    }
+
+    /// Makes the next report count as new, because something was learned elsewhere.
+    pub fn mark_stale(&mut self) {
+        self.covered = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_in_a_report_is_found_once() {
+        let mut in_flight = InFlight::default();
+        for number in 0..10 {
+            in_flight.sent(number, 100 + number);
+        }
+        assert_eq!(in_flight.unreported(3, 6), [3, 4, 5]);
+        for number in [3, 4, 5] {
+            in_flight.forget(number, 100 + number);
+        }
+        assert!(in_flight.unreported(3, 6).is_empty() && in_flight.unreported(6, 3).is_empty());
+        assert_eq!(in_flight.overtaken(107, 20), [0, 1, 2, 6]);
+        assert_eq!(in_flight.overtaken(107, 2), [0, 1]);
+        // Lost, and retransmitted.
+        in_flight.landed(0, 100);
+        assert_eq!(in_flight.overtaken(107, 20), [1, 2, 6]);
+        in_flight.sent(0, 120);
+        assert_eq!(in_flight.overtaken(121, 20), [0, 1, 2, 6, 7, 8, 9]);
+        assert_eq!(in_flight.unreported(0, 3), [0, 1, 2]);
+        assert_eq!(
+            [5, 5, 4, 6].map(|largest| in_flight.covers_more(largest)),
+            [true, false, false, true]
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! The sending halves of all lanes of a session.
+
+use std::time::Duration;
+
+use super::sender::Sender;
+use super::{DatagramSender, Lane, SendLane};
+
+/// The sending halves of all lanes.
+#[derive(Debug)]
+pub struct Senders {
+    /// Lanes of [`Lane::RELIABLE`].
+    pub reliable: [SendLane; Lane::RELIABLE.len()],
+    pub datagrams: DatagramSender,
+}
+
+impl Senders {
+    /// Creates lanes; a reliable lane keeps `kept_symbols` for repairs.
+    pub fn new(kept_symbols: usize) -> Self {
+        let reliable = Lane::RELIABLE.map(|_| SendLane::new(kept_symbols));
+        Self { reliable, datagrams: DatagramSender::default() }
+    }
+
+    pub fn get(&mut self, lane: Lane) -> &mut dyn Sender {
+        match lane {
+            Lane::Urgent | Lane::Bulk => &mut self.reliable[lane as usize],
+            Lane::Datagram => &mut self.datagrams,
+        }
+    }
+
+    /// Number of the lane's next new symbol.
+    pub fn next_number(&self, lane: Lane) -> u64 {
+        match lane {
+            Lane::Urgent | Lane::Bulk => self.reliable[lane as usize].next_number(),
+            Lane::Datagram => self.datagrams.next_number(),
+        }
+    }
+
+    /// Makes the next reports of all lanes count as new, because packets were judged.
+    pub fn mark_stale(&mut self) {
+        self.reliable.iter_mut().for_each(SendLane::mark_stale);
+        self.datagrams.mark_stale();
+    }
+
+    /// Bytes of unreported symbols, with bookkeeping.
+    pub fn retained_bytes(&self) -> usize {
+        let reliable: usize = self.reliable.iter().map(SendLane::retained_bytes).sum();
+        reliable + self.datagrams.retained_bytes()
+    }
+
+    /// Bytes of reported symbols that repairs may still need.
+    pub fn kept_bytes(&self) -> usize {
+        self.reliable.iter().map(SendLane::kept_bytes).sum()
+    }
+
+    /// Returns `true` if a retransmission or a repair waits.
+    pub fn has_queued(&mut self, now: Duration) -> bool {
+        self.reliable.iter_mut().any(SendLane::has_queued) || self.datagrams.has_queued(now)
+    }
+}
