@@ -2,8 +2,8 @@
 
 use crate::segment::{Kind, MAX_CONNECTION, MAX_NUMBER, MAX_SACK_BLOCKS, Segment};
 
-/// Parses whatever came as a segment, and panics if the parser breaks a promise. Gives whether it
-/// was one.
+/// Parses any bytes as a segment. Panics if the parser breaks a guarantee. Returns `true` if the
+/// bytes are a segment.
 pub fn fuzz(bytes: &[u8]) -> bool {
     let Ok(segment) = Segment::parse(bytes) else { return false };
     check(&segment, bytes);
@@ -13,7 +13,8 @@ pub fn fuzz(bytes: &[u8]) -> bool {
     true
 }
 
-/// Every number is in range, so that sums of two are, and what is there means something.
+/// Checks that all numbers are in range, so that sums of two are, and that the content is
+/// meaningful.
 fn check(segment: &Segment<'_>, bytes: &[u8]) {
     let Segment { connection, ack, stop, kind } = segment;
     assert!(*connection <= MAX_CONNECTION, "connection {connection}");
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn something_is_understood() {
+    fn some_inputs_are_segments() {
         assert!(fuzz(&[0x10, 1, 0, 0]), "a probe");
         assert!(fuzz(&[0x60, 1, 7, 9, 2, 3, 5, 0xab]), "a byte behind a SACK block");
         assert!(fuzz(&[0x04, 1, 0, 0, 3]), "a reset");

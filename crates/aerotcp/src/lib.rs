@@ -1,61 +1,68 @@
-//! AeroTCP, as its paper has it, for the two gateways of a satellite link: a measured baseline for
-//! Bentpipe's own radio transport.
+//! AeroTCP as described in its paper, between the two gateways of a satellite link. It is a
+//! measured baseline for Bentpipe's own radio transport.
 //!
 //! The paper is Shang et al., "AeroTCP". A passenger's TCP connection ends at the aircraft's
-//! gateway, the server's at the ground's, and between them runs one AeroTCP connection for each.
-//! Since nothing overtakes anything on a satellite channel, and nothing on it is congested, loss
-//! is corruption: the window is a share of the satellite's known bandwidth and is never cut, and
-//! the first duplicate acknowledgement means a loss.
+//! gateway, and the server's at the ground's. Each pair shares one AeroTCP connection between the
+//! gateways. A satellite channel neither reorders nor is congested, so every loss is corruption.
+//! The window is therefore a share of the satellite's known bandwidth and is never reduced. The
+//! first duplicate acknowledgement means a loss.
 //!
-//! # Where each rule stands
+//! # Rules and their modules
 //!
 //! | rule | section | here |
 //! |---|---|---|
 //! | SACK blocks: the latest first, then repeats; three fit | V.D | `conn::receiver`, `segment` |
 //! | scoreboard; holes first, then new data | V.D | `conn::scoreboard`, `conn::sender` |
-//! | `pipe`: +1 a packet sent, −1 a duplicate that reports something new, −2 a partial acknowledgement | V.D | `conn::sender` |
-//! | super fast recovery on the first duplicate, pipe = window; over at the recovery acknowledgement | V.D | `conn::sender` |
-//! | a lost retransmission is found by timeout alone; finer timer; two copies after it | V.D | `conn::sender`, `conn::timer` |
-//! | no slow start, no cuts: window = SatBW/N × SatRTT, static, adaptive, or from a table | V.C | [`Settings::window_packets`] |
+//! | `pipe`: +1 per packet sent, −1 per duplicate that reports something new, −2 per partial acknowledgement | V.D | `conn::sender` |
+//! | super fast recovery at the first duplicate, pipe = window; over at the recovery acknowledgement | V.D | `conn::sender` |
+//! | a lost retransmission is detected by timeout only; finer timer; two copies after it | V.D | `conn::sender`, `conn::timer` |
+//! | no slow start, no reductions: window = SatBW/N × SatRTT, static, adaptive, or from a table | V.C | [`Settings::window_packets`] |
 //! | a peak rate for each connection | V.B | [`Settings::peak_rate`] |
 //! | buffers: 2 (3 to 4) products; 1 for the aircraft's sender, 2 for the ground's receiver | V.B | [`Settings::buffers`] |
 //! | advertised window; blocking write; out-of-order data is kept | V.B | `conn::receiver`, `conn` |
 //!
 //! The sequence of the paper's Figure 4 is a trace in `tests/figure4.txt`, compared line by line.
 //!
-//! # What the paper leaves open, and what differs
+//! # Choices beyond the paper
 //!
-//! - **Connections.** The paper splits TCP and says nothing of opening. Here the air's SYN names
-//!   the target and carries the first bytes, the ground's half has no SYN, and content flows at
-//!   once in both directions. A reset carries a reason and is repeated until it is confirmed. A
-//!   half that is not read any more says so with its acknowledgements.
+//! - **Connections.** The paper splits TCP and does not describe opening. Here the air's SYN names
+//!   the target and carries the first bytes. The ground's half has no SYN, and data flows at once
+//!   in both directions. A reset carries a reason and is repeated until it is confirmed. A half
+//!   that is not read any more says so in its acknowledgements.
 //! - **Numbers.** Sequence numbers are 64 bits wide, count bytes, and need no window scaling. The
 //!   window and `pipe` count packets, as in the paper. Packets keep their boundaries when they are
-//!   sent again.
-//! - **Acknowledgements.** Every packet that leaves a gap behind it is acknowledged by itself, with
-//!   its SACK blocks and without content; others may share one, or travel with content.
-//! - **The timer** is RFC 6298's without its minimum of a second, with a grain of 10 ms and at least
-//!   a quarter of the round trip to spare. It runs for the oldest packet, from when it was last sent, and doubles in silence, up to 10 s. Of the
-//!   two copies, `pipe` counts one: nothing would take the other off. Where TCP takes everything
-//!   outstanding to be lost after a timeout, here what is overdue as well is: else a window lost
-//!   as a whole, of which no duplicate tells, would come back by one packet a round trip.
-//! - **The table** is looked up by the number of connections that are open when one begins: the
-//!   paper keys it by "measurements of the traffic characteristics", which it leaves open.
-//! - **Peak rate.** It bounds the window as well as the buffers. Where none is given, a connection
-//!   may reach the whole bandwidth.
-//! - **Memory.** Beyond 16 KiB each, all connections share a bounded memory; a packet for which
-//!   there is none is dropped, as if it had been lost.
+//!   retransmitted.
+//! - **Acknowledgements.** Every packet after a gap is acknowledged by itself, with its SACK blocks
+//!   and without data. Other packets may share an acknowledgement, or get it with data.
+//! - **Timer.** It is RFC 6298's without the minimum of one second, with a granularity of 10 ms,
+//!   and with a slack of at least a quarter of the round trip. It runs for the oldest packet, from
+//!   its last transmission, and doubles during silence, up to 10 s. `pipe` counts one of the two
+//!   copies, because nothing would subtract the other. TCP assumes after a timeout that everything
+//!   outstanding is lost. Here only overdue packets are assumed lost. Otherwise a window lost as a
+//!   whole, which no duplicate reports, would come back by one packet per round trip.
+//! - **Table.** It is indexed by the number of open connections when a connection begins. The paper
+//!   indexes it by "measurements of the traffic characteristics", which it does not define.
+//! - **Peak rate.** It bounds the window as well as the buffers. Without one, a connection may
+//!   reach the whole bandwidth.
+//! - **Memory.** Beyond 16 KiB each, all connections share a bounded memory. A packet without
+//!   memory is dropped as if it were lost.
 //! - **Security.** Every segment is the plaintext of a packet under the link's own keys
-//!   ([`bentpipe_link::secure`]), after the link's own handshake with a prologue of its own. There
-//!   is one path and no roaming: an aircraft whose address has changed makes a new handshake once
-//!   it is not answered, and its connections go on.
-//! - **No classes.** The class of a flow is told to the ground, but all connections take turns.
+//!   ([`bentpipe_link::secure`]), after the link's handshake with another prologue. There is one
+//!   path and no roaming. An aircraft with a new address makes a new handshake when it gets no
+//!   answer, and its connections go on.
+//! - **No classes.** The ground gateway learns the class of a flow, but all connections take turns.
 //!
-//! # Inside
+//! # Modules
 //!
-//! `segment` is the wire, `conn` one connection, [`Session`] all of one aircraft's, `endpoint` the
-//! two ends with their handshakes. Up to there time, randomness and packets are arguments. [`io`]
-//! puts them on the link's async edge.
+//! | module | content |
+//! |---|---|
+//! | `segment` | wire format |
+//! | `conn` | one connection |
+//! | `session` | [`Session`]: all connections of one aircraft |
+//! | `endpoint` | both gateways with their handshakes |
+//! | [`io`] | the async interface, on the link's |
+//!
+//! All but [`io`] take time, randomness and packets as arguments.
 
 mod conn;
 mod endpoint;
@@ -73,6 +80,6 @@ pub use endpoint::{AirConfig, AirCore, Aircraft, GroundConfig, GroundCore};
 pub use fuzz::fuzz;
 pub use session::{Counters, Session};
 pub use settings::{
-    BUFFER_FACTORS, Buffers, LEAST_BUFFER_PACKETS, LEAST_WINDOW_PACKETS, MAX_TABLE_ROWS,
-    RESERVE_BYTES, Row, Settings, SettingsError, Window,
+    BUFFER_FACTORS, Buffers, MAX_TABLE_ROWS, MIN_BUFFER_PACKETS, MIN_WINDOW_PACKETS, RESERVE_BYTES,
+    Row, Settings, SettingsError, Window,
 };

@@ -1,39 +1,39 @@
-//! The memory that all connections of an association share.
+//! Memory shared by all connections of an association.
 
 use crate::settings::RESERVE_BYTES;
 
-/// Counts what is held in one direction. Beyond [`RESERVE_BYTES`] each, connections hold together
-/// at most the pool's size, and the packet with which one was at its limit.
+/// Counts the memory used in one direction. Beyond [`RESERVE_BYTES`] each, connections together use
+/// at most the pool's size plus one packet.
 #[derive(Debug)]
 pub struct Pool {
     size: usize,
-    held: usize,
+    in_use: usize,
 }
 
 impl Pool {
-    /// A pool of `size` bytes.
+    /// Creates a pool of `size` bytes.
     pub fn new(size: usize) -> Self {
-        Self { size, held: 0 }
+        Self { size, in_use: 0 }
     }
 
-    /// Returns `true` if a connection that holds `own` bytes may hold `more`.
+    /// Returns `true` if a connection that uses `own` bytes may use `more`.
     pub fn admits(&self, own: usize, more: usize) -> bool {
-        own + more <= RESERVE_BYTES || self.held + more <= self.size
+        own + more <= RESERVE_BYTES || self.in_use + more <= self.size
     }
 
-    /// Counts bytes in.
+    /// Counts bytes as used.
     pub fn take(&mut self, bytes: usize) {
-        self.held += bytes;
+        self.in_use += bytes;
     }
 
-    /// Counts bytes out.
+    /// Counts bytes as free.
     pub fn give_back(&mut self, bytes: usize) {
-        debug_assert!(bytes <= self.held, "{bytes} of {}", self.held);
-        self.held = self.held.saturating_sub(bytes);
+        debug_assert!(bytes <= self.in_use, "{bytes} of {}", self.in_use);
+        self.in_use = self.in_use.saturating_sub(bytes);
     }
 
-    /// Bytes held now.
-    pub fn held(&self) -> usize {
-        self.held
+    /// Number of bytes in use.
+    pub fn in_use(&self) -> usize {
+        self.in_use
     }
 }

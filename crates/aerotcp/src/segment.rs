@@ -1,110 +1,111 @@
-//! Content of one packet: a segment, the plaintext that a packet's keys protect.
+//! Content of one packet: a segment, the plaintext under the packet's keys.
 //!
-//! Integers are LEB128 varints unless a size is given. Fields stand in this order, those in
-//! brackets where the bit of the first byte says so:
+//! Integers are LEB128 varints unless a size is given. Fields are in this order. Those in brackets
+//! are present if their bit in the first byte is set:
 //!
 //! | field | size | |
 //! |---|---|---|
 //! | bits | 1 | below; the top two bits are the number of SACK blocks, 0 to 3 |
 //! | connection | varint | 0 is the association itself |
-//! | acknowledgement | varint | the next sequence number awaited (`A` of the paper's Figure 4) |
+//! | acknowledgement | varint | the next expected sequence number (`A` of the paper's Figure 4) |
 //! | window | varint | bytes from there on for which there is room (rwnd) |
 //! | SACK blocks | 2 varints each | start − acknowledgement, length; in the receiver's order |
 //! | \[`RST` or `STOP`\] code | 1 | a [`ResetCode`] |
-//! | \[`SYN`\] class, passenger, target | 1, varint, [`Target`]'s own | as the link's OPEN |
+//! | \[`SYN`\] class, passenger, target | 1, varint, [`Target`]'s own | like the link's OPEN |
 //! | \[`DATA`\] sequence number | varint | of the SYN or the first byte |
-//! | payload | the rest | only behind a sequence number |
+//! | payload | the rest | only after a sequence number |
 //!
-//! Sequence numbers are 64 bits wide and never wrap. The SYN takes number 0 and the FIN the one
-//! behind the last byte; the ground's half of a connection has no SYN and begins at 1.
+//! Sequence numbers are 64 bits wide and never wrap. The SYN takes number 0 and the FIN the number
+//! after the last byte. The ground's half of a connection has no SYN and begins at 1.
 
+use bentpipe_flow::{ResetCode, Target};
+use bentpipe_link::Class;
 use bentpipe_link::secure::{Malformed, Reader, put_varint, varint_len};
-use bentpipe_link::{Class, ResetCode, Target};
 
 /// Section V.D: "each SACK option is assumed to have room for three SACK blocks".
 pub const MAX_SACK_BLOCKS: usize = 3;
 
-/// Opens a connection: target, class and passenger follow.
+/// Opens a connection. Target, class and passenger follow.
 const SYN: u8 = 0x01;
-/// No more bytes follow in this direction.
+/// Ends this direction.
 const FIN: u8 = 0x02;
-/// Both directions are over. With [`ASK`] it wants an answer; without, it is one.
+/// Ends both directions. A request if [`ASK`] is set, otherwise its confirmation.
 const RST: u8 = 0x04;
-/// The receiver reads no more; its own direction goes on.
+/// The receiver stops reading. Its own direction goes on.
 const STOP: u8 = 0x08;
-/// An acknowledgement is wanted even though nothing is sent: a window's or a peer's probe.
+/// Requests an acknowledgement without data: a probe of the window or of the peer.
 const ASK: u8 = 0x10;
-/// A sequence number follows, and bytes, a SYN or a FIN with it.
+/// A sequence number follows, with bytes, a SYN or a FIN.
 const DATA: u8 = 0x20;
-/// The two bits above count SACK blocks.
+/// Shift of the number of SACK blocks.
 const BLOCKS_SHIFT: u32 = 6;
 
-/// Numbers up to here are allowed, so that sums of two never overflow.
+/// Largest sequence number, so that the sum of two never overflows.
 pub const MAX_NUMBER: u64 = 1 << 62;
 
-/// The highest number of a connection.
+/// Largest number of a connection.
 pub const MAX_CONNECTION: u64 = u32::MAX as u64;
 
-/// A range of sequence numbers that was received: from the first up to, not including, the second.
+/// A range of received sequence numbers, half open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Its first number.
+    /// First number.
     pub start: u64,
-    /// The number behind its last.
+    /// Number after the last one.
     pub end: u64,
 }
 
 /// Description of the connection in a SYN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
-    /// Destination that the ground should dial.
+    /// Destination that the ground gateway dials.
     pub target: Target,
     /// Class of the flow.
     pub class: Class,
-    /// Number of its passenger.
+    /// Number of the passenger.
     pub passenger: u32,
 }
 
 /// Acknowledgement and receive window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ack {
-    /// The next sequence number awaited.
+    /// Next expected sequence number.
     pub number: u64,
-    /// Bytes from there on that there is room for.
+    /// Bytes from there on for which there is room.
     pub window: u64,
-    /// Ranges received beyond it, at most [`MAX_SACK_BLOCKS`]: the block of the packet received
-    /// last first, then those reported before, most recent first.
+    /// Received ranges beyond it, at most [`MAX_SACK_BLOCKS`]. First the block of the packet
+    /// received last, then earlier reports, most recent first.
     pub blocks: Vec<Block>,
 }
 
-/// Numbered content.
+/// Content with sequence numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Data<'a> {
-    /// The number of the SYN, or of the first byte, or of the FIN.
+    /// Number of the SYN, of the first byte, or of the FIN.
     pub seq: u64,
-    /// The SYN's content, at number 0.
+    /// Content of the SYN, at number 0.
     pub syn: Option<Opening>,
-    /// `true` if the FIN follows the bytes.
+    /// `true` if a FIN follows the bytes.
     pub fin: bool,
     /// The bytes.
     pub payload: &'a [u8],
 }
 
-/// Purpose of a segment, in addition to acknowledging.
+/// Purpose of a segment, in addition to the acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind<'a> {
-    /// Nothing; with `ask`, an answer is wanted.
+    /// An acknowledgement only.
     Plain {
-        /// `true` if an answer is wanted.
+        /// `true` if an acknowledgement is requested.
         ask: bool,
     },
     /// Content.
     Data(Data<'a>),
-    /// The end of both directions; with `ask` it wants to be answered, without it is the answer.
+    /// End of both directions.
     Reset {
         /// Reason.
         code: ResetCode,
-        /// `true` if an answer is wanted.
+        /// `true` in a request, `false` in its confirmation.
         ask: bool,
     },
 }
@@ -112,26 +113,25 @@ pub enum Kind<'a> {
 /// One segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment<'a> {
-    /// The connection's number, at most [`MAX_CONNECTION`], or 0.
+    /// Number of the connection, at most [`MAX_CONNECTION`], or 0.
     pub connection: u64,
     /// Acknowledgement.
     pub ack: Ack,
-    /// Reason for which the sender of this segment reads no more, if it does not. Absent in a
-    /// reset.
+    /// Reason why the sender of this segment has stopped reading, if it has. Absent in a reset.
     pub stop: Option<ResetCode>,
-    /// The rest.
+    /// Other content.
     pub kind: Kind<'a>,
 }
 
 impl Data<'_> {
-    /// Number of sequence numbers that it takes.
+    /// Number of sequence numbers that the content takes.
     pub fn numbers(&self) -> u64 {
         self.payload.len() as u64 + u64::from(self.syn.is_some()) + u64::from(self.fin)
     }
 }
 
 impl Opening {
-    /// Length in a segment, in bytes; `None` for a name that cannot travel.
+    /// Length in a segment, bytes. `None` if the name cannot be encoded.
     pub fn encoded_len(&self) -> Option<usize> {
         let mut target = Vec::new();
         self.target.encode(&mut target).ok()?;
@@ -139,16 +139,16 @@ impl Opening {
     }
 }
 
-/// The most bytes that stand before the payload at `seq` of a segment without a SYN and without
-/// SACK blocks, however far its acknowledgement has come when it is sent again.
-pub fn most_header_bytes(connection: u64, seq: u64) -> usize {
+/// Maximum number of bytes before the payload at `seq`, in a segment without a SYN and SACK blocks.
+/// Holds for retransmissions too, however far the acknowledgement has advanced.
+pub fn max_header_bytes(connection: u64, seq: u64) -> usize {
     const CODE_BYTES: usize = 1;
     let numbers = varint_len(connection) + varint_len(seq) + 2 * varint_len(MAX_NUMBER);
     1 + numbers + CODE_BYTES
 }
 
 impl<'a> Segment<'a> {
-    /// Reads a segment; everything must be used and in range.
+    /// Parses a segment. All bytes must be used and in range.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let bits = reader.u8()?;
@@ -184,7 +184,8 @@ impl<'a> Segment<'a> {
         Ok(Self { connection, ack, stop, kind })
     }
 
-    /// Appends the segment; `false`, with `out` as it was, for a name that cannot travel.
+    /// Appends the encoded segment. Returns `false`, with `out` unchanged, if the name cannot be
+    /// encoded.
     pub fn put(&self, out: &mut Vec<u8>) -> bool {
         let blocks = &self.ack.blocks[..self.ack.blocks.len().min(MAX_SACK_BLOCKS)];
         let kind = match &self.kind {
@@ -234,7 +235,7 @@ fn data<'a>(bits: u8, reader: &mut Reader<'a>) -> Result<Data<'a>, Malformed> {
     let syn = if bits & SYN != 0 { Some(opening(reader)?) } else { None };
     let seq = number(reader)?;
     let data = Data { seq, syn, fin: bits & FIN != 0, payload: reader.rest() };
-    // A SYN is number 0 and nothing else is; what takes no number is no content.
+    // Number 0 is the SYN and nothing else. Content must take a number.
     if data.syn.is_some() != (seq == 0) || data.numbers() == 0 {
         return Err(Malformed);
     }
@@ -306,13 +307,13 @@ mod tests {
             prop_assert_eq!(Segment::parse(&bytes), Ok(segment.clone()));
             if which == 2 && segment.ack.blocks.is_empty() {
                 let header = bytes.len() - payload.len();
-                prop_assert!(header <= most_header_bytes(connection, seq));
+                prop_assert!(header <= max_header_bytes(connection, seq));
             }
         }
     }
 
     #[test]
-    fn what_means_nothing_is_refused() {
+    fn meaningless_segments_are_refused() {
         let refused = |bytes: &[u8]| Segment::parse(bytes).is_err();
         assert!(!refused(&[ASK, 1, 0, 0]));
         assert!(refused(&[ASK, 1, 0, 0, 9]), "trailing bytes");

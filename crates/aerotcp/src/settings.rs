@@ -1,5 +1,5 @@
-//! Settings of one end: the satellite's bandwidth and round trip, and the paper's rules that derive
-//! windows and buffers from them.
+//! Settings of one end: bandwidth and round trip of the satellite, and the paper's rules that
+//! derive windows and buffers from them.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,133 +7,133 @@ use std::time::Duration;
 use bentpipe_link::PublicKey;
 use bentpipe_units::{BitRate, ByteSize};
 
-/// A connection may always have so many packets under way: with one alone, no acknowledgement
-/// would ever be a duplicate.
-pub const LEAST_WINDOW_PACKETS: u32 = 2;
+/// Minimum congestion window in packets. With a single packet, no acknowledgement would ever be a
+/// duplicate.
+pub const MIN_WINDOW_PACKETS: u32 = 2;
 
-/// A buffer holds at least so many full packets, however short the link.
-pub const LEAST_BUFFER_PACKETS: u64 = 8;
+/// Minimum size of a buffer in full packets, however short the link is.
+pub const MIN_BUFFER_PACKETS: u64 = 8;
 
-/// Memory guaranteed to a connection at each end, whatever the others hold. `max_connections` of
-/// these are set aside beyond [`Settings::memory`]: 4,096 × 16 KiB × 2 directions = 128 MiB.
+/// Memory guaranteed to each connection at each end. It is reserved in addition to
+/// [`Settings::memory`]: 4,096 × 16 KiB × 2 directions = 128 MiB with 4,096 connections.
 pub const RESERVE_BYTES: usize = 16 << 10;
 
-/// Section V.B: two peak rate delay products at low error rates, three to four at high ones.
+/// Allowed buffer factors: two peak rate delay products at low error rates, three to four at high
+/// ones (section V.B).
 pub const BUFFER_FACTORS: std::ops::RangeInclusive<u32> = 2..=4;
 
-/// Most rows that a table of windows may have.
+/// Maximum number of rows in a table of windows.
 pub const MAX_TABLE_ROWS: usize = 64;
 
-/// Settings of one end of an association. The two ends may differ.
+/// Settings of one end of an association. Both ends may differ.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Name of the peer in the log; empty: its key.
+    /// Name of the peer in the log. If empty, its key is logged.
     pub peer_name: String,
-    /// SatBW: what this end may send, counted in IP bytes.
+    /// SatBW: sending rate of this end, counted in IP bytes.
     ///
-    /// The paper deducts the headers and counts payload; whole packets at the whole bandwidth make
+    /// The paper deducts the headers and counts payload. Whole packets at the whole bandwidth give
     /// the same window.
     pub bandwidth: BitRate,
-    /// SatRTT: the round trip between the gateways.
+    /// SatRTT: round trip between the gateways.
     pub rtt: Duration,
     /// Division of the bandwidth (section V.C).
     pub window: Window,
-    /// PR: the most that one connection may reach in either direction (section V.B); absent where
-    /// a lone connection may fill the link.
+    /// PR: maximum rate of one connection in either direction (section V.B). `None` if a lone
+    /// connection may fill the link.
     pub peak_rate: Option<BitRate>,
-    /// Buffers of the satellite connection, in peak rate delay products: one of
-    /// [`BUFFER_FACTORS`].
+    /// Buffers of the satellite connection in peak rate delay products, within [`BUFFER_FACTORS`].
     pub buffer_factor: u32,
     /// Largest IP packet on the link, headers included.
     pub mtu_bytes: usize,
-    /// Connections at once.
+    /// Maximum number of open connections.
     pub max_connections: u32,
-    /// Memory of all connections together beyond [`RESERVE_BYTES`] each: one half for sending, one
-    /// for receiving.
+    /// Memory of all connections in addition to [`RESERVE_BYTES`] each. One half is for sending,
+    /// one for receiving.
     pub memory: ByteSize,
-    /// Packet keys are replaced after this.
+    /// Lifetime of packet keys.
     pub key_lifetime: Duration,
-    /// The air's end sends something this often, so that a NAT or firewall keeps the way open.
+    /// Keep-alive interval of the air gateway, for NATs and firewalls on the path.
     pub keepalive: Duration,
 }
 
 /// Division of the satellite's bandwidth among the connections (section V.C).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Window {
-    /// The same for all: SatBW/N × SatRTT. The paper's conservative choice of N is the most there
-    /// will be.
+    /// SatBW/N × SatRTT with a constant N. The paper's conservative choice of N is the maximum
+    /// number of connections.
     Static {
         /// N.
         connections: u32,
     },
-    /// SatBW/N × SatRTT with the connections that are open now as N.
+    /// SatBW/N × SatRTT with the number of open connections as N.
     Adaptive,
-    /// Looked up when a connection begins, and kept while it lasts.
+    /// Looked up when a connection begins, and constant for its lifetime.
     Table(Vec<Row>),
 }
 
 /// A row of [`Window::Table`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// The row is for a connection that finds at most so many open, itself included. More than the
-    /// last row says take the last row.
+    /// Maximum number of open connections for which the row applies, the new one included. The last
+    /// row applies to larger numbers.
     pub connections: u32,
-    /// Bandwidth given to it.
+    /// Bandwidth of the connection.
     pub bandwidth: BitRate,
 }
 
-/// The buffers of one connection, by the rules of section V.B.
+/// Buffers of one connection (section V.B).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// SndBuf of the satellite connection: what is not acknowledged yet. Its writer blocks at it.
+    /// SndBuf of the satellite connection: unacknowledged bytes. Writers block when it is full.
     pub send: usize,
-    /// The receive buffer of the satellite connection, where packets that are out of order wait
-    /// too; the advertised window is what is free of it.
+    /// Receive buffer of the satellite connection, including packets out of order. The advertised
+    /// window is its free part.
     pub receive: usize,
-    /// The send buffer of the aircraft's own TCP connection to the passenger: one product is
-    /// enough, for a short and clean way.
+    /// Send buffer of the aircraft's TCP connection to the passenger. One product is enough for
+    /// this short and clean path.
     pub aircraft_send: usize,
-    /// RecBuf of the ground's own TCP connection to the server: twice the one product it needs, so
-    /// that there is a backlog to send when the satellite connection has recovered.
+    /// RecBuf of the ground's TCP connection to the server: twice the required product, so that
+    /// data is ready when the satellite connection has recovered.
     pub ground_receive: usize,
 }
 
-/// A setting that cannot work.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// A link without a rate cannot send.
+    /// The bandwidth is zero, so the link cannot send.
     #[error("the satellite's bandwidth is 0: give what this side may send, like \"4 Mbit/s\"")]
     NoBandwidth,
-    /// A window is a rate times this.
+    /// The round trip is zero, so windows would be zero.
     #[error(
         "the round trip is 0: give the one between the gateways, like \"480 ms\"; the window is \
          made of it"
     )]
     NoRoundTrip,
-    /// SatBW/0.
+    /// N of [`Window::Static`] is zero.
     #[error("a static window for 0 connections: give the most that will be open, like 10")]
     NoConnections,
-    /// A connection could never send.
+    /// The peak rate is zero, so a connection could never send.
     #[error("the peak rate is 0: leave it out, or give what one connection may reach")]
     NoPeakRate,
-    /// Outside the paper's range.
+    /// The factor is outside of the paper's range.
     #[error(
         "buffers of {0} peak rate delay products: the paper gives 2, and 3 to 4 at high error rates"
     )]
     BufferFactor(u32),
-    /// Nothing to look up.
+    /// The table is empty or too long.
     #[error("the table of windows has {0} rows: give between 1 and {MAX_TABLE_ROWS}")]
     TableRows(usize),
-    /// Rows out of order, or a bandwidth of nothing.
+    /// The rows are out of order, or a bandwidth is zero.
     #[error(
         "the row for {0} connections is out of place: numbers of connections rise from row to \
          row, and every bandwidth is above 0"
     )]
     TableOrder(u32),
-    /// Outside what an IP packet may be.
+    /// The MTU is outside of the range for IP packets.
     #[error("an MTU of {0} bytes is out of range: give 1280 to 65535")]
     Mtu(usize),
-    /// Nobody could open one.
+    /// The maximum number of connections is zero.
     #[error("0 connections at most: give how many may be open at once")]
     NoneAllowed,
 }
@@ -162,7 +162,7 @@ impl Settings {
         if self.peer_name.is_empty() { key } else { &self.peer_name }
     }
 
-    /// Refuses what cannot work.
+    /// Checks the settings.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.bandwidth.bps() == 0 {
             return Err(SettingsError::NoBandwidth);
@@ -185,20 +185,20 @@ impl Settings {
         self.window.check()
     }
 
-    /// The window of a connection in packets, while `live` are open (section V.C). For
-    /// [`Window::Table`], `live` is as it was when the connection began.
+    /// Congestion window of a connection in packets, with `live` open connections (section V.C).
+    /// For [`Window::Table`], `live` is the number when the connection began.
     ///
-    /// No connection gets more than its peak rate (section V.B).
+    /// The peak rate bounds every window (section V.B).
     pub fn window_packets(&self, live: u32) -> u32 {
         let share = self.window.share(self.bandwidth, live);
         let rate = self.peak_rate.map_or(share, |peak| share.min(peak));
         let packets = rate.bytes_in(self.rtt) / self.mtu_bytes as u64;
-        u32::try_from(packets).unwrap_or(u32::MAX).max(LEAST_WINDOW_PACKETS)
+        u32::try_from(packets).unwrap_or(u32::MAX).max(MIN_WINDOW_PACKETS)
     }
 
-    /// The buffers of a connection whose other end may send `peer_bandwidth` (section V.B).
+    /// Buffers of a connection whose peer may send at `peer_bandwidth` (section V.B).
     pub fn buffers(&self, peer_bandwidth: BitRate) -> Buffers {
-        let least = LEAST_BUFFER_PACKETS * self.mtu_bytes as u64;
+        let least = MIN_BUFFER_PACKETS * self.mtu_bytes as u64;
         let product = |bandwidth: BitRate, times: u32| {
             let rate = self.peak_rate.map_or(bandwidth, |peak| peak.min(bandwidth));
             let bytes = rate.bytes_in(self.rtt).saturating_mul(times.into());
@@ -235,7 +235,7 @@ impl Window {
         }
     }
 
-    /// The bandwidth of one connection, while `live` are open.
+    /// Bandwidth of one connection, with `live` open connections.
     fn share(&self, bandwidth: BitRate, live: u32) -> BitRate {
         let divided = |by: u32| BitRate::from_bps(bandwidth.bps() / u64::from(by.max(1)));
         match self {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!([1, 10, 20].map(|live| settings.window_packets(live)), [16; 3]);
         let settings = paper(Window::Adaptive);
         assert_eq!([0, 1, 4, 10].map(|live| settings.window_packets(live)), [160, 160, 40, 16]);
-        assert_eq!(settings.window_packets(10_000), LEAST_WINDOW_PACKETS);
+        assert_eq!(settings.window_packets(10_000), MIN_WINDOW_PACKETS);
         let row = |connections, rate| Row { connections, bandwidth: mbps(rate) };
         let settings = paper(Window::Table(vec![row(2, 2), row(8, 1)]));
         assert_eq!([1, 2, 3, 8, 9].map(|live| settings.window_packets(live)), [80, 80, 40, 40, 40]);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_says_why() {
+    fn invalid_settings_have_reasons() {
         assert_eq!(Settings::default().check(), Ok(()));
         let why = |settings: Settings| settings.check().unwrap_err();
         let default = Settings::default;

@@ -1,5 +1,5 @@
-//! Proof of possession of X25519 keys, bound to the TLS session (see the crate's documentation for
-//! the exact bytes).
+//! Proof of possession of X25519 keys, bound to the TLS session. The crate's documentation has the
+//! exact bytes.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use blake2::{
@@ -9,45 +9,45 @@ use blake2::{
 use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
-/// An X25519 public key: 32 bytes, as `bentpipe keys` writes them in base64.
+/// An X25519 public key: 32 bytes, written as base64 by `bentpipe keys`.
 pub type PublicKey = [u8; 32];
 
-/// An X25519 secret key; wiped when dropped.
+/// An X25519 secret key. Wiped when dropped.
 pub type SecretKey = Zeroizing<[u8; 32]>;
 
-/// The scheme's name in `proxy-authorization` and its relatives (RFC 9110 §11.7).
+/// Name of the authentication scheme (RFC 9110 §11.7).
 pub(crate) const SCHEME: &str = "Bentpipe";
 
-/// The label of the TLS exporter (RFC 8446 §7.5); the context is empty.
+/// Label of the TLS exporter (RFC 8446 §7.5). The context is empty.
 pub(crate) const EXPORTER_LABEL: &[u8] = b"EXPORTER-bentpipe-masque";
 
-/// The label that separates this use of the shared secret from any other.
+/// Label that separates this use of the shared secret from others.
 const KEY_LABEL: &[u8] = b"bentpipe masque authentication v1";
 
-/// A TLS exporter's value for one connection.
+/// Value of the TLS exporter for one connection.
 pub(crate) type Exporter = [u8; 32];
 
-/// The public half of a secret key.
+/// Derives the public key of a secret key.
 pub fn public_key(secret: &SecretKey) -> PublicKey {
     x25519_dalek::PublicKey::from(&StaticSecret::from(**secret)).to_bytes()
 }
 
-/// The side whose possession a proof shows.
+/// Side of a connection that proves its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// The two proofs of one connection, as one of its ends can compute them.
+/// Computes both proofs of a connection, at either peer.
 pub(crate) struct Proofs {
     key: Zeroizing<[u8; 32]>,
     exporter: Exporter,
 }
 
 impl Proofs {
-    /// `None` when the peer's key is a low-order point: the shared secret would be all zero and
-    /// anyone could compute the proofs.
+    /// Returns `None` if the peer's key is a low-order point. The shared secret would be all zero,
+    /// and anyone could compute the proofs.
     pub fn new(
         own: &SecretKey,
         own_side: Side,
@@ -74,18 +74,18 @@ impl Proofs {
         Some(Proofs { key, exporter })
     }
 
-    /// The proof that `side` holds its key.
+    /// Computes the proof of `side`.
     pub fn prove(&self, side: Side) -> [u8; 32] {
         self.mac(side).finalize().into_bytes().into()
     }
 
-    /// Returns `true` if `proof` is that of `side`; compares in constant time.
+    /// Returns `true` if `proof` is that of `side`. Compares in constant time.
     pub fn verify(&self, side: Side, proof: &[u8; 32]) -> bool {
         self.mac(side).verify_slice(proof).is_ok()
     }
 
     fn mac(&self, side: Side) -> Blake2sMac256 {
-        // 32 bytes is BLAKE2s's own key length, so this cannot fail.
+        // 32 bytes is the key length of BLAKE2s, so this cannot fail.
         let mut mac = <Blake2sMac256 as KeyInit>::new((&*self.key).into());
         mac.update(match side {
             Side::Client => b"client",
@@ -96,22 +96,22 @@ impl Proofs {
     }
 }
 
-/// `Bentpipe key="…", proof="…"`.
+/// Formats `Bentpipe key="…", proof="…"`.
 pub(crate) fn write_authorization(key: &PublicKey, proof: &[u8; 32]) -> String {
     format!("{SCHEME} key=\"{}\", proof=\"{}\"", STANDARD.encode(key), STANDARD.encode(proof))
 }
 
-/// `Bentpipe proof="…"`.
+/// Formats `Bentpipe proof="…"`.
 pub(crate) fn write_info(proof: &[u8; 32]) -> String {
     format!("{SCHEME} proof=\"{}\"", STANDARD.encode(proof))
 }
 
-/// The key and the proof of `proxy-authorization`.
+/// Parses key and proof from `proxy-authorization`.
 pub(crate) fn read_authorization(header: &str) -> Option<(PublicKey, [u8; 32])> {
     Some((parameter(header, "key")?, parameter(header, "proof")?))
 }
 
-/// The proof of `proxy-authentication-info`.
+/// Parses the proof from `proxy-authentication-info`.
 pub(crate) fn read_info(header: &str) -> Option<[u8; 32]> {
     parameter(header, "proof")
 }
@@ -125,7 +125,7 @@ fn parameter(header: &str, name: &str) -> Option<[u8; 32]> {
         let (key, value) = part.trim().split_once('=')?;
         key.trim_end().eq_ignore_ascii_case(name).then(|| value.trim().trim_matches('"'))
     })?;
-    // Exactly 32 bytes: 44 characters, so the work is bounded by the header's own bound.
+    // Exactly 32 bytes are 44 characters. The header's own limit bounds the work.
     STANDARD.decode(value).ok()?.try_into().ok()
 }
 

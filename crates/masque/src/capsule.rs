@@ -1,4 +1,4 @@
-//! The Capsule Protocol (RFC 9297 §3), of which only DATAGRAM means anything here.
+//! The Capsule Protocol (RFC 9297 §3). Only DATAGRAM capsules are used.
 //!
 //! ```text
 //! type (varint), length (varint), value; DATAGRAM is type 0 and its value one HTTP Datagram
@@ -8,45 +8,44 @@ use bytes::{Bytes, BytesMut};
 
 use crate::wire::{self, HeaderBuf};
 
-/// The largest UDP payload (RFC 9298 §5).
+/// Largest UDP payload (RFC 9298 §5).
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 65_527;
 
-/// The longest context id (RFC 9000 §16).
+/// Longest context id (RFC 9000 §16).
 const MAX_CONTEXT_BYTES: usize = 8;
 
-/// The largest HTTP Datagram that is taken from a capsule.
+/// Largest HTTP Datagram that is accepted in a capsule.
 pub(crate) const MAX_DATAGRAM_BYTES: usize = MAX_CONTEXT_BYTES + MAX_PAYLOAD_BYTES;
 
-/// The largest that is sent in one: our context ids have one byte.
+/// Largest HTTP Datagram that is sent in a capsule. Our context ids have one byte.
 pub(crate) const MAX_SENT_BYTES: usize = 1 + MAX_PAYLOAD_BYTES;
 
-/// The context whose payloads are of UDP (RFC 9298 §4).
+/// Context id of UDP payloads (RFC 9298 §4).
 const UDP_CONTEXT: u64 = 0;
 
-/// A UDP payload that no packet has: the stream must be aborted (RFC 9298 §5).
+/// A UDP payload larger than any packet. The stream must be aborted (RFC 9298 §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Oversized;
 
-/// RFC 9297 §3.5.
+/// Type of a DATAGRAM capsule (RFC 9297 §3.5).
 const DATAGRAM: u64 = 0x00;
 
-/// Takes the datagrams out of a stream of capsules, however its bytes are cut. It holds at most one
-/// datagram of [`MAX_DATAGRAM_BYTES`].
+/// Parser of a stream of capsules. Buffers at most one datagram of [`MAX_DATAGRAM_BYTES`].
 #[derive(Default)]
 pub(crate) struct Capsules {
     header: HeaderBuf,
-    /// Bytes of the current value still to come.
+    /// Bytes of the current value that have not arrived.
     missing: u64,
-    /// The datagram that they belong to; `None` where they are skipped.
+    /// The datagram that they belong to, or `None` if they are skipped.
     datagram: Option<BytesMut>,
     oversized: u64,
 }
 
 impl Capsules {
-    /// Reads `bytes` and hands each datagram that they complete to `each`.
+    /// Parses `bytes`, and calls `each` for every datagram that they complete.
     ///
-    /// Capsules of other types are skipped (RFC 9297 §3.2), and so are datagrams of other contexts
-    /// that are too large; those are counted.
+    /// Capsules of other types are skipped (RFC 9297 §3.2). Too large datagrams of other contexts
+    /// are skipped and counted.
     pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Bytes)) -> Result<(), Oversized> {
         while let Some((first, rest)) = bytes.split_first() {
             if self.missing > 0 {
@@ -61,7 +60,7 @@ impl Capsules {
                 let Some((kind, len)) = self.header.push(*first) else { continue };
                 self.header.clear();
                 self.missing = len;
-                // Grows with what arrives: a header alone costs nothing.
+                // Grows with the arriving bytes, so a header alone costs nothing.
                 self.datagram = (kind == DATAGRAM).then(BytesMut::new);
             }
             if self.missing == 0
@@ -73,20 +72,20 @@ impl Capsules {
         Ok(())
     }
 
-    /// Returns `true` if the last capsule is complete: a stream may end only there (RFC 9297 §3.3).
+    /// Returns `true` after a complete capsule. A stream may end only there (RFC 9297 §3.3).
     pub fn is_whole(&self) -> bool {
         self.header.is_empty() && self.missing == 0
     }
 
-    /// Datagrams that were skipped because they were too large, since this was asked last.
+    /// Number of datagrams skipped for their size since the last call.
     pub fn take_oversized(&mut self) -> u64 {
         std::mem::take(&mut self.oversized)
     }
 
-    /// Takes a part of the current value, of which `missing` bytes follow.
+    /// Handles a part of the current value. `missing` bytes follow.
     fn take(&mut self, value: &[u8]) -> Result<(), Oversized> {
         let Some(datagram) = &mut self.datagram else { return Ok(()) };
-        // The context id says whether it is too large, so only as much is held until it is known.
+        // The limit depends on the context id, so nothing more is buffered until that is known.
         let (head, rest) = value.split_at(value.len().min(MAX_CONTEXT_BYTES));
         datagram.extend_from_slice(head);
         let len = (datagram.len() + rest.len()) as u64 + self.missing;
@@ -106,7 +105,7 @@ impl Capsules {
     }
 }
 
-/// A DATAGRAM capsule, in a DATA frame of its own.
+/// Encodes a DATAGRAM capsule in a DATA frame of its own.
 pub(crate) fn datagram(payload: &[u8]) -> Bytes {
     let mut header = BytesMut::with_capacity(wire::MAX_FRAME_HEADER);
     wire::write_varint(DATAGRAM, &mut header);
@@ -141,19 +140,19 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_the_standard() {
+    fn capsules_follow_rfc_9297() {
         // DATA frame of 6 bytes, DATAGRAM capsule of 4: context 0 and "abc".
         assert_eq!(&datagram(b"\0abc")[..], b"\x00\x06\x00\x04\0abc");
     }
 
     #[test]
-    fn a_datagram_at_the_limit_is_taken_and_one_beyond_it_skipped() {
+    fn a_datagram_at_the_limit_is_accepted_and_a_larger_one_skipped() {
         let mut parser = Capsules::default();
         let largest = [&b"\xc0\0\0\0\0\0\0\0"[..], &[7; MAX_PAYLOAD_BYTES]].concat();
         for cut in [1, 1000] {
             assert_eq!(fed(&mut parser, &capsule(DATAGRAM, &largest), cut), [&largest[..]]);
         }
-        // Context 7: whatever that is, it is no UDP.
+        // Context 7 is not UDP.
         let beyond = capsule(DATAGRAM, &vec![7; MAX_DATAGRAM_BYTES + 1]);
         let then = [beyond, capsule(DATAGRAM, b"next")].concat();
         for cut in [1, 1000] {
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn no_udp_payload_is_larger_than_a_packet() {
+    fn oversized_udp_payloads_are_errors() {
         for context in [&b"\0"[..], b"\x40\0", b"\xc0\0\0\0\0\0\0\0"] {
             let beyond = [context, &[7; MAX_PAYLOAD_BYTES + 1]].concat();
             for cut in [1, 1000] {
@@ -177,7 +176,7 @@ mod tests {
 
     /// A length of 2^62 - 1 is only ever a number.
     #[test]
-    fn an_endless_capsule_holds_nothing() {
+    fn an_endless_capsule_is_not_buffered() {
         for kind in [DATAGRAM, 0x17, u64::MAX >> 2] {
             let mut parser = Capsules::default();
             let mut bytes = BytesMut::new();
@@ -211,7 +210,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..5000), cut in 1usize..99) {
+        fn any_capsules_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..5000), cut in 1usize..99) {
             let mut parser = Capsules::default();
             for piece in bytes.chunks(cut) {
                 let taken = parser.feed(piece, |datagram| {

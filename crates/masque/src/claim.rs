@@ -1,28 +1,20 @@
-//! Class claim: the class that a flow gets if its client's statement about the destination is true.
+//! Field of a class claim: the class's number, a space and the name.
 
-/// The longest name in a claim, bytes.
+use bentpipe_flow::{Claim, Class};
+
+/// Maximum length of a name in a claim, bytes.
 const MAX_NAME_BYTES: usize = 253;
 
-/// A class that a client asks for if the flow's address is that of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The class.
-    pub class: u8,
-    /// The name.
-    pub name: String,
+/// Returns the field's value, or `None` if the name is not valid in one.
+pub fn write(claim: &Claim) -> Option<String> {
+    good(claim.name()).then(|| format!("{} {}", claim.class.to_u8(), claim.name()))
 }
 
-impl Claim {
-    /// The field's value, or `None` where the name cannot stand in one.
-    pub(crate) fn write(&self) -> Option<String> {
-        good(&self.name).then(|| format!("{} {}", self.class, self.name))
-    }
-
-    pub(crate) fn read(value: &str) -> Option<Self> {
-        let (class, name) = value.split_once(' ')?;
-        let class = class.parse().ok()?;
-        good(name).then(|| Self { class, name: name.to_owned() })
-    }
+/// Reads the field's value.
+pub fn read(value: &str) -> Option<Claim> {
+    let (class, name) = value.split_once(' ')?;
+    let class = Class::from_u8(class.parse().ok()?)?;
+    good(name).then(|| Claim::new(name, class).ok()).flatten()
 }
 
 fn good(name: &str) -> bool {
@@ -34,13 +26,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_read_back() {
-        let claim = Claim { class: 2, name: "www.gov.uk".into() };
-        assert_eq!(claim.write().as_deref(), Some("2 www.gov.uk"));
-        assert_eq!(Claim::read("2 www.gov.uk"), Some(claim.clone()));
-        for wrong in ["", "2", "2 ", "256 a", "a b", "2 a b", "2 caf\u{e9}"] {
-            assert_eq!(Claim::read(wrong), None, "{wrong}");
+    fn claims_round_trip() {
+        let class = Class::from_u8(2).unwrap();
+        let claim = Claim::new("www.gov.uk", class).unwrap();
+        assert_eq!(write(&claim).as_deref(), Some("2 www.gov.uk"));
+        assert_eq!(read("2 www.gov.uk"), Some(claim));
+        for wrong in ["", "2", "2 ", "9 a", "256 a", "a b", "2 a b", "2 caf\u{e9}"] {
+            assert_eq!(read(wrong), None, "{wrong}");
         }
-        assert_eq!(Claim { name: "a b".into(), ..claim }.write(), None);
+        assert_eq!(write(&Claim::new("a b", class).unwrap()), None);
     }
 }

@@ -1,10 +1,14 @@
-//! The client: one connection to a server, kept up, and flows through it.
+//! The client: a connection to a server that reconnects, and flows on it.
 
-mod keeper;
+mod config;
+pub(crate) mod connection;
+mod datagrams;
 mod opening;
+mod reconnector;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use bentpipe_flow::{Claim, ResetCode};
 use bytes::Bytes;
 use h3::error::Code;
 use tokio::{
@@ -13,140 +17,37 @@ use tokio::{
 };
 
 use crate::{
-    Claim, StartError,
-    auth::{PublicKey, SecretKey},
-    datagrams::{
-        queue::Ledger,
-        router::{Peer, Router},
-    },
-    flow::Flow,
-    quic::{Handed, Opener, Request},
-    refusal::Refusal,
-    settings::Transport,
-    socket::Socket,
-    stream::var_int,
-    tls,
+    StartError, datagrams::queue::QueueBudget, flow::Flow, socket::Socket, stream::var_int, tls,
 };
-use keeper::Keeper;
+pub use config::ClientConfig;
+pub use connection::ConnectError;
+use connection::State;
 use opening::{Destination, Opening, begin};
-pub(crate) use opening::{final_response, live, start};
+use reconnector::Reconnector;
 
-/// Time within which an attempt must connect and prove both keys: some 40 round trips, so that 40 %
-/// of loss does not end it early.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Flows that may wait for a connection or a stream at once: with a packet's worth of first bytes
-/// and a task each, 64 MiB.
+/// Maximum number of flows that wait for a connection or a stream. With a packet of first bytes and a
+/// task each they take 64 MiB.
 const MAX_OPENING: usize = 16_384;
 
-/// Configuration of a client.
-#[derive(Clone, Debug)]
-pub struct ClientConfig {
-    /// Address of the server.
-    pub server: SocketAddr,
-    /// Further addresses of the server: each is tried in turn if the one before does not answer.
-    pub others: Vec<SocketAddr>,
-    /// The server's public key.
-    pub server_key: PublicKey,
-    /// Our own key, which the server must know.
-    pub secret: SecretKey,
-    /// Transport settings of QUIC.
-    pub transport: Transport,
-    /// Time for which a flow waits for a connection before it is reset as unreachable.
-    pub open_timeout: Duration,
-    /// The pause before the first reconnection; it doubles with each failure.
-    pub reconnect_min: Duration,
-    /// The longest pause between two attempts.
-    pub reconnect_max: Duration,
-}
-
-impl ClientConfig {
-    /// A configuration with the default settings.
-    pub fn new(server: SocketAddr, server_key: PublicKey, secret: SecretKey) -> ClientConfig {
-        ClientConfig {
-            server,
-            others: Vec::new(),
-            server_key,
-            secret,
-            transport: Transport::default(),
-            open_timeout: Duration::from_secs(30),
-            reconnect_min: Duration::from_secs(1),
-            reconnect_max: Duration::from_secs(30),
-        }
-    }
-}
-
-/// Reason for which there is no connection.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// No attempt has ended yet.
-    #[error("connecting to the ground gateway")]
-    Connecting,
-    /// QUIC could not connect, or the connection was lost.
-    #[error("no connection to the ground gateway: {0}; check its address and that it runs")]
-    Quic(String),
-    /// The server refused our key, or proved nothing.
-    #[error(
-        "the ground gateway refused our key, or holds another key than the one configured: \
-         check its public key here and that it knows ours"
-    )]
-    Refused,
-    /// The server's proof does not match the key we have for it.
-    #[error("whoever answers at the ground gateway's address does not hold its key")]
-    Impostor,
-    /// A low-order point is not a key.
-    #[error(
-        "the ground gateway's configured public key is not usable: copy it again from `bentpipe keys`"
-    )]
-    UnusableKey,
-    /// [`Client::close`] was called.
-    #[error("the connection to the ground gateway was closed here")]
-    Closed,
-    /// The attempt took too long.
-    #[error("the ground gateway did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
-    Timeout,
-}
-
-/// A connection to a server that is kept up; clones share it.
+/// A connection to a server that reconnects. Clones share it.
 ///
-/// When the connection is lost, every live flow ends with a reset (HTTP/3 cannot resume requests on
-/// another connection) and a new one is made in the background, with growing pauses. Dropping the
-/// last clone closes it.
+/// A lost connection resets every flow, because HTTP/3 cannot resume requests on another
+/// connection. The client then reconnects in the background, with growing pauses. Dropping the last
+/// clone closes the connection.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) state: watch::Receiver<State>,
-    pub(crate) opening: Arc<Semaphore>,
-    pub(crate) open_timeout: Duration,
-    pub(crate) ledger: Arc<Ledger>,
+    opening: Arc<Semaphore>,
+    open_timeout: Duration,
+    budget: Arc<QueueBudget>,
     endpoint: quinn::Endpoint,
-    /// The connection is kept up while one of these is held.
+    /// The client reconnects while a sender exists.
     _alive: mpsc::Sender<()>,
 }
 
-#[derive(Clone)]
-pub(crate) enum State {
-    Down(ConnectError),
-    Up(Live),
-}
-
-/// A proven connection.
-#[derive(Clone)]
-pub(crate) struct Live {
-    /// Number of the client's connection.
-    number: u64,
-    pub(crate) conn: quinn::Connection,
-    pub(crate) peer: watch::Receiver<Peer>,
-    pub(crate) router: Router,
-    requests: Requests,
-    handed: Handed,
-}
-
-type Requests = h3::client::SendRequest<Opener, Bytes>;
-pub(crate) type Response = h3::client::RequestStream<Request, Bytes>;
-
 impl Client {
-    /// Starts connecting and returns at once: a server that is down now is found when it comes up.
-    /// Must be called within a tokio runtime.
+    /// Starts to connect in the background, and retries until the server is up. Must be called within a
+    /// tokio runtime.
     pub fn connect(config: ClientConfig, socket: Socket) -> Result<Client, StartError> {
         let mut quic = tls::client()?;
         quic.transport_config(config.transport.client()?);
@@ -154,23 +55,28 @@ impl Client {
         let (alive, dropped) = mpsc::channel(1);
         let (publish, state) = watch::channel(State::Down(ConnectError::Connecting));
         let open_timeout = config.open_timeout;
-        let ledger = Arc::new(Ledger::default());
-        let keeper =
-            Keeper { config, quic, endpoint: endpoint.clone(), publish, ledger: ledger.clone() };
-        tokio::spawn(keeper.run(dropped));
+        let budget = Arc::new(QueueBudget::default());
+        let reconnector = Reconnector {
+            config,
+            quic,
+            endpoint: endpoint.clone(),
+            publish,
+            budget: budget.clone(),
+        };
+        tokio::spawn(reconnector.run(dropped));
         let opening = Arc::new(Semaphore::new(MAX_OPENING));
-        Ok(Client { state, opening, open_timeout, ledger, endpoint, _alive: alive })
+        Ok(Client { state, opening, open_timeout, budget, endpoint, _alive: alive })
     }
 
     /// Opens a flow to `authority` (`host:port`) and returns at once.
     ///
-    /// The CONNECT and `first` leave together as soon as there is a connection; a refusal shows as
-    /// a reset of the flow. `class` and `passenger` are for the far end's scheduler.
+    /// The CONNECT and `first` are sent together as soon as there is a connection. A refusal resets the
+    /// flow. `class` and `passenger` are for the peer's scheduler.
     pub fn open(&self, authority: &str, class: u8, passenger: u32, first: Bytes) -> Flow {
         self.open_claiming(authority, class, passenger, None, first)
     }
 
-    /// The same, with what the flow would be if its name were true. [`Flow::class`] has the answer.
+    /// Opens a flow with a class claim. [`Flow::class`] has the server's answer.
     pub fn open_claiming(
         &self,
         authority: &str,
@@ -193,8 +99,8 @@ impl Client {
                     task.run(begun, permit).await;
                 });
             }
-            (None, _) => task.fail(Refusal::Internal),
-            (_, Err(_)) => task.fail(Refusal::Limit),
+            (None, _) => task.fail(ResetCode::Internal),
+            (_, Err(_)) => task.fail(ResetCode::Limit),
         }
         Flow::opening(send_opened, recv_opened)
     }
@@ -207,7 +113,7 @@ impl Client {
         }
     }
 
-    /// The number of the connection: of two the later has the larger. `None` while there is none.
+    /// Number of the connection, or `None` if there is none. It increases with every connection.
     pub fn session(&self) -> Option<u64> {
         match &*self.state.borrow() {
             State::Up(live) => Some(live.number),
@@ -218,18 +124,17 @@ impl Client {
     /// Waits until there is a connection.
     pub async fn connected(&self) {
         let mut state = self.state.clone();
-        // Ends early only when the client is closed.
+        // Fails only if the client is closed.
         let _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
     }
 
-    /// Closes the connection, waits until the server has been told, and connects no more; live flows
-    /// are reset.
+    /// Closes the connection for good, resets all flows, and waits until the server was notified.
     pub async fn close(&self) {
         self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
         self.endpoint.wait_idle().await;
     }
 
-    /// QUIC's counters of the current connection.
+    /// QUIC counters of the current connection.
     pub fn stats(&self) -> Option<quinn::ConnectionStats> {
         match &*self.state.borrow() {
             State::Up(live) => Some(live.conn.stats()),

@@ -1,4 +1,4 @@
-//! A flow: the body of a CONNECT, in both directions.
+//! A flow: the bidirectional body of a CONNECT.
 
 use std::{
     io,
@@ -6,6 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use bentpipe_flow::ResetCode;
 use bytes::{Buf, BytesMut};
 use futures_util::FutureExt;
 use h3::error::Code;
@@ -15,42 +16,40 @@ use tokio::{
 };
 
 use crate::{
-    refusal::Refusal,
     stream::{RawRecv, RawSend, WriteEnd},
     wire::{self, HeaderBuf, Kind},
 };
 
-/// The most bytes one DATA frame carries, and so the most a flow holds back when its stream is
-/// blocked: 10,000 blocked flows hold 160 MB, idle ones nothing.
+/// Maximum payload of one DATA frame. A flow whose stream is blocked buffers at most one: 160 MB
+/// for 10,000 blocked flows. Idle flows buffer nothing.
 pub(crate) const MAX_DATA_BYTES: usize = 16 << 10;
 
-/// A TCP connection's bytes in both directions.
+/// A bidirectional byte stream over TCP.
 ///
 /// `shutdown` sends FIN; the other direction goes on. Dropping a flow whose writing side was not
-/// shut down resets it. After the peer's reset, reads fail with
-/// [`io::ErrorKind::ConnectionReset`]; writes fail with [`io::ErrorKind::BrokenPipe`] once the peer
-/// reads no more. The inner error of both is [`FlowReset`].
+/// shut down resets it. After a reset by the peer, reads fail with
+/// [`io::ErrorKind::ConnectionReset`]. Writes fail with [`io::ErrorKind::BrokenPipe`] once the peer
+/// stops reading. The inner error of both is [`FlowReset`].
 pub struct Flow {
     send: SendHalf,
     recv: RecvHalf,
-    reset: Option<Refusal>,
+    reset: Option<ResetCode>,
     class: Option<u8>,
 }
 
-/// The error inside [`io::ErrorKind::ConnectionReset`]: the flow was reset, by the peer or with the
-/// connection that carried it.
+/// Inner error of [`io::ErrorKind::ConnectionReset`]: the peer reset the flow, or its connection
+/// was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the flow was reset: {0}")]
-pub struct FlowReset(pub Refusal);
+pub struct FlowReset(pub ResetCode);
 
-/// Results of the task that opens a flow, once the stream is open and once the response has
-/// arrived.
-pub(crate) type Opened<T> = oneshot::Receiver<Result<T, Refusal>>;
+/// Result of the task that opens a flow: first the stream, then the response.
+pub(crate) type Opened<T> = oneshot::Receiver<Result<T, ResetCode>>;
 
 /// Content of the response.
 pub(crate) struct Accepted {
     pub stream: RawRecv,
-    /// The class that the server gave the flow.
+    /// Class that the server gave the flow.
     pub class: Option<u8>,
 }
 
@@ -63,13 +62,13 @@ enum SendHalf {
 
 enum RecvHalf {
     Opening(Opened<Accepted>),
-    Open { stream: RawRecv, frames: Frames },
+    Open { stream: RawRecv, frames: DataFrames },
     End,
     Closed,
 }
 
 impl Flow {
-    /// A flow whose stream is still being opened.
+    /// Creates a flow whose stream is being opened.
     pub(crate) fn opening(send: Opened<RawSend>, recv: Opened<Accepted>) -> Flow {
         Flow {
             send: SendHalf::Opening(send),
@@ -79,26 +78,27 @@ impl Flow {
         }
     }
 
-    /// A flow on an open stream, after both HEADERS.
+    /// Creates a flow on an open stream, after both HEADERS.
     pub(crate) fn open(send: RawSend, recv: RawRecv) -> Flow {
         Flow {
             send: SendHalf::Open { stream: send, blocked: BytesMut::new() },
-            recv: RecvHalf::Open { stream: recv, frames: Frames::default() },
+            recv: RecvHalf::Open { stream: recv, frames: DataFrames::default() },
             reset: None,
             class: None,
         }
     }
 
-    /// The class that the server gave the flow for its claim, once a read has met the response.
+    /// Class that the server gave the flow for its claim. ClientEntry once a read has received the
+    /// response.
     pub fn class(&self) -> Option<u8> {
         self.class
     }
 
-    /// Ends the flow at once in both directions; the peer sees `why` as far as
-    /// [`Refusal::h3_code`] can say it. Bytes not yet delivered are lost.
-    pub fn reset(&mut self, why: Refusal) {
+    /// Resets the flow in both directions. The peer sees `why` as far as [`h3_code`](crate::h3_code) can
+    /// express it. Undelivered bytes are lost.
+    pub fn reset(&mut self, why: ResetCode) {
         if let SendHalf::Open { stream, .. } = &mut self.send {
-            stream.reset(why.h3_code());
+            stream.reset(crate::refusal::h3_code(why));
         }
         if !matches!(self.send, SendHalf::Done) {
             self.send = SendHalf::Closed;
@@ -106,29 +106,28 @@ impl Flow {
         self.stop_reading(why);
     }
 
-    /// Tells the peer that nothing more will be read; writing goes on.
-    pub fn stop_reading(&mut self, why: Refusal) {
+    /// Tells the peer that nothing more will be read. Writing goes on.
+    pub fn stop_reading(&mut self, why: ResetCode) {
         if let RecvHalf::Open { stream, .. } = &mut self.recv {
-            stream.stop(why.h3_code());
+            stream.stop(crate::refusal::h3_code(why));
         }
         if !matches!(self.recv, RecvHalf::End) {
             self.recv = RecvHalf::Closed;
         }
     }
 
-    /// Reason for which the peer reset or refused the flow, once a read or a write has failed with
-    /// it.
-    pub fn reset_code(&self) -> Option<Refusal> {
+    /// Reason why the peer reset or refused the flow, once a read or a write has failed with it.
+    pub fn reset_code(&self) -> Option<ResetCode> {
         self.reset
     }
 
-    fn fail(&mut self, why: Refusal) -> io::Error {
-        // The first reason is the one that says most: what follows is its consequence.
+    fn fail(&mut self, why: ResetCode) -> io::Error {
+        // The first reason is the cause, and later ones are its consequences.
         let why = *self.reset.get_or_insert(why);
         io::Error::new(io::ErrorKind::ConnectionReset, FlowReset(why))
     }
 
-    /// A peer that only stopped reading breaks the pipe; what it still sends can be read.
+    /// A peer that only stopped reading breaks the pipe. What it sends can still be read.
     fn fail_write(&mut self, end: WriteEnd) -> io::Error {
         match end {
             WriteEnd::Stopped(why) => io::Error::new(io::ErrorKind::BrokenPipe, FlowReset(why)),
@@ -136,10 +135,10 @@ impl Flow {
         }
     }
 
-    /// Sends what a blocked write left behind.
+    /// Sends the rest of a blocked write.
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let SendHalf::Opening(opened) = &mut self.send {
-            match ready!(opened.poll_unpin(cx)).unwrap_or(Err(Refusal::Internal)) {
+            match ready!(opened.poll_unpin(cx)).unwrap_or(Err(ResetCode::Internal)) {
                 Ok(stream) => self.send = SendHalf::Open { stream, blocked: BytesMut::new() },
                 Err(why) => {
                     self.send = SendHalf::Closed;
@@ -182,7 +181,8 @@ impl AsyncWrite for Flow {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        // The frame's header promises its bytes, so what quinn does not take is kept here.
+        // The frame's header announces its bytes, so bytes that quinn does not accept are buffered
+        // here.
         let taken = &buf[..buf.len().min(MAX_DATA_BYTES)];
         let mut header = BytesMut::with_capacity(wire::MAX_FRAME_HEADER);
         wire::data_header(taken.len(), &mut header);
@@ -226,10 +226,10 @@ impl AsyncRead for Flow {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if let RecvHalf::Opening(opened) = &mut this.recv {
-            match ready!(opened.poll_unpin(cx)).unwrap_or(Err(Refusal::Internal)) {
+            match ready!(opened.poll_unpin(cx)).unwrap_or(Err(ResetCode::Internal)) {
                 Ok(Accepted { stream, class }) => {
                     this.class = class;
-                    this.recv = RecvHalf::Open { stream, frames: Frames::default() };
+                    this.recv = RecvHalf::Open { stream, frames: DataFrames::default() };
                 }
                 Err(why) => {
                     this.recv = RecvHalf::Closed;
@@ -258,25 +258,25 @@ impl AsyncRead for Flow {
     }
 }
 
-/// Takes the DATA out of a body's frames.
+/// Extracts the payload of DATA frames.
 #[derive(Default)]
-pub(crate) struct Frames {
+pub(crate) struct DataFrames {
     header: HeaderBuf,
     data: u64,
     skip: u64,
 }
 
-impl Frames {
-    /// `Ok(false)` at the end of the body.
+impl DataFrames {
+    /// Reads into `buf`. Returns `Ok(false)` at the end of the body.
     ///
-    /// A body that breaks the rules of RFC 9114 §7 is reset with the code the RFC gives, but its
-    /// connection lives on: it carries every other passenger, and both ends have proved their keys.
+    /// A body that violates RFC 9114 §7 is reset with the code that the RFC demands. Its connection
+    /// lives on, because it carries all other passengers, and both peers have proved their keys.
     pub(crate) fn poll_data(
         &mut self,
         stream: &mut RawRecv,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
-    ) -> Poll<Result<bool, Refusal>> {
+    ) -> Poll<Result<bool, ResetCode>> {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(true));
         }
@@ -286,7 +286,7 @@ impl Frames {
                 let read = ready!(stream.poll_read(cx, buf.initialize_unfilled_to(wanted)))?;
                 if read == 0 {
                     stream.stop(Code::H3_FRAME_ERROR.value());
-                    return Poll::Ready(Err(Refusal::Aborted));
+                    return Poll::Ready(Err(ResetCode::Aborted));
                 }
                 buf.advance(read);
                 self.data -= read as u64;
@@ -297,7 +297,7 @@ impl Frames {
             let read = ready!(stream.poll_read(cx, &mut scratch[..wanted]))?;
             if read == 0 {
                 let whole = self.header.is_empty() && self.skip == 0;
-                return Poll::Ready(if whole { Ok(false) } else { Err(Refusal::Aborted) });
+                return Poll::Ready(if whole { Ok(false) } else { Err(ResetCode::Aborted) });
             }
             if self.skip > 0 {
                 self.skip -= read as u64;
@@ -313,7 +313,7 @@ impl Frames {
                 // Trailers have no meaning in a CONNECT (RFC 9114 §4.4).
                 Kind::Headers | Kind::Forbidden => {
                     stream.stop(Code::H3_FRAME_UNEXPECTED.value());
-                    return Poll::Ready(Err(Refusal::Aborted));
+                    return Poll::Ready(Err(ResetCode::Aborted));
                 }
             }
         }

@@ -1,22 +1,21 @@
-//! Connections of gateways, which hold a key: a few each, and the newest stay.
+//! Connections of gateways that have proved a key: a few each, the newest ones.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::auth::PublicKey;
 
-/// Connections that one key may have at once: one in use, and one that was lost without a word and that
-/// nobody has noticed yet. With 16 MiB of received and 16 MiB of sent bytes each, 64 MiB.
+/// Maximum number of connections with one key: one in use, and one that was lost silently and not
+/// noticed yet. With 16 MiB of received and 16 MiB of sent bytes each, 64 MiB.
 pub(crate) const MAX_CONNECTIONS: usize = 2;
 
-/// Connections by the keys of their clients, the oldest first.
+/// Connections by the keys of their clients, oldest first.
 #[derive(Default)]
 pub(crate) struct Gateways(Mutex<HashMap<PublicKey, VecDeque<quinn::Connection>>>);
 
 impl Gateways {
-    /// Notes a connection of `client`; gives the one that it takes the place of, if there are too many.
+    /// Adds a connection of `client`. Returns the one that it replaces if there are too many.
     pub(crate) fn arrive(
         &self,
         client: PublicKey,
@@ -29,7 +28,7 @@ impl Gateways {
         if open.len() > MAX_CONNECTIONS { open.pop_front() } else { None }
     }
 
-    /// Forgets a connection of `client`.
+    /// Removes a connection of `client`.
     pub(crate) fn leave(&self, client: &PublicKey, connection: &quinn::Connection) {
         let mut table = self.lock();
         let Some(open) = table.get_mut(client) else { return };
@@ -40,7 +39,6 @@ impl Gateways {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PublicKey, VecDeque<quinn::Connection>>> {
-        // Nothing in here panics half-way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -1,70 +1,70 @@
-//! A request that reached the server, and the ways to answer it.
+//! Requests that reached the server, and their responses.
 
 use std::{io, sync::Arc, time::Duration};
 
+use bentpipe_flow::{Claim, ResetCode};
 use bytes::Bytes;
 use h3::error::Code;
 use http::{HeaderValue, StatusCode};
 use tokio::time::timeout;
 
 use crate::{
-    CAPSULE_HEADER, CLASS_HEADER, Claim,
+    CAPSULE_HEADER, CLASS_HEADER,
     auth::PublicKey,
-    datagrams::{Core, DatagramFlow, router::Way},
+    datagrams::{Core, DatagramFlow, router::Route},
     flow::Flow,
     quic::Request,
-    refusal::Refusal,
     stream::RawSend,
 };
 
-/// Time for which a response may wait for the client's credit, most of which is there from the
-/// start: as long as HEADERS may take the other way.
+/// Maximum time that a response waits for the client's credit, most of which is granted at the
+/// start. Equal to the limit for HEADERS in the other direction.
 const RESPOND_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A CONNECT or CONNECT-UDP that awaits its answer; dropping it resets the flow.
+/// A CONNECT or CONNECT-UDP request that awaits its response. Dropping it resets the flow.
 pub struct Incoming {
     /// Identity of the client: its proven key, or the identity of its [`crate::Login`].
     pub client: PublicKey,
-    /// `true` for a gateway of ours: it has proved a key, and knows our contexts.
+    /// `true` for a gateway: it has proved a key, and understands our extensions.
     pub is_gateway: bool,
-    /// Destination: `host:port`, as the client wrote it.
+    /// Destination as the client wrote it: `host:port`.
     pub authority: String,
     /// Payload of the flow.
-    pub carries: Carries,
-    /// The class the client asks for.
+    pub payload: Payload,
+    /// Class that the client asks for.
     pub class: u8,
-    /// The passenger, by the client's own numbering.
+    /// Passenger, numbered by the client.
     pub passenger: u32,
-    /// Claim of the client about the authority, which is then an address.
+    /// Class claim of the client. The authority is then an address.
     pub claim: Option<Claim>,
-    /// The class to answer with, where the claim holds.
+    /// Class to respond with, if the claim was verified.
     pub confirmed: Option<u8>,
     /// The whole request.
     pub request: http::Request<()>,
     pub(crate) exchange: Exchange,
     /// Our name in `proxy-status`.
     pub(crate) server_name: Arc<str>,
-    /// Queue of its datagrams meanwhile.
-    pub(crate) datagrams: Option<(Arc<Core>, Way)>,
+    /// Received datagrams of the flow.
+    pub(crate) datagrams: Option<(Arc<Core>, Route)>,
 }
 
 /// Payload of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carries {
-    /// A TCP connection's bytes: CONNECT.
+pub enum Payload {
+    /// A byte stream over TCP: CONNECT.
     Stream,
     /// Datagrams: CONNECT-UDP.
     Datagrams {
-        /// The IP protocol number: 17 for UDP, which is all that a standard client can ask for.
+        /// IP protocol number: 17 for UDP, the only one that standard clients can request.
         protocol: u8,
-        /// The sender's own port, or 0.
+        /// Source port of the sender, or 0.
         source: u16,
     },
 }
 
 impl Incoming {
-    /// Answers 200; the flow's bytes are the body from here on. Fails where the connection is lost,
-    /// or where the request is for datagrams.
+    /// Responds with 200. The rest of the stream carries the flow's bytes. Fails if the connection
+    /// is lost, or if the request is for datagrams.
     pub async fn accept(self) -> io::Result<Flow> {
         if self.datagrams.is_some() {
             let why = "this request is for datagrams: take it with `into_datagrams`";
@@ -81,13 +81,13 @@ impl Incoming {
         Ok(Flow::open(send, recv))
     }
 
-    /// The flow of a request for datagrams, not yet answered: [`DatagramFlow::accept`] or its first
-    /// use answers 200, a reset before that refuses it. A request for a stream is refused here, and
-    /// the flow is over.
+    /// Turns the request into a datagram flow that is not answered yet. [`DatagramFlow::accept`] or
+    /// its first use responds with 200; a reset before that refuses it. A request for a stream is
+    /// refused, and the returned flow has ended.
     pub fn into_datagrams(mut self) -> DatagramFlow {
         let Some((core, way)) = self.datagrams.take() else {
-            tokio::spawn(self.refuse(Refusal::Internal));
-            return DatagramFlow::ended(Refusal::Internal);
+            tokio::spawn(self.refuse(ResetCode::Internal));
+            return DatagramFlow::ended(ResetCode::Internal);
         };
         let flow = DatagramFlow::new(core.clone());
         tokio::spawn(async move {
@@ -100,12 +100,12 @@ impl Incoming {
             let request = self.exchange.request.clone();
             let responded = tokio::select! {
                 biased;
-                _ = core.told() => Err(Refusal::Aborted),
+                _ = core.closed() => Err(ResetCode::Aborted),
                 responded = self.exchange.respond(response) => responded,
             };
             match responded {
                 Ok(send) => {
-                    let recv = async { request.take_recv().ok_or(Refusal::Aborted) };
+                    let recv = async { request.take_recv().ok_or(ResetCode::Aborted) };
                     core.carry(way, send, recv).await;
                 }
                 Err(why) => core.end(why),
@@ -114,35 +114,35 @@ impl Incoming {
         flow
     }
 
-    /// Refuses the flow.
-    pub async fn refuse(self, why: Refusal) {
+    /// Refuses the request.
+    pub async fn refuse(self, why: ResetCode) {
         let response = refusal(why, &self.server_name);
         self.exchange.finish(response).await;
     }
 }
 
-/// A request and the way to answer it.
+/// A request, and the stream for its response.
 pub(crate) struct Exchange {
     pub request: Request,
     pub stream: h3::server::RequestStream<Request, Bytes>,
 }
 
 impl Exchange {
-    /// Sends the response's HEADERS; the body is the caller's. A client that gives its stream no
-    /// credit for them is given up.
-    async fn respond(self, response: http::Response<()>) -> Result<RawSend, Refusal> {
-        timeout(RESPOND_TIMEOUT, self.send(response)).await.unwrap_or(Err(Refusal::Aborted))
+    /// Sends the response's HEADERS. Gives up if the client grants no credit for them. The body is
+    /// left to the caller.
+    async fn respond(self, response: http::Response<()>) -> Result<RawSend, ResetCode> {
+        timeout(RESPOND_TIMEOUT, self.send(response)).await.unwrap_or(Err(ResetCode::Aborted))
     }
 
-    async fn send(mut self, response: http::Response<()>) -> Result<RawSend, Refusal> {
+    async fn send(mut self, response: http::Response<()>) -> Result<RawSend, ResetCode> {
         let sent = self.stream.send_response(response).await;
-        sent.map_err(|_| Refusal::Aborted)?;
-        let mut send = self.request.take_send().ok_or(Refusal::Aborted)?;
+        sent.map_err(|_| ResetCode::Aborted)?;
+        let mut send = self.request.take_send().ok_or(ResetCode::Aborted)?;
         send.write(self.request.take_held().freeze()).await?;
         Ok(send)
     }
 
-    /// Sends a response without a body and asks for no more of the request (RFC 9114 §4.1).
+    /// Sends a response without a body, and stops reading the request (RFC 9114 §4.1).
     pub async fn finish(self, response: http::Response<()>) {
         let request = self.request.clone();
         if let Ok(mut send) = self.respond(response).await {
@@ -161,9 +161,9 @@ pub(crate) fn answer(status: StatusCode) -> http::Response<()> {
     response
 }
 
-/// A refusal with its `proxy-status` (RFC 9209), in which we are `name`.
-pub(crate) fn refusal(why: Refusal, name: &str) -> http::Response<()> {
-    let mut response = answer(why.status());
+/// A refusal with `proxy-status` (RFC 9209). `name` is our name in it.
+pub(crate) fn refusal(why: ResetCode, name: &str) -> http::Response<()> {
+    let mut response = answer(crate::refusal::status(why));
     if let Ok(value) = format!("{name}; error={}", why.proxy_error()).try_into() {
         response.headers_mut().insert("proxy-status", value);
     }

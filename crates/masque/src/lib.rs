@@ -1,11 +1,10 @@
-//! HTTP/3 CONNECT and CONNECT-UDP between gateways and for standard clients, on quinn and h3:
-//! client and server.
+//! Client and server of HTTP/3 CONNECT and CONNECT-UDP, on quinn and h3, between gateways and for
+//! standard clients.
 //!
-//! Each TCP connection is one CONNECT request (RFC 9114 §4.4) of one QUIC connection between two
-//! gateways, and each flow of datagrams one CONNECT-UDP request (RFC 9298), under ordinary
-//! congestion control. It runs on the open Internet between ground gateways, and on the radio as
-//! the baseline that Bentpipe's own transport is measured against. Clients that know nothing of us
-//! may use a server too.
+//! Two gateways share one QUIC connection with ordinary congestion control. Each TCP connection is one
+//! CONNECT request on it (RFC 9114 §4.4), and each datagram flow one CONNECT-UDP request (RFC 9298).
+//! The transport runs on the Internet between ground gateways. On the radio it is the baseline for
+//! Bentpipe's own transport. Standard clients can use a server too.
 //!
 //! ```no_run
 //! # async fn example(secret: bentpipe_masque::SecretKey, server_key: [u8; 32]) -> Result<(), Box<dyn std::error::Error>> {
@@ -21,15 +20,29 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # On the wire
+//! # Modules
 //!
-//! QUIC v1 with TLS 1.3 and ALPN `h3`; no 0-RTT, no session tickets, no SNI. The server's
-//! certificate is made anew at each start and means nothing: a client accepts any that signs its
-//! handshake. Who both ends are is shown by the first request of the connection.
+//! | Module | Content |
+//! |---|---|
+//! | `client`, `server` | the two sides of a connection |
+//! | `flow`, `datagrams` | byte streams and datagram flows |
+//! | `incoming` | a request that the server's owner accepts or refuses |
+//! | `auth`, `login` | proofs of keys, and tokens of standard clients |
+//! | `unproven`, `gateways`, `settings` | limits |
+//! | `refusal` | reasons of refusals and resets |
+//! | `quic`, `stream`, `wire`, `capsule`, `template` | HTTP/3 on quinn, and encodings |
+//! | `tls`, `socket` | TLS and the UDP socket |
 //!
-//! ## Proving the keys
+//! # Wire format
 //!
-//! Both ends have an X25519 key pair, the same that the radio transport uses, and know each other's
+//! QUIC v1 with TLS 1.3 and ALPN `h3`. There is no 0-RTT, no session ticket and no SNI. Between
+//! gateways the server's certificate is generated at each start and means nothing: a client accepts
+//! any certificate that signs its handshake. The first request of the connection identifies both
+//! peers.
+//!
+//! ## Proof of the keys
+//!
+//! Both peers have an X25519 key pair, the same as for the radio transport, and know each other's
 //! public key. With
 //!
 //! - `S` = X25519(own secret, peer's public); an all-zero `S` is refused (a low-order point),
@@ -52,12 +65,15 @@
 //! proxy-authentication-info: Bentpipe proof="<base64 of proof(server)>"
 //! ```
 //!
-//! (base64 with padding). The client sends nothing else before it has verified that. The exporter
-//! ties the proofs to this TLS session, so that a man in the middle, who has another session with
-//! each side, can relay neither. A server to which the key is unknown or the proof wrong closes the
-//! connection with H3_REQUEST_REJECTED and says no more; other requests on an unproven connection
-//! are answered 407, a few times, and a client that proves nothing is closed after 30 s. What
-//! unproven clients may hold of the server's memory is bounded in number, streams and bytes.
+//! (base64 with padding). The client sends nothing else before it has verified the server's proof. The
+//! exporter binds the proofs to this TLS session. A man in the middle has another session with each
+//! side, so it can relay neither proof.
+//!
+//! If the server does not know the key, or the proof is wrong, it closes the connection with
+//! H3_REQUEST_REJECTED and gives no reason. Other requests on an unproven connection are answered 407,
+//! a few times. A client without a proof is closed after 30 s, or after 10 s while many try. The
+//! number, streams and bytes of unproven connections are bounded. At the limit, a new connection ends
+//! the oldest one of the network with most.
 //!
 //! Test vector: client secret 32 × `01`, server secret 32 × `02`, exporter 32 × `09`:
 //!
@@ -68,38 +84,43 @@
 //!
 //! ## Flows
 //!
-//! `:method` CONNECT, `:authority` host and port, and two fields of ours that a server may ignore:
-//! `bentpipe-class` (a decimal number, 0 the most urgent, 3 the default) and `bentpipe-passenger`
-//! (the client's own number for who this is). The request's HEADERS and its first DATA leave
-//! together, without awaiting the response. A client may add `bentpipe-claim`, a class and a name with a
-//! space between: the class it wants if the authority's address is the name's. A server that finds so
-//! answers with the class in `bentpipe-class`. A refusal is a status with `proxy-status` (RFC 9209);
-//! see [`Refusal`] for its names and for the codes that reset an open flow. FIN ends a direction.
+//! A flow is a CONNECT with host and port in `:authority`. The HEADERS and the first DATA are sent
+//! together, without waiting for the response. FIN ends a direction. A refusal is a status with
+//! `proxy-status` (RFC 9209); see [`ResetCode`](bentpipe_flow::ResetCode) for its names, and for the codes that reset an open flow.
+//! Three fields are Bentpipe's own, and a server may ignore them:
+//!
+//! | Field | Value |
+//! |---|---|
+//! | `bentpipe-class` | class in decimal: 0 is the most urgent, 3 the default |
+//! | `bentpipe-passenger` | the client's number for the passenger |
+//! | `bentpipe-claim` | a class, a space and a name: the class that the client wants if the address in `:authority` belongs to the name; the server confirms it in `bentpipe-class` |
 //!
 //! ## Datagrams
 //!
-//! CONNECT-UDP as RFC 9298 has it: an extended CONNECT (RFC 9220) with `:protocol` `connect-udp`,
-//! `capsule-protocol: ?1` and the default template, `:path`
-//! `/.well-known/masque/udp/{target_host}/{target_port}/`. The client sends it once it has the
-//! server's SETTINGS_ENABLE_CONNECT_PROTOCOL, and datagrams at once thereafter. HTTP Datagrams
-//! travel in QUIC DATAGRAM frames where both sides have SETTINGS_H3_DATAGRAM (RFC 9297), else in
-//! DATAGRAM capsules on the stream; each side takes both. One that is larger than the path is
-//! refused where it would be sent, never moved to a capsule, so that path MTU discovery works
-//! through the flow. FIN ends a flow in order. Three more fields of ours, between gateways only:
-//! `bentpipe-protocol` (the IP protocol number where it is not 17), `bentpipe-source` (the sender's
-//! own port) and, for what has no ports, port 0 in the path. A malformed path is answered 400,
-//! another `:protocol` 501.
+//! A datagram flow is a CONNECT-UDP (RFC 9298): an extended CONNECT (RFC 9220) with `:protocol`
+//! `connect-udp`, `capsule-protocol: ?1` and the default template, `:path`
+//! `/.well-known/masque/udp/{target_host}/{target_port}/`. The client sends it once it has the server's
+//! SETTINGS_ENABLE_CONNECT_PROTOCOL, and datagrams directly after it. A malformed path is answered 400,
+//! another `:protocol` 501. FIN ends a flow orderly.
+//!
+//! HTTP Datagrams travel in QUIC DATAGRAM frames if both peers have SETTINGS_H3_DATAGRAM (RFC 9297),
+//! otherwise in DATAGRAM capsules on the stream. Each peer accepts both. A datagram that exceeds the
+//! path MTU is refused at the sender and never sent as a capsule. So path MTU discovery works through
+//! the flow.
+//!
+//! Between gateways two more fields are used: `bentpipe-protocol` (the IP protocol number if it is not
+//! 17) and `bentpipe-source` (the sender's port). Protocols without ports have port 0 in the path.
 //!
 //! ## Standard clients
 //!
-//! A server with a [`Certificate`] serves the clients in its [`ServerConfig::logins`] too. They show
-//! a token with each request, as `proxy-authorization: Basic` (RFC 7617, their name and the token)
-//! or `Bearer` (RFC 6750); others are answered 407 as above. `bentpipe-protocol` is answered 403
-//! there.
+//! A server with a [`Certificate`] also serves the clients in [`ServerConfig::logins`]. They show a
+//! token with each request, as `proxy-authorization: Basic` (RFC 7617, with name and token) or `Bearer`
+//! (RFC 6750). Requests without a right token are answered 407 as above. `bentpipe-protocol` is
+//! answered 403.
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! Flows end with the connection that carries them: HTTP/3 cannot resume requests. Within one
+//! Flows end with the connection that carries them, because HTTP/3 cannot resume requests. On one
 //! connection quinn serves all flows in turn, whatever their class.
 
 #![forbid(unsafe_code)]
@@ -130,45 +151,45 @@ mod udp_tests;
 mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
-pub use claim::Claim;
 pub use client::{Client, ClientConfig, ConnectError};
 pub use datagrams::{DatagramError, DatagramFlow};
 pub use flow::{Flow, FlowReset};
-pub use incoming::{Carries, Incoming};
+pub use incoming::{Incoming, Payload};
 pub use login::{Login, MAX_CONNECTIONS, token_hash};
-pub use refusal::Refusal;
+pub use refusal::{from_h3_code, h3_code};
 pub use server::{Server, ServerConfig};
 pub use settings::{Congestion, SettingsError, Transport};
 pub use socket::Socket;
 pub use tls::{Certificate, TlsError};
+pub use unproven::{MAX_UNPROVEN, RefusedConnections};
 
-/// Path on which a client proves its key.
+/// Path of the request that proves a client's key.
 const SESSION_PATH: &str = "/bentpipe/session";
 
 const CLASS_HEADER: &str = "bentpipe-class";
-/// In a request: a class, a space, and the name that would give it.
+/// Class claim in a request: a class, a space and a name.
 const CLAIM_HEADER: &str = "bentpipe-claim";
 
 const PASSENGER_HEADER: &str = "bentpipe-passenger";
 const PROTOCOL_HEADER: &str = "bentpipe-protocol";
 const SOURCE_HEADER: &str = "bentpipe-source";
 
-/// RFC 9297 §3.4; its value is a structured boolean.
+/// The Capsule-Protocol field (RFC 9297 §3.4), a structured boolean.
 const CAPSULE_HEADER: &str = "capsule-protocol";
 
-/// The value of `:protocol` (RFC 9298 §3.4).
+/// Value of `:protocol` (RFC 9298 §3.4).
 const CONNECT_UDP: &str = "connect-udp";
 
-/// RFC 9110 §11.7.3.
+/// The Proxy-Authentication-Info field (RFC 9110 §11.7.3).
 const INFO_HEADER: &str = "proxy-authentication-info";
 
-/// The class of a CONNECT that names none: best effort.
+/// Class of a CONNECT without `bentpipe-class`: best effort.
 const DEFAULT_CLASS: u8 = 3;
 
-/// A client or server could not start.
+/// Reason why a client or server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A setting cannot be used.
+    /// A setting is invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// TLS could not be set up.

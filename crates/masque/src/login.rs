@@ -1,8 +1,8 @@
-//! Standard clients: they hold no key of ours but a token, and show it with each request, as the
-//! password of Basic (RFC 7617) or as a Bearer token (RFC 6750).
+//! Standard clients. They have no key but a token, and show it with each request: as the password
+//! of Basic (RFC 7617), or as a Bearer token (RFC 6750).
 //!
-//! Tokens are made by us, 256 random bits, and the server stores only their hashes. So a hash need
-//! not be slow to be safe, and a server that hashes one per request cannot be worn down by that.
+//! The operator's tokens have 256 random bits, and the server stores only their hashes. A fast hash
+//! is therefore safe, and one hash per request cannot overload the server.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,34 +13,34 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::PublicKey;
 
-/// Connections one standard client may have at once: with 16 MiB of received bytes each, 256 MiB.
+/// Maximum number of connections of one standard client: 16 × 16 MiB of received bytes = 256 MiB.
 pub const MAX_CONNECTIONS: usize = 16;
 
-/// The longest token that is hashed: those we make have 43 characters.
+/// Longest token that is hashed. Our tokens have 43 characters.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// Schemes that `proxy-authenticate` offers (RFC 9110 §11.7.1) in addition to our own.
+/// Challenges in `proxy-authenticate` (RFC 9110 §11.7.1) in addition to our own scheme.
 pub(crate) const CHALLENGES: &str = "Basic realm=\"bentpipe\", Bearer realm=\"bentpipe\"";
 
 /// A standard client that is served.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// The user's name in Basic; Bearer needs none.
+    /// User name for Basic. Bearer needs none.
     pub name: String,
     /// [`token_hash`] of its token.
     pub token_hash: [u8; 32],
-    /// Requests it may have open at once, over all its connections.
+    /// Maximum number of open requests on all its connections.
     pub max_flows: u32,
 }
 
-/// Stored form of a token at a server: its BLAKE2s-256.
+/// Hashes a token with BLAKE2s-256. A server stores only the hash.
 pub fn token_hash(token: &str) -> [u8; 32] {
     Blake2s256::digest(token).into()
 }
 
 impl Login {
-    /// Identity of this client in places that know aircraft by their keys. It is a hash whose
-    /// secret key nobody knows, and it stays when the token is changed.
+    /// Identity of this client in the role of an aircraft's key. It is a hash whose secret key
+    /// nobody knows, and it does not change with the token.
     pub fn identity(&self) -> PublicKey {
         let mut hash = Blake2s256::new();
         hash.update(b"bentpipe masque standard client v1");
@@ -49,10 +49,10 @@ impl Login {
     }
 }
 
-/// All standard clients, by the hashes of their tokens.
-pub(crate) struct Logins(HashMap<[u8; 32], Known>);
+/// Standard clients by the hashes of their tokens.
+pub(crate) struct Logins(HashMap<[u8; 32], ClientEntry>);
 
-struct Known {
+struct ClientEntry {
     name: String,
     identity: PublicKey,
     connections: Arc<Semaphore>,
@@ -62,7 +62,7 @@ struct Known {
 
 impl Logins {
     pub fn new(logins: &[Login]) -> Logins {
-        let known = |login: &Login| Known {
+        let known = |login: &Login| ClientEntry {
             name: login.name.clone(),
             identity: login.identity(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
@@ -76,56 +76,56 @@ impl Logins {
         self.0.is_empty()
     }
 
-    /// Owner of the token in these fields.
-    pub fn find(&self, fields: &HeaderMap) -> Option<Found<'_>> {
-        let shown = Shown::read(fields.get(header::PROXY_AUTHORIZATION)?.to_str().ok()?)?;
-        // A table of hashes tells nothing by its timing: who can steer a hash knows the token.
+    /// Finds the client whose token is in these fields.
+    pub fn find(&self, fields: &HeaderMap) -> Option<AuthorizedClient<'_>> {
+        let shown = Credentials::read(fields.get(header::PROXY_AUTHORIZATION)?.to_str().ok()?)?;
+        // The lookup's timing reveals nothing, because only the token's owner can choose its hash.
         let known = self.0.get(&token_hash(&shown.token))?;
-        shown.name.is_none_or(|name| name == known.name).then_some(Found(known))
+        shown.name.is_none_or(|name| name == known.name).then_some(AuthorizedClient(known))
     }
 }
 
-/// A client whose token is right.
-pub(crate) struct Found<'a>(&'a Known);
+/// A client with a right token.
+pub(crate) struct AuthorizedClient<'a>(&'a ClientEntry);
 
-impl Found<'_> {
+impl AuthorizedClient<'_> {
     pub fn identity(&self) -> PublicKey {
         self.0.identity
     }
 
-    /// A place for one more connection.
+    /// Takes a permit for one more connection.
     pub fn connect(&self) -> Option<OwnedSemaphorePermit> {
         self.0.connections.clone().try_acquire_owned().ok()
     }
 
-    /// A place for one more request.
+    /// Takes a permit for one more request.
     pub fn request(&self) -> Option<OwnedSemaphorePermit> {
         self.0.requests.clone().try_acquire_owned().ok()
     }
 
-    /// Streams that one connection may have: one could hold all the requests.
+    /// Maximum number of streams on one connection, which may hold all the client's requests.
     pub fn max_flows(&self) -> u32 {
         self.0.max_flows
     }
 }
 
 /// Content of a `proxy-authorization` field.
-struct Shown {
+struct Credentials {
     name: Option<String>,
     token: String,
 }
 
-impl Shown {
-    fn read(field: &str) -> Option<Shown> {
+impl Credentials {
+    fn read(field: &str) -> Option<Credentials> {
         let (scheme, value) = field.split_once(' ')?;
         let value = value.trim();
         let shown = if scheme.eq_ignore_ascii_case("bearer") {
-            Shown { name: None, token: value.to_owned() }
+            Credentials { name: None, token: value.to_owned() }
         } else if scheme.eq_ignore_ascii_case("basic") {
-            // The field's own bound, of the whole field section, bounds this.
+            // The limit of the field section bounds this.
             let pair = String::from_utf8(STANDARD.decode(value).ok()?).ok()?;
             let (name, token) = pair.split_once(':')?;
-            Shown { name: Some(name.to_owned()), token: token.to_owned() }
+            Credentials { name: Some(name.to_owned()), token: token.to_owned() }
         } else {
             return None;
         };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_known_in_both_schemes() {
+    fn tokens_are_accepted_in_both_schemes() {
         let login = |name: &str, token| Login {
             name: name.into(),
             token_hash: token_hash(token),

@@ -1,15 +1,15 @@
-//! quinn as h3 wants to see it.
+//! Adapter between quinn and h3.
 //!
-//! The `h3-quinn` crate does this too, but keeps each request stream to itself, panics when a
-//! stream is stopped while a read waits, and reads ahead without bound when a peer sends many small
-//! frames. Here h3 runs the connection (SETTINGS, control and QPACK streams, field sections) and
-//! sees of each request stream only its HEADERS; the flow has the stream from then on.
+//! The `h3-quinn` crate is an adapter too, but it owns each request stream, panics when a stream is
+//! stopped while a read waits, and reads ahead without bound when a peer sends many small frames.
+//! Here h3 runs the connection (SETTINGS, control and QPACK streams, field sections), and reads
+//! only the HEADERS of each request stream. The flow gets the stream afterwards.
 
 use std::{
     collections::VecDeque,
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Weak},
     task::{Context, Poll, ready},
 };
 
@@ -22,6 +22,7 @@ use h3::{
     error::Code,
     quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf},
 };
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
@@ -29,16 +30,16 @@ use crate::{
     wire::{self, HeaderBuf, Kind},
 };
 
-/// The most one field section may take on the wire: names of up to 253 bytes and the proofs need
-/// less than 1 KiB.
+/// Maximum size of a field section on the wire. Names of up to 253 bytes and the proofs need less
+/// than 1 KiB.
 pub(crate) const MAX_HEADERS_BYTES: u64 = 8 << 10;
 
-/// The most that is skipped in unknown frames before HEADERS.
+/// Maximum number of bytes in unknown frames before HEADERS.
 const MAX_SKIPPED_BYTES: u64 = 8 << 10;
 
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, quinn::ConnectionError>> + Send + Sync>>;
 
-/// A request stream, shared between h3 (while it deals with HEADERS) and us.
+/// A request stream. h3 uses it for HEADERS, and the flow afterwards.
 #[derive(Clone)]
 pub(crate) struct Request {
     id: StreamId,
@@ -48,11 +49,11 @@ pub(crate) struct Request {
 struct Shared {
     send: Option<RawSend>,
     recv: Option<RawRecv>,
-    /// Bytes that h3 wrote and we have not sent yet.
+    /// Bytes that h3 wrote and we have not sent.
     held: BytesMut,
     header: HeaderBuf,
     section: BytesMut,
-    /// Bytes of the current frame still to come: of HEADERS, or of one that is skipped.
+    /// Bytes of the current frame that have not arrived: of HEADERS, or of a skipped frame.
     missing: u64,
     skipped: u64,
 }
@@ -72,41 +73,41 @@ impl Request {
         Request { id, shared: Arc::new(Mutex::new(shared)) }
     }
 
-    /// The stream's id.
+    /// Stream id.
     pub(crate) fn id(&self) -> u64 {
         self.id.into_inner()
     }
 
-    /// Bytes that h3 has written so far.
+    /// Takes the bytes that h3 has written so far.
     pub(crate) fn take_held(&self) -> BytesMut {
         std::mem::take(&mut self.lock().held)
     }
 
-    /// Keeps `place` until the sending half is gone.
-    pub(crate) fn hold(&self, place: OwnedSemaphorePermit) {
+    /// Keeps `permit` until the sending half is dropped.
+    pub(crate) fn hold(&self, permit: OwnedSemaphorePermit) {
         if let Some(send) = &mut self.lock().send {
-            send.hold(place);
+            send.hold(permit);
         }
     }
 
-    /// The sending half, once.
+    /// Takes the sending half. Returns `None` the second time.
     pub(crate) fn take_send(&self) -> Option<RawSend> {
         self.lock().send.take()
     }
 
-    /// The receiving half, once, positioned after the HEADERS that h3 has read.
+    /// Takes the receiving half, positioned after the HEADERS that h3 has read. Returns `None` the
+    /// second time.
     pub(crate) fn take_recv(&self) -> Option<RawRecv> {
         self.lock().recv.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        // Nothing below panics while it holds the lock.
-        self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.shared.lock()
     }
 }
 
 impl Shared {
-    /// Reads up to the end of one HEADERS frame, and not a byte further.
+    /// Reads exactly to the end of one HEADERS frame.
     fn poll_headers(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,7 +123,7 @@ impl Shared {
             };
             let read = ready!(recv.0.poll_read(cx, &mut buf[..wanted])).map_err(read_error)?;
             if read == 0 {
-                // A message without HEADERS is malformed: of this stream only (RFC 9114 §4.1.2).
+                // A message without HEADERS is malformed. Only this stream fails (RFC 9114 §4.1.2).
                 let code = Code::H3_MESSAGE_ERROR.value();
                 return Poll::Ready(Err(StreamErrorIncoming::StreamTerminated {
                     error_code: code,
@@ -148,7 +149,7 @@ impl Shared {
                 }
                 Kind::Unknown => self.skipped += len,
                 Kind::Headers if len > 0 => self.section.extend_from_slice(self.header.as_slice()),
-                // h3 judges what else may come first, from its header alone.
+                // h3 decides from the header alone if another frame may come first.
                 Kind::Headers | Kind::Data | Kind::Forbidden => {
                     let header = Bytes::copy_from_slice(self.header.as_slice());
                     return Poll::Ready(Ok(Some(header)));
@@ -213,7 +214,7 @@ impl quic::RecvStream for Request {
     }
 }
 
-/// A unidirectional stream we opened.
+/// A unidirectional stream that we opened.
 pub(crate) struct UniSend {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,
@@ -241,7 +242,7 @@ impl quic::SendStream<Bytes> for UniSend {
     }
 
     fn reset(&mut self, code: u64) {
-        // Fails only when the stream is closed already.
+        // Fails only if the stream is closed already.
         let _ = self.stream.reset(var_int(code));
     }
 
@@ -250,7 +251,7 @@ impl quic::SendStream<Bytes> for UniSend {
     }
 }
 
-/// A unidirectional stream the peer opened.
+/// A unidirectional stream that the peer opened.
 pub(crate) struct UniRecv(quinn::RecvStream);
 
 impl quic::RecvStream for UniRecv {
@@ -266,7 +267,7 @@ impl quic::RecvStream for UniRecv {
     }
 
     fn stop_sending(&mut self, code: u64) {
-        // Fails only when the stream is closed already.
+        // Fails only if the stream is closed already.
         let _ = self.0.stop(var_int(code));
     }
 
@@ -275,23 +276,23 @@ impl quic::RecvStream for UniRecv {
     }
 }
 
-/// The request streams handed to h3, in order, for whoever asked h3 for them. h3 keeps them alive:
-/// one that it gives up is gone from here too.
+/// Request streams that h3 holds, in order of creation. The references are weak: a stream that h3
+/// drops is gone.
 #[derive(Clone, Default)]
-pub(crate) struct Handed(Arc<Mutex<VecDeque<Kept>>>);
+pub(crate) struct H3Requests(Arc<Mutex<VecDeque<WeakRequest>>>);
 
-type Kept = (StreamId, Weak<Mutex<Shared>>);
+type WeakRequest = (StreamId, Weak<Mutex<Shared>>);
 
-impl Handed {
-    /// The request with this id.
+impl H3Requests {
+    /// Takes the request with this id.
     pub(crate) fn take(&self, id: StreamId) -> Option<Request> {
         let mut requests = self.lock();
-        let place = requests.iter().position(|request| request.0 == id)?;
-        let (id, shared) = requests.remove(place)?;
+        let permit = requests.iter().position(|request| request.0 == id)?;
+        let (id, shared) = requests.remove(permit)?;
         Some(Request { id, shared: shared.upgrade()? })
     }
 
-    /// The oldest one.
+    /// Takes the oldest request.
     pub(crate) fn next(&self) -> Option<Request> {
         let mut requests = self.lock();
         std::iter::from_fn(|| requests.pop_front())
@@ -304,23 +305,27 @@ impl Handed {
         requests.push_back((request.id, Arc::downgrade(&request.shared)));
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Kept>> {
-        // Nothing panics while it holds the lock.
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> MutexGuard<'_, VecDeque<WeakRequest>> {
+        self.0.lock()
     }
 }
 
 /// Opens streams for h3.
 pub(crate) struct Opener {
     conn: quinn::Connection,
-    handed: Handed,
+    h3_requests: H3Requests,
     bi: Option<Opening<(quinn::SendStream, quinn::RecvStream)>>,
     uni: Option<Opening<quinn::SendStream>>,
 }
 
 impl Clone for Opener {
     fn clone(&self) -> Opener {
-        Opener { conn: self.conn.clone(), handed: self.handed.clone(), bi: None, uni: None }
+        Opener {
+            conn: self.conn.clone(),
+            h3_requests: self.h3_requests.clone(),
+            bi: None,
+            uni: None,
+        }
     }
 }
 
@@ -341,7 +346,7 @@ impl quic::OpenStreams<Bytes> for Opener {
         self.bi = None;
         let (send, recv) = opened.map_err(connection_lost)?;
         let request = Request::new(send, recv);
-        self.handed.push(&request);
+        self.h3_requests.push(&request);
         Poll::Ready(Ok(request))
     }
 
@@ -365,7 +370,7 @@ impl quic::OpenStreams<Bytes> for Opener {
     }
 }
 
-/// A connection, for h3.
+/// A connection for h3.
 pub(crate) struct Connection {
     opener: Opener,
     accept_bi:
@@ -374,18 +379,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(conn: quinn::Connection) -> (Connection, Handed) {
-        let handed = Handed::default();
+    pub(crate) fn new(conn: quinn::Connection) -> (Connection, H3Requests) {
+        let h3_requests = H3Requests::default();
         let accept_bi =
             stream::unfold(conn.clone(), |conn| async { Some((conn.accept_bi().await, conn)) });
         let accept_uni =
             stream::unfold(conn.clone(), |conn| async { Some((conn.accept_uni().await, conn)) });
         let connection = Connection {
-            opener: Opener { conn, handed: handed.clone(), bi: None, uni: None },
+            opener: Opener { conn, h3_requests: h3_requests.clone(), bi: None, uni: None },
             accept_bi: accept_bi.boxed(),
             accept_uni: accept_uni.boxed(),
         };
-        (connection, handed)
+        (connection, h3_requests)
     }
 }
 
@@ -431,7 +436,7 @@ impl quic::Connection<Bytes> for Connection {
         let accepted = ready!(self.accept_bi.poll_next_unpin(cx));
         let (send, recv) = accepted_or_closed(accepted)?;
         let request = Request::new(send, recv);
-        self.opener.handed.push(&request);
+        self.opener.h3_requests.push(&request);
         Poll::Ready(Ok(request))
     }
 
@@ -443,7 +448,7 @@ impl quic::Connection<Bytes> for Connection {
 fn accepted_or_closed<T>(
     accepted: Option<Result<T, quinn::ConnectionError>>,
 ) -> Result<T, ConnectionErrorIncoming> {
-    // The streams above never end; an end would mean a connection closed here.
+    // The streams above never end; an end would mean that the connection was closed here.
     accepted.unwrap_or(Err(quinn::ConnectionError::LocallyClosed)).map_err(connection_error)
 }
 

@@ -1,4 +1,4 @@
-//! The server: connections of known clients, and their CONNECTs.
+//! The server: connections of known clients, and their requests.
 
 use std::{
     collections::HashSet,
@@ -6,77 +6,79 @@ use std::{
     io,
     net::SocketAddr,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use bentpipe_flow::ResetCode;
 use bytes::Bytes;
 use h3::{error::Code, ext::Protocol, frame::FrameStream, stream::BufRecvStream};
 use http::{HeaderValue, Method, StatusCode, header};
+use parking_lot::Mutex;
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, watch},
-    time::{sleep, timeout},
+    sync::{OwnedSemaphorePermit, mpsc, oneshot, watch},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use crate::{
-    CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, Claim, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
+    CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
     PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
     datagrams::{
         Core, UDP,
-        queue::{Ledger, Queue},
+        queue::{Queue, QueueBudget},
         router::{Peer, Router},
     },
     gateways::Gateways,
-    incoming::{Carries, Exchange, Incoming, answer, refusal},
-    login::{self, Found, Login, Logins},
+    incoming::{Exchange, Incoming, Payload, answer, refusal},
+    login::{self, AuthorizedClient, Login, Logins},
     quic::{self, MAX_HEADERS_BYTES, Request},
-    refusal::Refusal,
     settings::Transport,
     socket::Socket,
     stream::var_int,
     template::Target,
     tls::{self, Certificate},
-    unproven::{Arrival, Place, Unproven},
+    unproven::{Arrival, RefusedConnections, Unproven, UnprovenPermit},
     wire,
 };
 
-/// Time within which a client must connect, and then set up HTTP/3 and prove its key: as long as a
-/// client tries, so that 40 % of loss does not end it early.
+/// Time within which a client must connect, set up HTTP/3 and prove its key. A client tries for the
+/// same time, so that 40 % of loss does not end it early. While many try, it is shorter.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time within which the HEADERS of a request must arrive in full, once a later packet has
-/// announced them. It spans an outage of half a minute, after which QUIC's next probe may be as far
-/// off again.
+/// Time within which the HEADERS of a request must arrive completely, after a later packet has
+/// announced them. It covers an outage of half a minute, after which QUIC's next probe may take as
+/// long again.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Requests refused on an unproven connection before it is closed.
+/// Maximum number of requests refused on an unproven connection before it is closed.
 const MAX_REFUSED: u32 = 8;
 
-/// CONNECTs waiting to be accepted, over all clients; beyond it their streams wait in QUIC.
+/// Maximum number of requests of all clients that wait to be accepted. Further streams wait in
+/// QUIC.
 const MAX_WAITING: usize = 1024;
 
 /// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Our own key.
+    /// Secret key of the server.
     pub secret: SecretKey,
-    /// The clients that are served.
+    /// Clients that are served.
     pub clients: HashSet<PublicKey>,
-    /// Transport settings of QUIC.
+    /// QUIC transport settings.
     pub transport: Transport,
-    /// Our name in `proxy-status`: a token of RFC 9110 such as `ground`.
+    /// Name in `proxy-status`: a token of RFC 9110 such as `ground`.
     pub name: String,
-    /// Certificate for standard clients, which are refused if there is none.
+    /// Certificate for standard clients, which are refused without one.
     pub certificate: Option<Arc<Certificate>>,
-    /// The standard clients that are served.
+    /// Standard clients that are served.
     pub logins: Vec<Login>,
 }
 
 impl ServerConfig {
-    /// A configuration with the default settings.
+    /// Creates a configuration with the default settings.
     pub fn new(secret: SecretKey, clients: HashSet<PublicKey>) -> ServerConfig {
         ServerConfig {
             secret,
@@ -89,11 +91,12 @@ impl ServerConfig {
     }
 }
 
-/// A listening server; dropping it closes all its connections.
+/// A listening server. Dropping it closes all its connections.
 pub struct Server {
     endpoint: quinn::Endpoint,
     incoming: tokio::sync::Mutex<mpsc::Receiver<Incoming>>,
     datagrams_dropped: Arc<AtomicU64>,
+    unproven: Arc<Unproven>,
 }
 
 impl Server {
@@ -105,7 +108,7 @@ impl Server {
         let (waiting, incoming) = mpsc::channel(MAX_WAITING);
         let datagrams_dropped = Arc::new(AtomicU64::new(0));
         let shared = Arc::new(Shared {
-            // Without a certificate there is nobody whom a token could be shown to.
+            // Without a certificate, clients have nobody to show a token to.
             logins: Logins::new(config.certificate.as_ref().map_or(&[], |_| &config.logins)),
             gateways: Gateways::default(),
             name: config.name.as_str().into(),
@@ -113,11 +116,14 @@ impl Server {
             waiting,
             datagrams_dropped: datagrams_dropped.clone(),
         });
-        tokio::spawn(listen(endpoint.clone(), shared));
-        Ok(Server { endpoint, incoming: tokio::sync::Mutex::new(incoming), datagrams_dropped })
+        let unproven = Arc::<Unproven>::default();
+        tokio::spawn(listen(endpoint.clone(), shared, unproven.clone()));
+        let incoming = tokio::sync::Mutex::new(incoming);
+        Ok(Server { endpoint, incoming, datagrams_dropped, unproven })
     }
 
-    /// The next CONNECT or CONNECT-UDP of a client that is served; `None` once the server is closed.
+    /// Waits for the next request of a client that is served. Returns `None` if the server is
+    /// closed.
     pub async fn accept(&self) -> Option<Incoming> {
         self.incoming.lock().await.recv().await
     }
@@ -127,13 +133,17 @@ impl Server {
         self.endpoint.local_addr()
     }
 
-    /// Datagrams of all flows that were dropped here for want of room, or because they made no
-    /// sense.
+    /// Number of dropped datagrams of all flows: a queue was full, or they were malformed.
     pub fn datagrams_dropped(&self) -> u64 {
         self.datagrams_dropped.load(Ordering::Relaxed)
     }
 
-    /// Closes all connections and waits until the clients have been told.
+    /// Connections refused, or ended before their proof to make room, since the previous call.
+    pub fn take_refused(&self) -> RefusedConnections {
+        self.unproven.take_refused()
+    }
+
+    /// Closes all connections, and waits until the clients were notified.
     pub async fn close(&self) {
         self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
         self.endpoint.wait_idle().await;
@@ -155,13 +165,12 @@ struct Shared {
     datagrams_dropped: Arc<AtomicU64>,
 }
 
-async fn listen(endpoint: quinn::Endpoint, shared: Arc<Shared>) {
-    let unproven = Arc::new(Unproven::default());
+async fn listen(endpoint: quinn::Endpoint, shared: Arc<Shared>, unproven: Arc<Unproven>) {
     while let Some(incoming) = endpoint.accept().await {
         let from = incoming.remote_address().ip();
         match unproven.arrive(from, incoming.remote_address_validated()) {
-            Arrival::Welcome(place) => {
-                tokio::spawn(serve(incoming, place, shared.clone()));
+            Arrival::Welcome(permit, ended) => {
+                tokio::spawn(serve(incoming, (permit, ended), shared.clone()));
             }
             // Fails only for an address that is validated already.
             Arrival::Retry => drop(incoming.retry()),
@@ -170,43 +179,52 @@ async fn listen(endpoint: quinn::Endpoint, shared: Arc<Shared>) {
     }
 }
 
-async fn serve(incoming: quinn::Incoming, place: Place, shared: Arc<Shared>) {
+async fn serve(
+    incoming: quinn::Incoming,
+    (permit, mut ended): (UnprovenPermit, oneshot::Receiver<()>),
+    shared: Arc<Shared>,
+) {
+    let deadline = Instant::now() + PROOF_TIMEOUT;
     let Ok(connecting) = incoming.accept() else {
         return;
     };
-    let Ok(Ok(conn)) = timeout(PROOF_TIMEOUT, connecting).await else {
+    let connected = tokio::select! {
+        connected = timeout_at(deadline, connecting) => connected,
+        _ = &mut ended => return,
+    };
+    let Ok(Ok(conn)) = connected else {
         return;
     };
-    let (tell, peer) = watch::channel(Peer::default());
-    let ledger = Ledger::counting(shared.datagrams_dropped.clone());
-    let router = Router::new(conn.clone(), peer, ledger);
-    // From the start: datagrams that nobody reads hold on to the packets they came in.
+    let (settings, peer) = watch::channel(Peer::default());
+    let budget = QueueBudget::counting(shared.datagrams_dropped.clone());
+    let router = Router::new(conn.clone(), peer, budget);
+    // Reads from the start: unread datagrams would keep the packets that they came in.
     tokio::spawn(router.clone().run());
     let session = Arc::new(Session {
         conn,
         router,
         client: OnceLock::new(),
-        place: Mutex::new(Some(place)),
+        permit: Mutex::new(Some(permit)),
         refused: AtomicU32::new(0),
         shared,
     });
     tokio::select! {
-        () = requests(&session, &tell) => {}
-        () = session.overdue() => {}
+        () = requests(&session, &settings) => {}
+        () = session.overdue(deadline, ended) => {}
     }
-    // Where it has not ended by itself: the router holds it open.
+    // The router holds the connection open unless it has ended.
     session.reject();
     if let Some(Proven::Key(client)) = session.client.get() {
         session.shared.gateways.leave(client, &session.conn);
     }
 }
 
-/// Serves requests until the connection is gone.
-async fn requests(session: &Arc<Session>, tell: &watch::Sender<Peer>) {
+/// Serves requests until the connection ends.
+async fn requests(session: &Arc<Session>, settings: &watch::Sender<Peer>) {
     let conn = &session.conn;
-    let (connection, handed) = quic::Connection::new(conn.clone());
+    let (connection, h3_requests) = quic::Connection::new(conn.clone());
     let built = h3::server::builder()
-        // Grease is drawn at random, which would make seeded runs differ.
+        // Grease is random, so seeded runs would differ.
         .send_grease(false)
         .max_field_section_size(MAX_HEADERS_BYTES)
         .enable_extended_connect(true)
@@ -219,16 +237,16 @@ async fn requests(session: &Arc<Session>, tell: &watch::Sender<Peer>) {
     loop {
         let accepted = poll_fn(|cx| {
             let accepted = h3.poll_accept_request_stream(cx);
-            Peer::tell(tell, &h3, &session.shared.config.transport);
+            Peer::publish(settings, &h3, &session.shared.config.transport);
             accepted
         });
-        match (accepted.await, handed.next()) {
+        match (accepted.await, h3_requests.next()) {
             (Ok(Some(stream)), Some(request)) => {
                 let resolver = h3.create_resolver(FrameStream::new(BufRecvStream::new(stream)));
                 tokio::spawn(session.clone().request(resolver, request));
             }
             (Ok(Some(_)), None) => {}
-            // The client will send no more requests; its flows live on.
+            // The client sends no more requests, but its flows live on.
             (Ok(None), _) => {
                 // Fails only with the connection.
                 let _ = h3.shutdown(0).await;
@@ -243,23 +261,23 @@ async fn requests(session: &Arc<Session>, tell: &watch::Sender<Peer>) {
     conn.closed().await;
 }
 
-/// One client's connection.
+/// Connection of one client.
 struct Session {
     conn: quinn::Connection,
     router: Router,
     /// Identity of the client, once it is known.
     client: OnceLock<Proven>,
-    /// Its place among the unproven, until it leaves them.
-    place: Mutex<Option<Place>>,
+    /// Permit of an unproven connection. Released when the client is known.
+    permit: Mutex<Option<UnprovenPermit>>,
     refused: AtomicU32,
     shared: Arc<Shared>,
 }
 
-/// Proof that a client has given of its identity.
+/// Proof of a client's identity.
 enum Proven {
-    /// By its key: for all requests of the connection.
+    /// A key: valid for all requests of the connection.
     Key(PublicKey),
-    /// By a token, which it shows with each request. The connection takes one of its places.
+    /// A token, shown with each request. Contains the client's permit for the connection.
     Token(
         #[expect(dead_code, reason = "given back when the connection is gone")]
         OwnedSemaphorePermit,
@@ -267,9 +285,9 @@ enum Proven {
 }
 
 /// Client that sent a request.
-struct Asker {
+struct Requester {
     client: PublicKey,
-    /// A gateway of ours, which may ask for more than UDP.
+    /// `true` for a gateway, which may request other protocols than UDP.
     is_gateway: bool,
 }
 
@@ -283,19 +301,19 @@ impl Session {
         };
         let exchange = Exchange { request, stream };
         let gateway = match self.client.get() {
-            Some(Proven::Key(client)) => Some(Asker { client: *client, is_gateway: true }),
+            Some(Proven::Key(client)) => Some(Requester { client: *client, is_gateway: true }),
             _ => None,
         };
         if gateway.is_none() && head.method() == Method::GET && head.uri().path() == SESSION_PATH {
             return self.prove(&head, exchange).await;
         }
-        let asker = match gateway {
-            Some(asker) => asker,
+        let requester = match gateway {
+            Some(requester) => requester,
             None => match self.shared.logins.find(head.headers()) {
                 Some(found) => match self.login(&found, &exchange.request) {
-                    Some(asker) => asker,
+                    Some(requester) => requester,
                     None => {
-                        let response = refusal(Refusal::Limit, &self.shared.name);
+                        let response = refusal(ResetCode::Limit, &self.shared.name);
                         return exchange.finish(response).await;
                     }
                 },
@@ -304,9 +322,9 @@ impl Session {
         };
         let protocol = head.extensions().get::<Protocol>().map(Protocol::as_str);
         match (head.method(), protocol) {
-            (&Method::CONNECT, None) => self.connect(asker, head, exchange).await,
+            (&Method::CONNECT, None) => self.connect(requester, head, exchange).await,
             (&Method::CONNECT, Some(CONNECT_UDP)) => {
-                self.connect_udp(asker, head, exchange).await;
+                self.connect_udp(requester, head, exchange).await;
             }
             // RFC 9220 §3.
             (&Method::CONNECT, Some(_)) => {
@@ -316,20 +334,20 @@ impl Session {
         }
     }
 
-    /// Takes a request in whose token is right; `None` where its client has as many as it may. The
-    /// first one makes the connection one of those that are served.
-    fn login(&self, found: &Found<'_>, request: &Request) -> Option<Asker> {
+    /// Accepts a request with a right token. Returns `None` if the client has too many requests.
+    /// The first one admits the connection.
+    fn login(&self, found: &AuthorizedClient<'_>, request: &Request) -> Option<Requester> {
         if self.client.get().is_none() {
             match found.connect() {
-                Some(place) => self.admit(Proven::Token(place), found.max_flows()),
+                Some(permit) => self.admit(Proven::Token(permit), found.max_flows()),
                 None => self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b""),
             }
         }
         request.hold(found.request()?);
-        Some(Asker { client: found.identity(), is_gateway: false })
+        Some(Requester { client: found.identity(), is_gateway: false })
     }
 
-    /// Refuses a request of somebody unknown: a few times, then the connection is closed.
+    /// Refuses a request of an unknown client. Closes the connection after a few.
     async fn challenge(&self, exchange: Exchange) {
         let mut response = answer(StatusCode::PROXY_AUTHENTICATION_REQUIRED);
         let fields = response.headers_mut();
@@ -344,30 +362,32 @@ impl Session {
         }
     }
 
-    /// The client is known from now on, and may have what those that are served may, and at most
-    /// `max_flows` streams.
+    /// Grants a known client the full limits, with at most `max_flows` streams.
     fn admit(&self, proven: Proven, max_flows: u32) {
         if self.client.set(proven).is_err() {
             return;
         }
-        // Nothing panics while it holds the lock.
-        self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        self.permit.lock().take();
         let transport = &self.shared.config.transport;
         self.conn.set_max_concurrent_bi_streams(transport.max_flows.min(max_flows).into());
         self.conn.set_receive_window(transport.connection_window_bytes.into());
     }
 
-    /// Ends the connection when the time for a proof is over and there was none.
-    async fn overdue(&self) {
-        sleep(PROOF_TIMEOUT).await;
+    /// Closes the connection at the deadline for a proof, or when it has `ended` to make room.
+    async fn overdue(&self, deadline: Instant, ended: oneshot::Receiver<()>) {
+        tokio::select! {
+            () = sleep_until(deadline) => {}
+            // Also resolves after a proof, which releases the permit.
+            _ = ended => {}
+        }
         if self.client.get().is_some() {
             return std::future::pending().await;
         }
         self.reject();
     }
 
-    /// Checks a client's proof and answers with ours. Whoever does not hold a known key learns
-    /// nothing but that the connection is closed.
+    /// Checks a client's proof, and responds with ours. A client without a known key learns only
+    /// that the connection is closed.
     async fn prove(&self, head: &http::Request<()>, exchange: Exchange) {
         let config = &self.shared.config;
         let proven = || {
@@ -399,8 +419,8 @@ impl Session {
         }
     }
 
-    async fn connect(&self, asker: Asker, head: http::Request<()>, exchange: Exchange) {
-        // RFC 9114 §4.4: the authority is host and port.
+    async fn connect(&self, requester: Requester, head: http::Request<()>, exchange: Exchange) {
+        // The authority is host and port (RFC 9114 §4.4).
         let authority = head
             .uri()
             .authority()
@@ -409,13 +429,13 @@ impl Session {
         let Some(authority) = authority else {
             return exchange.finish(answer(StatusCode::BAD_REQUEST)).await;
         };
-        self.wait(asker, authority, Carries::Stream, head, exchange).await;
+        self.wait(requester, authority, Payload::Stream, head, exchange).await;
     }
 
-    async fn connect_udp(&self, asker: Asker, head: http::Request<()>, exchange: Exchange) {
+    async fn connect_udp(&self, requester: Requester, head: http::Request<()>, exchange: Exchange) {
         let protocol = match head.headers().get(PROTOCOL_HEADER) {
-            Some(_) if !asker.is_gateway => {
-                let response = refusal(Refusal::Forbidden, &self.shared.name);
+            Some(_) if !requester.is_gateway => {
+                let response = refusal(ResetCode::Forbidden, &self.shared.name);
                 return exchange.finish(response).await;
             }
             Some(_) => number(&head, PROTOCOL_HEADER).and_then(|n| u8::try_from(n).ok()),
@@ -429,33 +449,33 @@ impl Session {
         else {
             return exchange.finish(answer(StatusCode::BAD_REQUEST)).await;
         };
-        let carries = Carries::Datagrams { protocol, source: source.unwrap_or(0) };
-        self.wait(asker, target.authority(), carries, head, exchange).await;
+        let payload = Payload::Datagrams { protocol, source: source.unwrap_or(0) };
+        self.wait(requester, target.authority(), payload, head, exchange).await;
     }
 
-    /// Hands a request to whoever accepts them.
+    /// Queues a request for [`Server::accept`].
     async fn wait(
         &self,
-        asker: Asker,
+        requester: Requester,
         authority: String,
-        carries: Carries,
+        payload: Payload,
         head: http::Request<()>,
         exchange: Exchange,
     ) {
         let class = number(&head, CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
         let claim = head.headers().get(CLAIM_HEADER);
-        let claim = claim.and_then(|value| Claim::read(value.to_str().ok()?));
-        let datagrams = (carries != Carries::Stream).then(|| {
-            let ledger = self.router.ledger();
-            let inbox = Arc::new(Queue::new(ledger.clone()));
+        let claim = claim.and_then(|value| crate::claim::read(value.to_str().ok()?));
+        let datagrams = (payload != Payload::Stream).then(|| {
+            let budget = self.router.budget();
+            let inbox = Arc::new(Queue::new(budget.clone()));
             let way = self.router.register(exchange.request.id(), inbox.clone());
-            (Core::asked(inbox, ledger.clone()), way)
+            (Core::unanswered(inbox, budget.clone()), way)
         });
         let incoming = Incoming {
-            client: asker.client,
-            is_gateway: asker.is_gateway,
+            client: requester.client,
+            is_gateway: requester.is_gateway,
             authority,
-            carries,
+            payload,
             class: class.unwrap_or(DEFAULT_CLASS),
             passenger: number(&head, PASSENGER_HEADER).unwrap_or(0),
             claim,
@@ -465,7 +485,7 @@ impl Session {
             server_name: self.shared.name.clone(),
             datagrams,
         };
-        // Fails only when the server is gone; then the flow is reset as it is dropped here.
+        // Fails only if the server is gone. Dropping the request resets the flow.
         let _ = self.shared.waiting.send(incoming).await;
     }
 
@@ -474,7 +494,7 @@ impl Session {
     }
 }
 
-/// A decimal number in a field.
+/// Parses a decimal number in a field.
 fn number(head: &http::Request<()>, name: &str) -> Option<u32> {
     head.headers().get(name)?.to_str().ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! The transport's settings and bounds, each with what it costs.
+//! Settings and bounds of the transport, each with its cost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,31 +16,32 @@ pub enum Congestion {
     Bbr,
 }
 
-/// Transport settings of QUIC. The defaults suit a geostationary satellite of some 50 Mbit/s.
+/// QUIC transport settings. The defaults suit a geostationary satellite with about 50 Mbit/s.
 #[derive(Clone, Debug)]
 pub struct Transport {
-    /// The congestion controller.
+    /// Congestion controller.
     pub congestion: Congestion,
-    /// Bytes that one connection may have in flight towards us before the flows are read. 16 MiB is
-    /// 220 Mbit/s at 600 ms, and the most memory one client can hold here in received bytes.
+    /// Bytes that a peer may send on one connection before the flows are read. 16 MiB is 220 Mbit/s
+    /// at 600 ms, and the most memory that one client's received bytes can use.
     pub connection_window_bytes: u32,
-    /// The same for one flow: 4 MiB is 55 Mbit/s at 600 ms; quinn's own default of 1.25 MB is 16.
+    /// The same for one flow. 4 MiB is 55 Mbit/s at 600 ms; quinn's default of 1.25 MB is 16
+    /// Mbit/s.
     pub flow_window_bytes: u32,
-    /// Bytes that one connection may hold written and not yet acknowledged.
+    /// Bytes of one connection that are written but not acknowledged.
     pub send_window_bytes: u64,
-    /// Flows one client may have open at once. quinn keeps a table entry for each it allows,
-    /// about 100 bytes: 1.6 MiB for 16,384.
+    /// Maximum number of open flows of a client. quinn keeps a table entry of about 100 bytes for
+    /// each: 1.6 MiB for 16,384.
     pub max_flows: u32,
     /// `true` to use QUIC DATAGRAM frames (RFC 9221). Without them datagrams travel on their flow's
-    /// stream: in order, and again if they were lost.
+    /// stream: in order and retransmitted.
     pub datagrams: bool,
-    /// A connection on which nothing was heard for so long is given up: outages may last longer
-    /// than a minute.
+    /// Maximum silence of a connection. Outages may last longer than a minute.
     pub idle_timeout: Duration,
-    /// Keep-alive interval of an idle connection; a few times within `idle_timeout`, and often
-    /// enough for the NATs on the path.
+    /// Keep-alive interval of an idle connection. It should be a fraction of `idle_timeout`, and
+    /// short enough for the NATs on the path.
     pub keep_alive: Duration,
-    /// The round trip assumed before one is measured; too little makes the handshake repeat itself.
+    /// Round-trip time before the first measurement. A too small value makes the handshake
+    /// retransmit.
     pub initial_rtt: Duration,
 }
 
@@ -60,26 +61,27 @@ impl Default for Transport {
     }
 }
 
-/// The streams a client may open before it has proved its key: one authentication and a few tries.
+/// Maximum number of streams of an unproven client: one authentication and a few tries.
 pub(crate) const UNPROVEN_STREAMS: u32 = 4;
 
-/// Bytes that an unproven client may send before the server reads them; 256 such connections hold
+/// Bytes that an unproven client may send before the server reads them: 64 KiB × 256 connections =
 /// 16 MiB.
 pub(crate) const UNPROVEN_WINDOW_BYTES: u32 = 64 << 10;
 
-/// Datagrams that wait within QUIC until they are handed to their flows, before its oldest go. They
-/// are read at once, also of unproven connections.
+/// Size of quinn's buffer for received datagrams, bytes. When it is full, the oldest go. Datagrams
+/// are read at once, also on unproven connections.
 const DATAGRAM_RECEIVE_BYTES: usize = 128 << 10;
 
-/// Datagrams of one connection that wait for the congestion controller, before its oldest go: half
-/// a second of 2 Mbit/s.
+/// Size of quinn's buffer for datagrams that wait for the congestion controller, bytes: half a
+/// second of 2 Mbit/s. When it is full, the oldest go.
 const DATAGRAM_SEND_BYTES: usize = 128 << 10;
 
-/// The control stream, the two of QPACK and room for extensions' (RFC 9114 §6.2 wants 3 at least).
+/// Maximum number of unidirectional streams: the control stream, two of QPACK, and room for
+/// extensions. RFC 9114 §6.2 requires at least 3.
 const UNI_STREAMS: u32 = 8;
 
 impl Transport {
-    /// Settings of a client: the server opens no bidirectional streams (RFC 9114 §6.1).
+    /// Settings of a client. The server opens no bidirectional streams (RFC 9114 §6.1).
     pub(crate) fn client(&self) -> Result<Arc<TransportConfig>, SettingsError> {
         let mut config = self.common()?;
         config
@@ -88,7 +90,7 @@ impl Transport {
         Ok(Arc::new(config))
     }
 
-    /// Settings of a server until the client has proved its key; the rest is opened then.
+    /// Settings of a server until the client has proved its key. The limits are raised then.
     pub(crate) fn server(&self) -> Result<Arc<TransportConfig>, SettingsError> {
         let mut config = self.common()?;
         config
@@ -119,10 +121,10 @@ impl Transport {
     }
 }
 
-/// A setting QUIC cannot express.
+/// A setting that QUIC cannot express.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// Idle timeouts are below 2^62 ms.
+    /// The idle timeout must be below 2^62 ms.
     #[error("an idle timeout of {0:?} is too long for QUIC; give days at most")]
     IdleTimeout(Duration),
 }

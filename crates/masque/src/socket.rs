@@ -11,20 +11,20 @@ use quinn::{AsyncUdpSocket, EndpointConfig, Runtime, ServerConfig, TokioRuntime}
 pub struct Socket {
     /// The socket.
     pub socket: Arc<dyn AsyncUdpSocket>,
-    /// Its timers and tasks.
+    /// Timers and tasks.
     pub runtime: Arc<dyn Runtime>,
-    /// Seeds quinn's own choices (packet numbers it skips, the order of transport parameters), for
-    /// runs that can be repeated; `None` draws from the operating system. Keys never come from it.
+    /// Seed of quinn's choices (skipped packet numbers, order of transport parameters) for reproducible
+    /// runs. `None` uses the operating system's random numbers. Keys never come from the seed.
     pub seed: Option<[u8; 32]>,
 }
 
 impl Socket {
-    /// A socket of the operating system on tokio.
+    /// Binds a socket of the operating system, on tokio.
     pub fn bind(local: SocketAddr) -> io::Result<Socket> {
         Socket::from_std(std::net::UdpSocket::bind(local)?)
     }
 
-    /// The same from a socket that is bound already.
+    /// Wraps a bound socket of the operating system, on tokio.
     pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Socket> {
         let runtime = Arc::new(TokioRuntime);
         Ok(Socket { socket: runtime.wrap_udp_socket(socket)?, runtime, seed: None })

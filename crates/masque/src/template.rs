@@ -1,4 +1,4 @@
-//! The URI template of CONNECT-UDP (RFC 9298 §2), in the default form of its §3:
+//! The URI template of CONNECT-UDP (RFC 9298 §2) in its default form (§3):
 //! `/.well-known/masque/udp/{target_host}/{target_port}/`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -7,14 +7,14 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 const PREFIX: &str = "/.well-known/masque/udp/";
 
-/// Characters that an expanded variable may hold unescaped (RFC 6570 §3.2.2: RFC 3986's
-/// unreserved).
+/// Characters that must be escaped in a variable: all but RFC 3986's unreserved ones (RFC 6570
+/// §3.2.2).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The longest name of DNS (RFC 1035 §2.3.4), in characters.
+/// Longest DNS name in characters (RFC 1035 §2.3.4).
 const MAX_NAME: usize = 253;
 
-/// A host and a port as they stand in a path.
+/// Host and port of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// A name, an IPv4 address, or an IPv6 address without brackets.
@@ -23,28 +23,28 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// From `host:port`, an IPv6 address in brackets; `None` where it is neither.
+    /// Parses `host:port`, with an IPv6 address in brackets.
     pub fn from_authority(authority: &str) -> Option<Target> {
         let (host, port) = authority.rsplit_once(':')?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         Target::new(bare.unwrap_or(host), port).filter(|to| bare.is_some() == to.is_v6())
     }
 
-    /// From the path of a request; `None` where it is not of the template. Port 0, which no UDP
-    /// target has, is for protocols without ports.
+    /// Parses the path of a request. Returns `None` if the path does not match the template. Port
+    /// 0, which no UDP target has, is for protocols without ports.
     pub fn from_path(path: &str) -> Option<Target> {
         let (host, rest) = path.strip_prefix(PREFIX)?.split_once('/')?;
         let port = rest.strip_suffix('/')?;
         Target::new(&percent_decode_str(host).decode_utf8().ok()?, port)
     }
 
-    /// `host:port`, an IPv6 address in brackets.
+    /// Formats `host:port`, with an IPv6 address in brackets.
     pub fn authority(&self) -> String {
         let Target { host, port } = self;
         if self.is_v6() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// The path of a request.
+    /// Formats the path of a request.
     pub fn path(&self) -> String {
         format!("{PREFIX}{}/{}/", utf8_percent_encode(&self.host, RESERVED), self.port)
     }
@@ -54,9 +54,9 @@ impl Target {
     }
 
     fn new(host: &str, port: &str) -> Option<Target> {
-        // Only digits: the parser of numbers would take a sign.
+        // Only digits: the number parser would accept a sign.
         let port = port.bytes().all(|b| b.is_ascii_digit()).then(|| port.parse().ok())??;
-        // Zone identifiers mean nothing to somebody else (RFC 9298 §3), and the parser knows none.
+        // The parser rejects zone identifiers, which are meaningless to a peer (RFC 9298 §3).
         let known = host.parse::<Ipv4Addr>().is_ok() || host.parse::<Ipv6Addr>().is_ok();
         (known || is_name(host)).then(|| Target { host: host.to_owned(), port })
     }
@@ -66,7 +66,8 @@ impl Target {
     }
 }
 
-/// Letters, digits, hyphens and underscores between dots; anything else has to come as A-labels.
+/// Returns `true` for letters, digits, hyphens and underscores between dots. Other names must be
+/// A-labels.
 fn is_name(host: &str) -> bool {
     let labels = host.strip_suffix('.').unwrap_or(host);
     let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_examples_of_the_standard() {
+    fn examples_of_rfc_9298_are_parsed() {
         for (path, authority) in [
             ("/.well-known/masque/udp/192.0.2.6/443/", "192.0.2.6:443"),
             ("/.well-known/masque/udp/2001%3Adb8%3A%3A42/443/", "[2001:db8::42]:443"),
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_malformed_is_refused() {
+    fn malformed_paths_are_refused() {
         let long = format!("/.well-known/masque/udp/{}/1/", "a".repeat(MAX_NAME + 1));
         for bad in [
             "",
@@ -138,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(name in "[a-z0-9_-]{1,20}(\\.[A-Z0-9]{1,20}){0,5}", v6: u128, v4: u32, port: u16) {
+        fn targets_round_trip(name in "[a-z0-9_-]{1,20}(\\.[A-Z0-9]{1,20}){0,5}", v6: u128, v4: u32, port: u16) {
             let v6 = format!("[{}]", Ipv6Addr::from(v6));
             for host in [name, v6, Ipv4Addr::from(v4).to_string()] {
                 let authority = format!("{host}:{port}");
@@ -149,7 +150,7 @@ mod tests {
         }
 
         #[test]
-        fn any_path_is_borne(path in "(/\\.well-known/masque/udp/)?.{0,80}") {
+        fn any_path_is_survived(path in "(/\\.well-known/masque/udp/)?.{0,80}") {
             if let Some(target) = Target::from_path(&path) {
                 let authority = target.authority();
                 prop_assert!(authority.parse::<http::uri::Authority>().is_ok(), "{}", authority);

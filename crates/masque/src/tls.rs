@@ -1,6 +1,6 @@
-//! TLS 1.3 under QUIC. Between gateways the certificate means nothing and is a throw-away where the
-//! operator has none: who the peer is comes from the proofs of [`crate::auth`], which are bound to
-//! this session. It matters to standard clients, which verify it as any client of HTTPS does.
+//! TLS 1.3 for QUIC. Between gateways the certificate is meaningless, and is generated if the
+//! operator has none: peers are identified by the proofs of [`crate::auth`], which are bound to the
+//! session. Standard clients verify the certificate like any HTTPS client.
 
 use std::sync::Arc;
 
@@ -14,13 +14,12 @@ use rustls::{
     },
 };
 
-/// The name in the certificate and in the requests to the gateway itself (RFC 6761: resolves
-/// nowhere).
+/// Name in the certificate and in requests to the gateway itself. It does not resolve (RFC 6761).
 pub(crate) const SERVER_NAME: &str = "bentpipe.invalid";
 
 const ALPN_H3: &[u8] = b"h3";
 
-/// TLS could not be set up on this machine.
+/// TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("preparing TLS: {0}")]
 pub struct TlsError(String);
@@ -35,13 +34,13 @@ pub(crate) fn client() -> Result<quinn::ClientConfig, TlsError> {
         .with_no_client_auth();
     config.alpn_protocols = vec![ALPN_H3.to_vec()];
     config.enable_sni = false;
-    // Every connection makes its own proofs, so a resumed session would save nothing.
+    // Every connection has its own proofs, so resuming a session would save nothing.
     config.resumption = rustls::client::Resumption::disabled();
     let quic = QuicClientConfig::try_from(config).map_err(failed)?;
     Ok(quinn::ClientConfig::new(Arc::new(quic)))
 }
 
-/// A server that shows `certificate`, or one made anew.
+/// Configures a server with `certificate`, or with a generated one.
 pub(crate) fn server(certificate: Option<&Certificate>) -> Result<quinn::ServerConfig, TlsError> {
     let made;
     let Certificate { chain, key } = match certificate {
@@ -63,7 +62,7 @@ pub(crate) fn server(certificate: Option<&Certificate>) -> Result<quinn::ServerC
     Ok(quinn::ServerConfig::with_crypto(Arc::new(quic)))
 }
 
-/// A certificate that standard clients can verify, and its key.
+/// A certificate that standard clients can verify, with its key.
 #[derive(Debug)]
 pub struct Certificate {
     chain: Vec<CertificateDer<'static>>,
@@ -71,8 +70,8 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// From PEM: the certificate with those between it and the root, and its private key (PKCS #8,
-    /// PKCS #1 or SEC 1).
+    /// Parses PEM: the certificate with its intermediates, and its private key (PKCS #8, PKCS #1 or
+    /// SEC 1).
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certificate, TlsError> {
         let no_chain = |error| TlsError(format!("reading the certificate: {error}"));
         let chain: Vec<_> =
@@ -83,13 +82,13 @@ impl Certificate {
         let no_key = |error| TlsError(format!("reading the certificate's key: {error}"));
         let certificate =
             Certificate { chain, key: PrivateKeyDer::from_pem_slice(key).map_err(no_key)? };
-        // Says now whether the two belong together.
+        // Fails now if the key does not belong to the certificate.
         server(Some(&certificate)).map(|_| certificate)
     }
 }
 
 fn throw_away() -> Result<Certificate, TlsError> {
-    // Ed25519: its signatures always have the same length, so a seeded run repeats packet sizes.
+    // Ed25519 signatures have a constant length, so seeded runs repeat packet sizes.
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(failed)?;
     let mut params =
         rcgen::CertificateParams::new(vec![SERVER_NAME.to_string()]).map_err(failed)?;

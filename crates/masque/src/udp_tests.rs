@@ -1,19 +1,20 @@
-//! CONNECT-UDP against standard clients and against peers that do not keep to the rules.
+//! CONNECT-UDP with standard clients, and with peers that violate the rules.
 
 use std::{collections::HashSet, future::poll_fn, net::SocketAddr, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bentpipe_flow::ResetCode;
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use proptest::prelude::*;
 use tokio::time::timeout;
 
 use crate::{
-    Carries, Certificate, Client, ClientConfig, DatagramFlow, Incoming, Login, MAX_CONNECTIONS,
-    Refusal, Server, ServerConfig, Transport,
+    Certificate, Client, ClientConfig, DatagramFlow, Incoming, Login, MAX_CONNECTIONS, Payload,
+    Server, ServerConfig, Transport,
     auth::SCHEME,
     capsule::{self, MAX_DATAGRAM_BYTES, MAX_PAYLOAD_BYTES},
-    client::State,
+    client::connection::State,
     public_key,
     stream::RawSend,
     token_hash,
@@ -24,7 +25,7 @@ use crate::{
 const TOKEN: &str = "a token of 256 random bits";
 const PATH: &str = "/.well-known/masque/udp/192.0.2.6/443/";
 
-/// A server that one gateway and two standard clients may use.
+/// A server for one gateway and two standard clients.
 fn server() -> (Server, SocketAddr) {
     let made = rcgen::generate_simple_self_signed(["proxy.example".to_string()]).unwrap();
     let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -37,7 +38,7 @@ fn server() -> (Server, SocketAddr) {
     (server, at)
 }
 
-/// Requests that each of them may have open: more than connections.
+/// Maximum number of open requests of each client: more than its connections.
 const REQUESTS: u32 = 20;
 
 fn login() -> Login {
@@ -52,7 +53,7 @@ fn basic() -> String {
     format!("Basic {}", STANDARD.encode(format!("laptop:{TOKEN}")))
 }
 
-/// A CONNECT-UDP as RFC 9298 §3.4 has it, with credentials and whatever else.
+/// A CONNECT-UDP as in RFC 9298 §3.4, with credentials and more fields.
 fn connect_udp<'a>(path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut fields = vec![
         (":method", "CONNECT"),
@@ -80,23 +81,23 @@ async fn a_standard_client_is_served_with_its_token() {
     let mut stranger = Stranger::connect(at).await;
     let authorization = basic();
     let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
-    let mut asked = stranger.send(&fields).await;
+    let mut sent = stranger.send(&fields).await;
     let incoming = accepted(&server).await;
     assert_eq!(incoming.client, login().identity());
     assert_eq!(incoming.authority, "192.0.2.6:443");
-    assert_eq!(incoming.carries, Carries::Datagrams { protocol: 17, source: 0 });
+    assert_eq!(incoming.payload, Payload::Datagrams { protocol: 17, source: 0 });
     assert_eq!((incoming.class, incoming.passenger), (crate::DEFAULT_CLASS, 0));
     let flow = incoming.into_datagrams();
     flow.send(b"\0hello").unwrap();
-    let response = asked.response().await.unwrap();
+    let response = sent.response().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["capsule-protocol"], "?1");
-    // This client has said nothing of QUIC datagrams, so a capsule comes.
-    let mut recv = asked.request.take_recv().unwrap();
+    // This client did not announce QUIC datagrams, so a capsule arrives.
+    let mut recv = sent.request.take_recv().unwrap();
     let mut bytes = [0; 64];
     let read = timeout(LIMIT, poll_fn(|cx| recv.poll_read(cx, &mut bytes))).await.unwrap();
     assert_eq!(&bytes[..read.unwrap()], &capsule::datagram(b"\0hello")[..]);
-    // Bearer does as well, and a CONNECT on the same connection.
+    // Bearer works too, and so does a CONNECT on the same connection.
     let bearer = format!("Bearer {TOKEN}");
     let connect = [
         (":method", "CONNECT"),
@@ -105,7 +106,7 @@ async fn a_standard_client_is_served_with_its_token() {
     ];
     let _asked = stranger.send(&connect).await;
     let incoming = accepted(&server).await;
-    assert_eq!((incoming.client, incoming.carries), (login().identity(), Carries::Stream));
+    assert_eq!((incoming.client, incoming.payload), (login().identity(), Payload::Stream));
 }
 
 #[tokio::test]
@@ -128,9 +129,9 @@ async fn other_credentials_are_refused_a_few_times() {
     assert!(timeout(Duration::from_millis(50), server.accept()).await.is_err());
 }
 
-/// Requests that a standard client may not make, or not in this form.
+/// Requests that a standard client may not send, or not in this form.
 #[tokio::test]
-async fn malformed_and_foreign_requests_have_their_statuses() {
+async fn malformed_and_unsupported_requests_get_their_status() {
     let (server, at) = server();
     let mut stranger = Stranger::connect(at).await;
     let authorization = basic();
@@ -154,24 +155,24 @@ async fn malformed_and_foreign_requests_have_their_statuses() {
         [(":method", "GET"), (":scheme", "https"), (":authority", "a"), (":path", "/"), proof];
     assert_eq!(stranger.ask(&get).await.unwrap().status(), 405);
     let fields = connect_udp(PATH, &[proof]);
-    let mut asked = stranger.send(&fields).await;
-    accepted(&server).await.into_datagrams().reset(Refusal::Forbidden);
-    let response = asked.response().await.unwrap();
+    let mut sent = stranger.send(&fields).await;
+    accepted(&server).await.into_datagrams().reset(ResetCode::Forbidden);
+    let response = sent.response().await.unwrap();
     assert_eq!(response.status(), 403);
     assert_eq!(response.headers()["proxy-status"], "bentpipe; error=destination_ip_prohibited");
 }
 
 #[tokio::test]
-async fn a_token_holds_so_many_connections() {
+async fn connections_per_token_are_bounded() {
     let (server, at) = server();
     let authorization = basic();
     let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
     let mut held = Vec::new();
     for _ in 0..MAX_CONNECTIONS {
         let mut stranger = Stranger::connect(at).await;
-        let asked = stranger.send(&fields).await;
+        let sent = stranger.send(&fields).await;
         accepted(&server).await;
-        held.push((stranger, asked));
+        held.push((stranger, sent));
     }
     let mut one_more = Stranger::connect(at).await;
     assert!(one_more.ask(&fields).await.is_none());
@@ -188,7 +189,7 @@ async fn a_token_holds_so_many_connections() {
     timeout(LIMIT, served).await.expect("the place is given back");
 }
 
-/// An open flow whose client is ours, and what is below it.
+/// An open flow of our own client, and its connection.
 async fn pair() -> (Server, Client, DatagramFlow, DatagramFlow, quinn::Connection) {
     let (server, at) = server();
     let config = ClientConfig::new(at, public_key(&secret(2)), secret(1));
@@ -205,22 +206,22 @@ async fn pair() -> (Server, Client, DatagramFlow, DatagramFlow, quinn::Connectio
 }
 
 #[tokio::test]
-async fn datagrams_that_mean_nothing_are_dropped_and_counted() {
+async fn malformed_datagrams_are_dropped_and_counted() {
     let (server, _client, flow, far, conn) = pair().await;
     let mut strange = vec![
-        // Streams that are not there, of both parities; no context id, half of one.
+        // Nonexistent streams of both parities; no context id, half of one.
         Bytes::from_static(b"\x3f\0for nobody"),
         Bytes::from_static(b"\xcf\xff\xff\xff\xff\xff\xff\xff\0for nobody"),
         Bytes::from_static(b"\x01"),
         Bytes::from_static(b"\x01\x40"),
     ];
-    // More than are kept for streams that may still come.
+    // More than are buffered for streams that may still arrive.
     strange.extend((0..200u8).map(|n| Bytes::copy_from_slice(&[0x41, n, 0, n])));
     for datagram in strange {
         conn.send_datagram(datagram).unwrap();
     }
     flow.send(b"\0through").unwrap();
-    // Contexts are the receiver's business.
+    // The receiver interprets contexts.
     flow.send(b"\x3funknown context").unwrap();
     assert_eq!(next(&far).await, "\0through");
     assert_eq!(next(&far).await, "\x3funknown context");
@@ -235,23 +236,23 @@ async fn a_datagram_without_a_stream_id_ends_the_connection() {
         let why = timeout(LIMIT, conn.closed()).await.unwrap();
         let quinn::ConnectionError::ApplicationClosed(close) = why else { panic!("{why}") };
         assert_eq!(close.error_code.into_inner(), 0x33);
-        assert_eq!(timeout(LIMIT, flow.receive()).await.unwrap(), Err(Refusal::Aborted));
+        assert_eq!(timeout(LIMIT, flow.receive()).await.unwrap(), Err(ResetCode::Aborted));
     }
 }
 
-/// A flow of a standard client, whose stream is in the test's hands.
+/// A flow of a standard client with a raw stream.
 async fn capsules() -> (Server, Stranger, RawSend, DatagramFlow) {
     let (server, at) = server();
     let mut stranger = Stranger::connect(at).await;
     let authorization = basic();
-    let asked = stranger.send(&connect_udp(PATH, &[("proxy-authorization", &authorization)])).await;
+    let sent = stranger.send(&connect_udp(PATH, &[("proxy-authorization", &authorization)])).await;
     let far = accepted(&server).await.into_datagrams();
     far.accept();
-    let send = asked.into_send();
+    let send = sent.into_send();
     (server, stranger, send, far)
 }
 
-/// A DATA frame of one capsule whose header says `len`.
+/// A DATA frame with one capsule whose header announces `len`.
 fn raw_capsule(kind: u64, len: u64, value: &[u8]) -> Bytes {
     let mut body = BytesMut::new();
     wire::write_varint(kind, &mut body);
@@ -282,41 +283,41 @@ async fn hostile_capsules_are_skipped() {
     let largest = [&[0][..], &vec![9; MAX_PAYLOAD_BYTES]].concat();
     send.write(capsule::datagram(&largest)).await.unwrap();
     assert_eq!(next(&far).await, largest);
-    // A capsule that never ends holds nothing; the end of the stream amid it ends the flow.
+    // An endless capsule needs no memory. The end of the stream inside it ends the flow.
     send.write(raw_capsule(0, u64::MAX >> 2, b"\x07half")).await.unwrap();
     send.finish();
-    assert_eq!(timeout(LIMIT, far.receive()).await.unwrap(), Err(Refusal::Aborted));
+    assert_eq!(timeout(LIMIT, far.receive()).await.unwrap(), Err(ResetCode::Aborted));
 }
 
 /// RFC 9298 §5.
 #[tokio::test]
-async fn a_udp_payload_that_no_packet_has_aborts_the_flow() {
+async fn an_oversized_udp_payload_aborts_the_flow() {
     let (_server, _stranger, mut send, far) = capsules().await;
     send.write(raw_capsule(0, 70_000, b"\0so far")).await.unwrap();
-    assert_eq!(timeout(LIMIT, far.receive()).await.unwrap(), Err(Refusal::Aborted));
+    assert_eq!(timeout(LIMIT, far.receive()).await.unwrap(), Err(ResetCode::Aborted));
 }
 
-/// Its answer waits for credit that never comes; the flow's end is the end of that.
+/// The response waits for credit that never arrives. The end of the flow ends the wait.
 #[tokio::test]
-async fn an_answer_that_nobody_takes_does_not_outlive_its_flow() {
+async fn a_response_without_credit_ends_with_its_flow() {
     let (server, at) = server();
-    // SETTINGS pass, as the client reads them; the answer does not.
+    // SETTINGS pass, because the client reads them; the response does not.
     let tight = Transport { flow_window_bytes: 8, ..Transport::default() };
     let mut stranger = Stranger::connect_with(at, &tight).await;
     let authorization = basic();
     let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
-    let mut asked = stranger.send(&fields).await;
+    let mut sent = stranger.send(&fields).await;
     let flow = accepted(&server).await.into_datagrams();
     flow.accept();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    flow.reset(Refusal::Forbidden);
+    flow.reset(ResetCode::Forbidden);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(asked.response().await.is_none());
+    assert!(sent.response().await.is_none());
 }
 
-/// Over all its connections: those beyond are told so until others end.
+/// The limit covers all connections. Requests beyond it are refused until others end.
 #[tokio::test]
-async fn a_token_holds_so_many_requests() {
+async fn requests_per_token_are_bounded() {
     let (server, at) = server();
     let authorization = basic();
     let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
@@ -324,10 +325,10 @@ async fn a_token_holds_so_many_requests() {
     let mut held = Vec::new();
     for _ in 0..REQUESTS / 2 {
         for stranger in [&mut one, &mut two] {
-            let asked = stranger.send(&fields).await;
+            let sent = stranger.send(&fields).await;
             let flow = accepted(&server).await.into_datagrams();
             flow.accept();
-            held.push((asked, flow));
+            held.push((sent, flow));
         }
     }
     let refused = one.ask(&fields).await.unwrap();
@@ -344,9 +345,9 @@ async fn a_token_holds_so_many_requests() {
     timeout(LIMIT, served).await.unwrap();
 }
 
-/// Nobody reads: what arrives later displaces what is older.
+/// Nobody reads, so new datagrams displace old ones.
 #[tokio::test]
-async fn an_unread_flow_holds_little() {
+async fn an_unread_flow_is_bounded() {
     let (server, _stranger, mut send, far) = capsules().await;
     for n in 0..2000u32 {
         send.write(capsule::datagram(&[&[0][..], &n.to_be_bytes()].concat())).await.unwrap();
@@ -364,13 +365,13 @@ async fn an_unread_flow_holds_little() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever a client writes into an open flow, the server goes on.
+    /// The server survives whatever a client writes into an open flow.
     #[test]
-    fn any_body_is_borne(body in prop::collection::vec(any::<u8>(), 0..3000)) {
+    fn any_body_is_survived(body in prop::collection::vec(any::<u8>(), 0..3000)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (server, mut stranger, mut send, far) = capsules().await;
-            // The frames may be cut off, or of a kind that ends the flow.
+            // The frames may be truncated, or of a type that ends the flow.
             let _ = send.write(body.into()).await;
             send.finish();
             let read = async { while far.receive().await.is_ok() {} };

@@ -1,4 +1,4 @@
-//! Peers that do not keep to the rules: clients without a proof, a server without the key.
+//! Peers that violate the rules: clients without a proof, a server without the key.
 
 use std::{
     collections::HashSet,
@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use crate::{
     Client, ClientConfig, ConnectError, INFO_HEADER, SecretKey, Server, ServerConfig, Socket,
     Transport, auth,
-    client::Response,
+    client::connection::Response,
     public_key,
-    quic::{self, Handed, Request},
+    quic::{self, H3Requests, Request},
     settings::UNPROVEN_STREAMS,
     stream::RawSend,
     tls,
@@ -43,23 +43,23 @@ fn server() -> (Server, SocketAddr) {
     (server, at)
 }
 
-/// A client of HTTP/3 that knows nothing of ours.
+/// An HTTP/3 client without our extensions.
 pub(crate) struct Stranger {
     pub(crate) conn: quinn::Connection,
     requests: h3::client::SendRequest<quic::Opener, Bytes>,
-    handed: Handed,
+    h3_requests: H3Requests,
     _endpoint: quinn::Endpoint,
 }
 
 /// A request that was sent.
-pub(crate) struct Asked {
+pub(crate) struct SentRequest {
     pub(crate) request: Request,
     stream: Response,
     send: RawSend,
 }
 
-impl Asked {
-    /// The answer, or `None` where the stream or the connection was reset.
+impl SentRequest {
+    /// Waits for the response. Returns `None` if the stream or the connection was reset.
     pub(crate) async fn response(&mut self) -> Option<http::Response<()>> {
         timeout(LIMIT, self.stream.recv_response()).await.expect("an answer in time").ok()
     }
@@ -76,31 +76,32 @@ impl Stranger {
 
     pub(crate) async fn connect_with(to: SocketAddr, transport: &Transport) -> Stranger {
         let (endpoint, conn) = dial(to, transport.client().unwrap()).await;
-        let (connection, handed) = quic::Connection::new(conn.clone());
+        let (connection, h3_requests) = quic::Connection::new(conn.clone());
         let (mut driver, requests) = h3::client::new(connection).await.unwrap();
         tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
-        Stranger { conn, requests, handed, _endpoint: endpoint }
+        Stranger { conn, requests, h3_requests, _endpoint: endpoint }
     }
 
     /// Sends a request with these fields.
-    pub(crate) async fn try_send(&mut self, fields: &[(&str, &str)]) -> Option<Asked> {
+    pub(crate) async fn try_send(&mut self, fields: &[(&str, &str)]) -> Option<SentRequest> {
         let request = http::Request::connect("a:1").body(()).unwrap();
         let stream = self.requests.send_request(request).await.ok()?;
-        let request = self.handed.take(stream.id()).unwrap();
+        let request = self.h3_requests.take(stream.id()).unwrap();
         let mut send = request.take_send()?;
         send.write(wire::headers(fields)).await.ok()?;
-        Some(Asked { request, stream, send })
+        Some(SentRequest { request, stream, send })
     }
 
-    pub(crate) async fn send(&mut self, fields: &[(&str, &str)]) -> Asked {
+    pub(crate) async fn send(&mut self, fields: &[(&str, &str)]) -> SentRequest {
         self.try_send(fields).await.expect("the connection lives")
     }
 
-    /// The answer to a request with these fields, or `None` with the connection.
+    /// Waits for the response to a request with these fields. Returns `None` if the connection was
+    /// closed.
     pub(crate) async fn ask(&mut self, fields: &[(&str, &str)]) -> Option<http::Response<()>> {
-        let mut asked = self.try_send(fields).await?;
-        asked.send.finish();
-        asked.response().await
+        let mut sent = self.try_send(fields).await?;
+        sent.send.finish();
+        sent.response().await
     }
 
     async fn close_code(&self) -> u64 {
@@ -108,7 +109,7 @@ impl Stranger {
     }
 }
 
-/// A bare connection; it ends with its endpoint.
+/// A bare connection, which ends with its endpoint.
 async fn dial(
     to: SocketAddr,
     transport: Arc<quinn::TransportConfig>,
@@ -127,18 +128,18 @@ async fn close_code(conn: &quinn::Connection) -> u64 {
     }
 }
 
-/// More than a client has to prove its key, less than ends a connection that keeps alive.
+/// Longer than the time for a proof, shorter than the idle timeout.
 async fn pass_the_deadline() {
-    // What is on the way arrives.
+    // Packets in flight arrive.
     tokio::time::sleep(Duration::from_millis(100)).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
 }
 
-/// HTTP/3 cannot even begin: the server may open no control stream.
+/// HTTP/3 cannot start, because the server may not open a control stream.
 #[tokio::test]
-async fn a_client_without_room_for_settings_is_given_up() {
+async fn a_client_that_blocks_settings_is_closed() {
     let (_server, at) = server();
     let mut transport = quinn::TransportConfig::default();
     transport.max_concurrent_uni_streams(0u32.into()).max_idle_timeout(None);
@@ -147,9 +148,9 @@ async fn a_client_without_room_for_settings_is_given_up() {
     assert_eq!(close_code(&conn).await, Code::H3_REQUEST_REJECTED.value());
 }
 
-/// With no request open, a GOAWAY is the last that h3 hears.
+/// Without open requests, GOAWAY is the last frame that h3 reads.
 #[tokio::test]
-async fn a_client_that_only_says_goaway_is_given_up() {
+async fn a_client_that_only_sends_goaway_is_closed() {
     let (_server, at) = server();
     let (_endpoint, conn) = dial(at, Transport::default().client().unwrap()).await;
     let mut control = conn.open_uni().await.unwrap();
@@ -159,18 +160,18 @@ async fn a_client_that_only_says_goaway_is_given_up() {
     assert_eq!(close_code(&conn).await, Code::H3_REQUEST_REJECTED.value());
 }
 
-/// Whatever comes before the proof is read, and does not lie in QUIC's buffer.
+/// All datagrams before the proof are read and do not stay in QUIC's buffer.
 #[tokio::test]
 async fn datagrams_before_the_proof_are_read() {
     let (_server, at) = server();
     let stranger = Stranger::connect(at).await;
-    // It has no stream id, which whoever reads it resents (RFC 9297 §2.1).
+    // A datagram without a stream id is an error for its reader (RFC 9297 §2.1).
     stranger.conn.send_datagram(Bytes::new()).unwrap();
     assert_eq!(stranger.close_code().await, 0x33);
 }
 
 #[tokio::test]
-async fn one_address_has_a_share_of_the_unproven() {
+async fn unproven_connections_per_address_are_bounded() {
     let (_server, at) = server();
     let mut held = Vec::new();
     for _ in 0..MAX_UNPROVEN_PER_SOURCE {
@@ -222,9 +223,9 @@ async fn a_proof_of_another_session_is_refused() {
     assert_eq!(stranger.close_code().await, Code::H3_REQUEST_REJECTED.value());
 }
 
-/// An unproven client can hold only a few streams open.
+/// An unproven client may hold only a few open streams.
 #[tokio::test]
-async fn streams_are_few_before_the_proof() {
+async fn streams_before_the_proof_are_bounded() {
     let (_server, at) = server();
     let stranger = Stranger::connect(at).await;
     let mut open = Vec::new();
@@ -243,24 +244,24 @@ async fn oversized_headers_are_refused() {
     assert!(stranger.ask(&connect).await.is_none_or(|answer| !answer.status().is_success()));
 }
 
-/// Answers 200 to every client with a proof made of another key.
+/// Responds to every client with 200 and a proof of another key.
 #[tokio::test]
 async fn an_impostor_gets_no_passenger_data() {
     let endpoint = socket().endpoint(Some(tls::server(None).unwrap())).unwrap();
     let at = endpoint.local_addr().unwrap();
     let impostor = tokio::spawn(async move {
         let conn = endpoint.accept().await.unwrap().await.unwrap();
-        let (connection, handed) = quic::Connection::new(conn);
+        let (connection, h3_requests) = quic::Connection::new(conn);
         let mut h3: h3::server::Connection<_, Bytes> =
             h3::server::Connection::new(connection).await.unwrap();
         let resolver = h3.accept().await.unwrap().unwrap();
-        let request = handed.next().unwrap();
+        let request = h3_requests.next().unwrap();
         let (_, _stream) = resolver.resolve_request().await.unwrap();
         let info = auth::write_info(&[7; 32]);
         let mut send = request.take_send().unwrap();
         send.write(wire::headers(&[(":status", "200"), (INFO_HEADER, &info)])).await.unwrap();
         send.finish();
-        // Nothing further may come: the client closes.
+        // Nothing more may arrive, because the client closes the connection.
         assert!(h3.accept().await.is_err());
     });
     let mut config = ClientConfig::new(at, public_key(&secret(2)), secret(1));

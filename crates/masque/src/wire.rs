@@ -1,22 +1,22 @@
-//! The bytes of HTTP/3 that h3 leaves to us: frame headers on request streams (RFC 9114 §7.1), and
-//! the pseudo-fields a CONNECT must not have.
+//! Encoding of HTTP/3 that h3 cannot do: frame headers on request streams (RFC 9114 §7.1), and
+//! requests without the pseudo-fields that a CONNECT must not have.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 pub(crate) const DATA: u64 = 0x00;
 pub(crate) const HEADERS: u64 = 0x01;
 
-/// A frame header: two variable-length integers of at most 8 bytes (RFC 9000 §16).
+/// Maximum size of a frame header: two variable-length integers of at most 8 bytes (RFC 9000 §16).
 pub(crate) const MAX_FRAME_HEADER: usize = 16;
 
-/// Meaning of a frame of this type on a request stream.
+/// Handling of a frame type on a request stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Data,
     Headers,
-    /// Not ours to interpret: skipped (RFC 9114 §9).
+    /// Skipped (RFC 9114 §9).
     Unknown,
-    /// Known, and never allowed here (RFC 9114 §7.2, §11.2.1).
+    /// Never allowed on a request stream (RFC 9114 §7.2, §11.2.1).
     Forbidden,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn kind(frame_type: u64) -> Kind {
     }
 }
 
-/// Collects a frame header byte by byte.
+/// Parses a frame header byte by byte.
 #[derive(Debug, Default)]
 pub(crate) struct HeaderBuf {
     bytes: [u8; MAX_FRAME_HEADER],
@@ -45,9 +45,9 @@ impl HeaderBuf {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Adds a byte; type and length once they are complete.
+    /// Adds a byte. Returns type and length once they are complete.
     pub fn push(&mut self, byte: u8) -> Option<(u64, u64)> {
-        // A complete header is taken before there could be a 17th byte.
+        // A complete header is consumed before there could be a 17th byte.
         self.bytes[usize::from(self.len)] = byte;
         self.len += 1;
         let (kind, rest) = read_varint(self.as_slice())?;
@@ -60,13 +60,13 @@ impl HeaderBuf {
     }
 }
 
-/// The header of a DATA frame of `len` bytes.
+/// Appends the header of a DATA frame of `len` bytes.
 pub(crate) fn data_header(len: usize, into: &mut BytesMut) {
     into.put_u8(DATA as u8);
     write_varint(len as u64, into);
 }
 
-/// A variable-length integer (RFC 9000 §16) and what follows it.
+/// Parses a variable-length integer (RFC 9000 §16). Returns it with the rest.
 pub(crate) fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let first = *bytes.first()?;
     let len = 1usize << (first >> 6);
@@ -75,7 +75,7 @@ pub(crate) fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, rest))
 }
 
-/// Appends a variable-length integer in its shortest form; `value` is below 2^62.
+/// Appends a variable-length integer in its shortest form. `value` must be below 2^62.
 pub(crate) fn write_varint(value: u64, into: &mut BytesMut) {
     match value {
         0..=0x3f => into.put_u8(value as u8),
@@ -85,17 +85,16 @@ pub(crate) fn write_varint(value: u64, into: &mut BytesMut) {
     }
 }
 
-/// A HEADERS frame with these fields, without Huffman codes and the dynamic table (RFC 9204 §4.5).
+/// Encodes a HEADERS frame without Huffman codes and the dynamic table (RFC 9204 §4.5).
 ///
-/// h3's own encoder cannot be used for two kinds of message. It writes `:scheme` and `:path` into
-/// every request, but a CONNECT that has them is malformed (RFC 9114 §4.4) and a strict proxy
-/// refuses it. And its Huffman codes make the length of a proof depend on its value, so that seeded
-/// runs would differ.
+/// h3's own encoder has two problems. It adds `:scheme` and `:path` to every request, but a CONNECT
+/// with them is malformed (RFC 9114 §4.4), and strict proxies refuse it. And its Huffman codes make
+/// the length of a proof depend on its value, so seeded runs would differ.
 pub(crate) fn headers(fields: &[(&str, &str)]) -> Bytes {
     // The prefix: no dynamic entries.
     let mut section = BytesMut::from(&[0, 0][..]);
     for (name, value) in fields {
-        // Places in the static table (RFC 9204, appendix A).
+        // Indexes in the static table (RFC 9204, appendix A).
         match (*name, *value) {
             (":method", "CONNECT") => section.put_u8(0xc0 | 15),
             (":method", "GET") => section.put_u8(0xc0 | 17),
@@ -122,7 +121,7 @@ pub(crate) fn headers(fields: &[(&str, &str)]) -> Bytes {
     frame.freeze()
 }
 
-/// A string whose length is an integer with a prefix of `bits` bits (RFC 7541 §5.1, §5.2).
+/// Appends a string. Its length is an integer with a prefix of `bits` bits (RFC 7541 §5.1, §5.2).
 fn write_string(flags: u8, bits: u8, string: &str, into: &mut BytesMut) {
     let mask = (1u8 << bits) - 1;
     match string.len().checked_sub(usize::from(mask)) {
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_of_any_length_are_read() {
+    fn frame_headers_of_any_length_are_parsed() {
         for len in [0usize, 63, 64, 16_383, 16_384, 1 << 20] {
             let mut bytes = BytesMut::new();
             data_header(len, &mut bytes);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_those_of_the_standard() {
+    fn headers_follow_rfc_9204() {
         let fields = [(":method", "CONNECT"), (":authority", "a:1"), ("x", "y")];
         let wanted =
             [&[1, 12, 0, 0, 0xcf, 0x50, 3][..], b"a:1", &[0x21], b"x", &[1], b"y"].concat();
@@ -176,7 +175,7 @@ mod tests {
     /// 7 is the first length that does not fit 3 bits, 127 and 255 the first that need one and two
     /// more bytes after 7 bits.
     #[test]
-    fn lengths_at_the_edges_of_their_prefixes() {
+    fn lengths_at_prefix_limits_are_encoded() {
         for (len, bits, wanted) in [
             (6, 3, &[0x26][..]),
             (7, 3, &[0x27, 0]),

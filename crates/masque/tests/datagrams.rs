@@ -6,16 +6,17 @@ use std::{
     time::Duration,
 };
 
+use bentpipe_flow::ResetCode;
 use bentpipe_masque::{
-    Carries, Client, ClientConfig, DatagramError, DatagramFlow, Incoming, Refusal, SecretKey,
-    Server, ServerConfig, Socket, public_key,
+    Client, ClientConfig, DatagramError, DatagramFlow, Incoming, Payload, SecretKey, Server,
+    ServerConfig, Socket, public_key,
 };
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The most one capsule carries.
+/// Maximum size of a datagram in a capsule.
 const CAPSULE_MOST: usize = 65_528;
 
 fn secret(byte: u8) -> SecretKey {
@@ -41,19 +42,19 @@ async fn accepted(server: &Server) -> Incoming {
     timeout(LIMIT, server.accept()).await.unwrap().unwrap()
 }
 
-async fn next(flow: &DatagramFlow) -> Result<Bytes, Refusal> {
+async fn next(flow: &DatagramFlow) -> Result<Bytes, ResetCode> {
     timeout(LIMIT, flow.receive()).await.expect("a datagram or the end, in time")
 }
 
 /// Both ends of an open flow.
 async fn pair(server: &Server, client: &Client) -> (DatagramFlow, DatagramFlow) {
     let flow = client.open_datagrams("[2001:db8::1]:443", 17, 5000, 1, 7);
-    // Before the stream is open, and before it is answered.
+    // Before the stream is open, and before the response.
     flow.send(b"\0early").unwrap();
     let incoming = accepted(server).await;
     assert_eq!(incoming.client, public_key(&secret(1)));
     assert_eq!(incoming.authority, "[2001:db8::1]:443");
-    assert_eq!(incoming.carries, Carries::Datagrams { protocol: 17, source: 5000 });
+    assert_eq!(incoming.payload, Payload::Datagrams { protocol: 17, source: 5000 });
     assert_eq!((incoming.class, incoming.passenger), (1, 7));
     let far = incoming.into_datagrams();
     assert_eq!(next(&far).await.unwrap(), "\0early");
@@ -62,7 +63,7 @@ async fn pair(server: &Server, client: &Client) -> (DatagramFlow, DatagramFlow) 
     (flow, far)
 }
 
-/// A datagram of this length, each byte telling its place.
+/// A datagram of this length, in which each byte encodes its position.
 fn datagram(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n % 64) as u8).collect()
 }
@@ -73,7 +74,7 @@ async fn both_ways(flow: &DatagramFlow, far: &DatagramFlow, len: usize) {
         assert_eq!(next(to).await.unwrap(), datagram(len));
         let most = from.max_bytes();
         let beyond = from.send(&datagram(most + 1));
-        // The MTU may just have been found to be larger.
+        // The path MTU may just have grown.
         match beyond {
             Err(DatagramError::TooLarge { most: now }) => assert!(now >= most),
             other => assert!(from.max_bytes() > most, "{other:?}"),
@@ -93,7 +94,7 @@ async fn frames_carry_what_fits_the_path() {
 }
 
 #[tokio::test]
-async fn capsules_carry_them_where_a_side_takes_no_frames() {
+async fn capsules_carry_datagrams_if_a_peer_accepts_no_frames() {
     for (client_frames, server_frames) in [(false, false), (true, false), (false, true)] {
         let (server, client) = ends(client_frames, server_frames);
         let (flow, far) = pair(&server, &client).await;
@@ -104,19 +105,19 @@ async fn capsules_carry_them_where_a_side_takes_no_frames() {
 }
 
 #[tokio::test]
-async fn other_protocols_are_named() {
+async fn other_ip_protocols_are_carried() {
     let (server, client) = ends(true, true);
     let flow = client.open_datagrams("192.0.2.1:0", 47, 0, 2, 9);
     let incoming = accepted(&server).await;
     assert_eq!(incoming.authority, "192.0.2.1:0");
-    assert_eq!(incoming.carries, Carries::Datagrams { protocol: 47, source: 0 });
+    assert_eq!(incoming.payload, Payload::Datagrams { protocol: 47, source: 0 });
     let far = incoming.into_datagrams();
     far.send(b"\x04an ICMP error").unwrap();
     assert_eq!(next(&flow).await.unwrap(), "\x04an ICMP error");
-    // A stream is not taken for one, nor the other way round.
+    // A request for a stream is not accepted as one for datagrams, and vice versa.
     let _stream = client.open("192.0.2.1:80", 2, 9, Bytes::new());
     let none = accepted(&server).await.into_datagrams();
-    assert_eq!(next(&none).await, Err(Refusal::Internal));
+    assert_eq!(next(&none).await, Err(ResetCode::Internal));
     let _flow = client.open_datagrams("192.0.2.1:80", 17, 0, 2, 9);
     assert!(accepted(&server).await.accept().await.is_err());
 }
@@ -124,7 +125,9 @@ async fn other_protocols_are_named() {
 #[tokio::test]
 async fn refusals_keep_their_reason() {
     let (server, client) = ends(true, true);
-    for why in [Refusal::NameNotFound, Refusal::Forbidden, Refusal::Limit, Refusal::Unreachable] {
+    for why in
+        [ResetCode::NameNotFound, ResetCode::Forbidden, ResetCode::Limit, ResetCode::Unreachable]
+    {
         let flow = client.open_datagrams("192.0.2.1:443", 17, 0, 2, 1);
         accepted(&server).await.refuse(why).await;
         assert_eq!(next(&flow).await, Err(why));
@@ -137,10 +140,10 @@ async fn refusals_keep_their_reason() {
     }
     let flow = client.open_datagrams("192.0.2.1:443", 17, 0, 2, 1);
     drop(accepted(&server).await.into_datagrams());
-    assert_eq!(next(&flow).await, Err(Refusal::Aborted), "nobody answered");
+    assert_eq!(next(&flow).await, Err(ResetCode::Aborted), "nobody answered");
     for nonsense in ["192.0.2.1", "192.0.2.1:0", "2001:db8::1:443", "a b:1", ""] {
         let flow = client.open_datagrams(nonsense, 17, 0, 2, 1);
-        assert_eq!(next(&flow).await, Err(Refusal::Internal), "{nonsense}");
+        assert_eq!(next(&flow).await, Err(ResetCode::Internal), "{nonsense}");
     }
 }
 
@@ -150,19 +153,19 @@ async fn flows_end_on_both_sides() {
         let (server, client) = ends(frames, frames);
         let (flow, far) = pair(&server, &client).await;
         drop(flow);
-        assert_eq!(next(&far).await, Err(Refusal::Idle), "nobody misses it");
+        assert_eq!(next(&far).await, Err(ResetCode::Idle), "nobody misses it");
         let (flow, far) = pair(&server, &client).await;
         drop(far);
-        assert_eq!(next(&flow).await, Err(Refusal::Idle));
+        assert_eq!(next(&flow).await, Err(ResetCode::Idle));
         let (flow, far) = pair(&server, &client).await;
-        far.reset(Refusal::Limit);
-        assert_eq!(next(&flow).await, Err(Refusal::Limit));
+        far.reset(ResetCode::Limit);
+        assert_eq!(next(&flow).await, Err(ResetCode::Limit));
         let (flow, far) = pair(&server, &client).await;
-        flow.reset(Refusal::Aborted);
-        assert_eq!(next(&far).await, Err(Refusal::Aborted));
+        flow.reset(ResetCode::Aborted);
+        assert_eq!(next(&far).await, Err(ResetCode::Aborted));
         let (flow, _far) = pair(&server, &client).await;
         timeout(LIMIT, server.close()).await.unwrap();
-        assert_eq!(next(&flow).await, Err(Refusal::Aborted));
+        assert_eq!(next(&flow).await, Err(ResetCode::Aborted));
     }
 }
 
@@ -183,7 +186,7 @@ async fn flows_do_not_mix() {
 
 /// Datagrams that wait for a connection are bounded too.
 #[tokio::test]
-async fn a_flow_without_a_server_holds_little_and_ends() {
+async fn a_flow_without_a_server_is_bounded_and_ends() {
     let nobody = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = nobody.local_addr().unwrap();
     let mut config = ClientConfig::new(at, public_key(&secret(2)), secret(1));
@@ -194,7 +197,7 @@ async fn a_flow_without_a_server_holds_little_and_ends() {
         flow.send(&datagram(1000)).unwrap();
     }
     assert!(client.datagrams_dropped() > 700, "{}", client.datagrams_dropped());
-    assert_eq!(next(&flow).await, Err(Refusal::Unreachable));
+    assert_eq!(next(&flow).await, Err(ResetCode::Unreachable));
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(flow.send(b"\0late"), Err(DatagramError::Ended(Refusal::Unreachable)));
+    assert_eq!(flow.send(b"\0late"), Err(DatagramError::Ended(ResetCode::Unreachable)));
 }

@@ -8,9 +8,10 @@ use std::{
     time::Duration,
 };
 
+use bentpipe_flow::ResetCode;
 use bentpipe_masque::{
-    Client, ClientConfig, ConnectError, Flow, FlowReset, Refusal, SecretKey, Server, ServerConfig,
-    Socket, public_key,
+    Client, ClientConfig, ConnectError, Flow, FlowReset, SecretKey, Server, ServerConfig, Socket,
+    public_key,
 };
 use bytes::Bytes;
 use tokio::{
@@ -58,16 +59,16 @@ async fn pair(first: &'static [u8]) -> (Arc<Server>, Client, Flow, Flow) {
     (server, client, flow, far)
 }
 
-fn reset_of(error: io::Error) -> Refusal {
+fn reset_of(error: io::Error) -> ResetCode {
     why_of(error, io::ErrorKind::ConnectionReset)
 }
 
-fn why_of(error: io::Error, kind: io::ErrorKind) -> Refusal {
+fn why_of(error: io::Error, kind: io::ErrorKind) -> ResetCode {
     assert_eq!(error.kind(), kind, "{error}");
     error.get_ref().unwrap().downcast_ref::<FlowReset>().unwrap().0
 }
 
-async fn read_error(flow: &mut Flow) -> Refusal {
+async fn read_error(flow: &mut Flow) -> ResetCode {
     let error = timeout(LIMIT, flow.read_to_end(&mut Vec::new())).await.unwrap().unwrap_err();
     let why = reset_of(error);
     assert_eq!(flow.reset_code(), Some(why));
@@ -75,7 +76,7 @@ async fn read_error(flow: &mut Flow) -> Refusal {
 }
 
 #[tokio::test]
-async fn echo_with_first_bytes() {
+async fn first_bytes_are_echoed() {
     let (_server, _client, flow, far) = pair(b"first, ").await;
     let payload: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     let echo = tokio::spawn(async move {
@@ -97,14 +98,14 @@ async fn echo_with_first_bytes() {
     assert!(back[7..] == payload);
 }
 
-/// A gateway that was lost without a word, and one that takes its place, and another.
+/// A connection that was lost silently, its replacement, and another one.
 #[tokio::test]
-async fn of_connections_with_one_key_the_two_newest_stay() {
+async fn a_key_keeps_its_two_newest_connections() {
     let server = start_server(loopback());
     let mut opened = Vec::new();
     for _ in 0..3 {
         let mut config = client_config(server.local_addr().unwrap());
-        // One that was closed does not come back and close another.
+        // A closed connection does not reconnect and displace another.
         (config.reconnect_min, config.reconnect_max) = (LIMIT * 100, LIMIT * 100);
         let client = Client::connect(config, Socket::bind(loopback()).unwrap()).unwrap();
         let flow = client.open("example.com:80", 1, 7, Bytes::from_static(b"hi"));
@@ -113,7 +114,7 @@ async fn of_connections_with_one_key_the_two_newest_stay() {
     }
     let mut opened = opened.into_iter();
     let (_oldest, _flow, mut far) = opened.next().unwrap();
-    // Its own bytes come first, if they came in time.
+    // The flow's own bytes come first, if they arrived in time.
     let ended = timeout(LIMIT, far.read_to_end(&mut Vec::new())).await.unwrap();
     assert!(ended.is_err(), "the oldest is closed");
     for (_client, mut flow, mut far) in opened {
@@ -128,7 +129,7 @@ async fn of_connections_with_one_key_the_two_newest_stay() {
 }
 
 #[tokio::test]
-async fn half_close_in_both_directions() {
+async fn half_close_works_in_both_directions() {
     let (_server, _client, mut flow, mut far) = pair(b"").await;
     // The client ends first and still reads,
     flow.shutdown().await.unwrap();
@@ -168,25 +169,25 @@ async fn a_finished_flow_may_be_dropped() {
 #[tokio::test]
 async fn resets_travel_both_ways() {
     let (_server, _client, mut flow, mut far) = pair(b"").await;
-    far.reset(Refusal::Limit);
-    assert_eq!(read_error(&mut flow).await, Refusal::Limit);
+    far.reset(ResetCode::Limit);
+    assert_eq!(read_error(&mut flow).await, ResetCode::Limit);
 
     let (_server, _client, mut flow, mut far) = pair(b"x").await;
-    flow.reset(Refusal::Aborted);
+    flow.reset(ResetCode::Aborted);
     // The byte before the reset may or may not arrive.
-    assert_eq!(read_error(&mut far).await, Refusal::Aborted);
+    assert_eq!(read_error(&mut far).await, ResetCode::Aborted);
 
     let (_server, _client, flow, mut far) = pair(b"").await;
     drop(flow);
-    assert_eq!(read_error(&mut far).await, Refusal::Aborted, "a dropped flow is reset");
+    assert_eq!(read_error(&mut far).await, ResetCode::Aborted, "a dropped flow is reset");
 }
 
-/// Stopping while a read waits, and the writer then learns it; the other direction goes on.
+/// A read that waits is stopped, and the writer learns it; the other direction goes on.
 #[tokio::test]
 async fn stop_reading_ends_the_peers_writing_only() {
     let (_server, _client, mut flow, mut far) = pair(b"").await;
     assert!(timeout(Duration::from_millis(50), flow.read(&mut [0; 8])).await.is_err());
-    flow.stop_reading(Refusal::Limit);
+    flow.stop_reading(ResetCode::Limit);
     let written = async {
         loop {
             if let Err(error) = far.write_all(&[0; 1024]).await {
@@ -195,7 +196,7 @@ async fn stop_reading_ends_the_peers_writing_only() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert_eq!(timeout(LIMIT, written).await.unwrap(), Refusal::Limit);
+    assert_eq!(timeout(LIMIT, written).await.unwrap(), ResetCode::Limit);
     flow.write_all(b"still").await.unwrap();
     flow.shutdown().await.unwrap();
     let mut got = Vec::new();
@@ -207,7 +208,9 @@ async fn stop_reading_ends_the_peers_writing_only() {
 async fn refusals_keep_their_reason() {
     let server = start_server(loopback());
     let client = start_client(&server);
-    for why in [Refusal::Refused, Refusal::NameNotFound, Refusal::Forbidden, Refusal::Timeout] {
+    for why in
+        [ResetCode::Refused, ResetCode::NameNotFound, ResetCode::Forbidden, ResetCode::Timeout]
+    {
         let mut flow = client.open("192.0.2.1:9", 2, 1, Bytes::from_static(b"hello"));
         timeout(LIMIT, server.accept()).await.unwrap().unwrap().refuse(why).await;
         assert_eq!(read_error(&mut flow).await, why);
@@ -215,12 +218,12 @@ async fn refusals_keep_their_reason() {
     }
     let mut unanswered = client.open("192.0.2.1:9", 2, 1, Bytes::new());
     drop(timeout(LIMIT, server.accept()).await.unwrap().unwrap());
-    assert_eq!(read_error(&mut unanswered).await, Refusal::Aborted);
+    assert_eq!(read_error(&mut unanswered).await, ResetCode::Aborted);
     let mut nonsense = client.open("not an authority", 2, 1, Bytes::new());
-    assert_eq!(read_error(&mut nonsense).await, Refusal::Internal);
+    assert_eq!(read_error(&mut nonsense).await, ResetCode::Internal);
     let mut no_port = client.open("example.com", 2, 1, Bytes::new());
-    assert_eq!(read_error(&mut no_port).await, Refusal::Internal);
-    // The connection outlived all that.
+    assert_eq!(read_error(&mut no_port).await, ResetCode::Internal);
+    // The connection is still alive.
     assert_eq!(client.status(), Ok(()));
 }
 
@@ -251,7 +254,7 @@ async fn keys_that_do_not_match_are_refused() {
 
 #[tokio::test]
 async fn a_flow_waits_for_a_server_that_comes_up_late() {
-    // No other test takes a port of this address between two holders of it.
+    // No other test uses a port of this address while none holds it.
     let nobody = UdpSocket::bind("127.0.0.2:0").unwrap();
     nobody.set_read_timeout(Some(LIMIT)).unwrap();
     let at = nobody.local_addr().unwrap();
@@ -259,7 +262,7 @@ async fn a_flow_waits_for_a_server_that_comes_up_late() {
     config.transport.initial_rtt = Duration::from_millis(50);
     let client = Client::connect(config, Socket::bind(loopback()).unwrap()).unwrap();
     let mut flow = client.open("example.com:80", 2, 1, Bytes::from_static(b"early"));
-    // Its first words have come when nobody is there who could answer them.
+    // The first packets arrive when nobody is there to answer.
     let mut unheard = [0; 1500];
     tokio::task::spawn_blocking(move || nobody.recv(&mut unheard)).await.unwrap().unwrap();
     let server = start_server(at);
@@ -277,8 +280,8 @@ async fn reconnects_when_the_server_restarts() {
     let at = server.local_addr().unwrap();
     server.close().await;
     drop((server, far));
-    assert_eq!(read_error(&mut flow).await, Refusal::Aborted, "HTTP/3 cannot resume flows");
-    // The old endpoint's task lets go of the port soon after.
+    assert_eq!(read_error(&mut flow).await, ResetCode::Aborted, "HTTP/3 cannot resume flows");
+    // The task of the old endpoint releases the port soon.
     let socket = timeout(LIMIT, async {
         loop {
             match UdpSocket::bind(at) {
@@ -299,7 +302,7 @@ async fn reconnects_when_the_server_restarts() {
 }
 
 #[tokio::test]
-async fn a_flow_without_a_server_is_reset_in_time() {
+async fn a_flow_without_a_server_is_reset_after_the_timeout() {
     let nobody = UdpSocket::bind(loopback()).unwrap();
     let config = ClientConfig {
         open_timeout: Duration::from_millis(100),
@@ -307,11 +310,11 @@ async fn a_flow_without_a_server_is_reset_in_time() {
     };
     let client = Client::connect(config, Socket::bind(loopback()).unwrap()).unwrap();
     let mut flow = client.open("example.com:80", 2, 1, Bytes::new());
-    assert_eq!(read_error(&mut flow).await, Refusal::Unreachable);
+    assert_eq!(read_error(&mut flow).await, ResetCode::Unreachable);
 }
 
 #[tokio::test]
-async fn garbage_on_the_socket_changes_nothing() {
+async fn garbage_on_the_socket_is_ignored() {
     let (server, _client, mut flow, mut far) = pair(b"").await;
     let noise = UdpSocket::bind(loopback()).unwrap();
     let at = server.local_addr().unwrap();
@@ -336,8 +339,8 @@ async fn garbage_on_the_socket_changes_nothing() {
 async fn a_closed_client_opens_nothing() {
     let (_server, client, mut flow, _far) = pair(b"").await;
     timeout(LIMIT, client.close()).await.unwrap();
-    assert_eq!(read_error(&mut flow).await, Refusal::Aborted);
+    assert_eq!(read_error(&mut flow).await, ResetCode::Aborted);
     let mut late = client.open("example.com:80", 2, 1, Bytes::new());
-    assert_eq!(read_error(&mut late).await, Refusal::Unreachable);
+    assert_eq!(read_error(&mut late).await, ResetCode::Unreachable);
     assert_eq!(client.status(), Err(ConnectError::Closed));
 }

@@ -1,6 +1,7 @@
-//! CONNECT-UDP for a client that shares no code with ours, both ways that datagrams can travel.
+//! CONNECT-UDP with an independent client, over both kinds of datagrams.
 //!
-//! `make test` installs it (scripts/masque-client) and names its Python in BENTPIPE_MASQUE_CLIENT.
+//! `make test` installs the client (scripts/masque-client), and passes its Python in
+//! BENTPIPE_MASQUE_CLIENT.
 
 use std::{
     collections::HashSet,
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 /// Longer than the client tries.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server that sends back what each flow brings.
+/// A server that echoes each flow.
 async fn echo(server: Server) {
     while let Some(incoming) = server.accept().await {
         assert_eq!(incoming.authority, "[2001:db8::1]:443");
@@ -33,7 +34,7 @@ async fn echo(server: Server) {
 #[tokio::test]
 async fn datagrams_of_an_independent_client_come_back() {
     let Ok(python) = std::env::var("BENTPIPE_MASQUE_CLIENT") else {
-        // Not by a macro, whose output the test harness keeps to itself.
+        // Not by a macro, whose output the test harness captures.
         let why = "`make test` installs the client and names it in BENTPIPE_MASQUE_CLIENT";
         let mut seen = std::io::stderr();
         writeln!(seen, "SKIPPED: standard MASQUE clients are not tested: {why}").unwrap();

@@ -1,10 +1,10 @@
-//! One connection: a sending and a receiving half, and how it begins and ends.
+//! One connection: a sending and a receiving half, and their beginning and end.
 //!
-//! A connection begins with the air's SYN, which names the target and carries the first bytes; the
-//! ground answers with acknowledgements and content of its own. A FIN ends one direction. A reset
-//! ends both: it is repeated until it is confirmed, since the peer may have nothing to send that
-//! would call for another. A half that nobody reads any more says so in everything it
-//! acknowledges, until the peer has finished.
+//! A connection begins with the air gateway's SYN, which names the target and carries the first
+//! bytes. The ground gateway answers with acknowledgements and data. A FIN ends one direction, a
+//! reset both. A reset is repeated until it is confirmed, because the peer may have nothing to send
+//! that would trigger another one. A half that is not read any more says so in every
+//! acknowledgement until the peer has finished.
 
 mod receiver;
 mod scoreboard;
@@ -17,38 +17,38 @@ mod trace_tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bentpipe_link::{Read, ResetCode, Write};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::{Read, Write};
 
 use crate::pool::Pool;
-use crate::segment::{Ack, Data, Kind, Opening, Segment, most_header_bytes};
+use crate::segment::{Ack, Data, Kind, Opening, Segment, max_header_bytes};
 use crate::settings::Buffers;
 use receiver::Receiver;
 use sender::Sender;
 
-/// Duplicate acknowledgements that wait to be sent: each takes one packet off the sender's pipe, so
-/// they are not put together until there are this many.
+/// Maximum number of duplicate acknowledgements that wait to be sent. Each takes one packet off the
+/// sender's pipe, so they are merged only beyond this number.
 const MAX_WAITING_ACKS: usize = 256;
-/// A reset that is never confirmed is repeated so often.
+/// Maximum number of tries of a reset that is not confirmed.
 const RESET_TRIES: u32 = 8;
-/// A finished connection stays for so many timeouts, to acknowledge a FIN that comes again.
+/// Time in timeouts that a finished connection stays, to acknowledge a repeated FIN.
 const LINGER_TIMEOUTS: u32 = 3;
-/// A connection that its owner has left, or whose SYN never came, is forgotten when nothing moved
-/// for so long.
+/// Maximum idle time of a connection that its owner has left, or whose SYN never arrived.
 const ABANDONED_LIFETIME: Duration = Duration::from_secs(120);
 
-/// A window smaller than this holds no full packet: the peer takes it for closed.
+/// A smaller window has no room for a full packet, so the peer treats it as closed.
 const CLOSED_WINDOW_BYTES: u64 = 1500;
 
-/// State of the association that a connection gets whenever it may send.
+/// Parameters of the association that a connection gets for each transmission.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
-    /// The congestion window in packets.
+pub struct TransmitParams {
+    /// Congestion window in packets.
     pub window: u32,
-    /// Bytes of a segment in a full packet.
+    /// Size of a segment in a full packet, bytes.
     pub segment_bytes: usize,
 }
 
-/// The peer broke the protocol.
+/// The peer violated the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Violation;
 
@@ -59,29 +59,29 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     buffers: Buffers,
-    /// Content of the SYN, repeated when it is sent again.
+    /// Content of the SYN, for retransmissions.
     opening: Option<Opening>,
-    /// The SYN has come, or this end sends it.
+    /// `true` if the SYN has arrived, or this end sends it.
     begun: bool,
-    /// Acknowledgements with SACK blocks that wait to be sent, each as it was when a packet came.
+    /// Acknowledgements with SACK blocks that wait to be sent, each as of the arrival of a packet.
     acks: VecDeque<Ack>,
     ack_due: bool,
     probe_due: bool,
-    /// The number behind the last one that the peer was told there is room for.
-    told_edge: u64,
+    /// End of the advertised window as last reported to the peer.
+    advertised_edge: u64,
     stop: Option<ResetCode>,
     peer_stop: Option<ResetCode>,
-    /// Reset code, if either side broke it off.
+    /// Reset code, if either side has reset the connection.
     broken: Option<ResetCode>,
     resetting: Option<Resetting>,
     confirm_reset: bool,
     released: bool,
-    /// The connections that were open when this one began, itself included.
+    /// Number of open connections when this one began, itself included.
     found_live: u32,
     moved_at: Duration,
 }
 
-/// A reset of ours that was not confirmed yet.
+/// A reset that is not confirmed.
 #[derive(Debug, Clone, Copy)]
 struct Resetting {
     tries: u32,
@@ -89,14 +89,15 @@ struct Resetting {
 }
 
 impl Connection {
-    /// The air's end of a connection it opens to `opening`, to a peer with room for `window` bytes.
-    pub fn open(id: u64, opening: Opening, window: u64, made: Made) -> Self {
+    /// Creates the air gateway's end of a connection to `opening`. The peer has room for `window`
+    /// bytes.
+    pub fn open(id: u64, opening: Opening, window: u64, made: InitialState) -> Self {
         let sender = Sender::new(true, window, made.rtt);
         Self::new(id, sender, Receiver::new(1, made.buffers.receive), Some(opening), made)
     }
 
-    /// The ground's end of a connection of which something came.
-    pub fn accept(id: u64, made: Made) -> Self {
+    /// Creates the ground gateway's end of a connection from which something has arrived.
+    pub fn accept(id: u64, made: InitialState) -> Self {
         let sender = Sender::new(false, 0, made.rtt);
         Self::new(id, sender, Receiver::new(0, made.buffers.receive), None, made)
     }
@@ -106,7 +107,7 @@ impl Connection {
         sender: Sender,
         receiver: Receiver,
         opening: Option<Opening>,
-        made: Made,
+        made: InitialState,
     ) -> Self {
         Self {
             id,
@@ -118,7 +119,7 @@ impl Connection {
             acks: VecDeque::new(),
             ack_due: false,
             probe_due: false,
-            told_edge: 0,
+            advertised_edge: 0,
             stop: None,
             peer_stop: None,
             broken: None,
@@ -135,37 +136,37 @@ impl Connection {
         self.opening.as_ref()
     }
 
-    /// Returns `true` if it takes part in the sharing of the bandwidth.
+    /// Returns `true` if the connection counts as open for the division of the bandwidth.
     pub fn is_live(&self) -> bool {
         self.begun && self.broken.is_none() && !self.is_complete()
     }
 
-    /// The connections that were open when this one began.
+    /// Number of open connections when this one began.
     pub fn found_live(&self) -> u32 {
         self.found_live
     }
 
-    /// Returns `true` if the peer has to answer something that was sent.
+    /// Returns `true` if the peer must answer something that was sent.
     pub fn awaits_answer(&self) -> bool {
         self.resetting.is_some() || (self.broken.is_none() && self.sender.awaits_answer())
     }
 
-    /// The number behind the peer's FIN, once everything has come and both directions are over.
+    /// Number after the peer's FIN, once both directions are finished and everything has arrived.
     pub fn received_all(&self) -> Option<u64> {
         self.is_complete().then(|| self.receiver.ack().number)
     }
 
-    /// Timeouts so far.
+    /// Number of timeouts so far.
     pub fn timeouts(&self) -> u64 {
         self.sender.timeouts()
     }
 
-    /// The sending half's round trip.
+    /// Round trip of the sending half.
     pub fn round_trip(&self) -> Duration {
         self.sender.timer().round_trip()
     }
 
-    /// Takes bytes to send, as many as there is room for: the blocking write of section V.B.
+    /// Accepts bytes to send, as many as there is room for (the blocking write of section V.B).
     pub fn write(&mut self, data: &[u8], pool: &mut Pool) -> Write {
         if let Some(code) = self.broken {
             return Write::Reset(code);
@@ -184,7 +185,7 @@ impl Connection {
         Write::Taken(taken)
     }
 
-    /// Moves what has come into `buffer`.
+    /// Moves received bytes into `buffer`.
     pub fn read(&mut self, buffer: &mut [u8], pool: &mut Pool) -> Read {
         if let Some(code) = self.broken {
             return Read::Reset(code);
@@ -193,7 +194,7 @@ impl Connection {
             0 if self.receiver.is_finished() => Read::Finished,
             0 => Read::Blocked,
             taken => {
-                self.ack_due |= self.should_tell_window();
+                self.ack_due |= self.should_report_window();
                 Read::Taken(taken)
             }
         }
@@ -204,7 +205,7 @@ impl Connection {
         self.sender.finish();
     }
 
-    /// Tells the peer to send no more.
+    /// Asks the peer to stop sending.
     pub fn stop_reading(&mut self, code: ResetCode, pools: &mut Pools) {
         if self.broken.is_none() && !self.receiver.is_finished() && self.stop.is_none() {
             self.stop = Some(code);
@@ -213,7 +214,7 @@ impl Connection {
         }
     }
 
-    /// Ends both directions at once.
+    /// Resets both directions.
     pub fn reset(&mut self, code: ResetCode, pools: &mut Pools, now: Duration) {
         if self.broken.is_none() && !self.is_complete() {
             self.resetting = Some(Resetting { tries: 0, at: now });
@@ -221,7 +222,8 @@ impl Connection {
         }
     }
 
-    /// The owner has gone: what it finished goes on, what it did not is reset.
+    /// Releases the connection of a dropped owner. A finished direction completes, an unfinished
+    /// one is reset.
     pub fn release(&mut self, pools: &mut Pools, now: Duration) {
         self.released = true;
         self.moved_at = now;
@@ -232,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// The association is over.
+    /// Ends the connection with its association.
     pub fn lose(&mut self, pools: &mut Pools) {
         if self.broken.is_none() && !self.is_complete() {
             self.break_off(ResetCode::Aborted, pools);
@@ -249,7 +251,7 @@ impl Connection {
         self.ack_due = false;
     }
 
-    /// Takes a segment of the peer's; `window` is the congestion window in packets.
+    /// Handles a segment of the peer. `window` is the congestion window in packets.
     pub fn receive(
         &mut self,
         segment: &Segment<'_>,
@@ -259,7 +261,7 @@ impl Connection {
     ) -> Result<(), Violation> {
         self.moved_at = now;
         if let Kind::Reset { code, ask } = segment.kind {
-            self.resetting = None; // both have broken it off, or ours is confirmed
+            self.resetting = None; // both sides have reset it, or ours is confirmed
             self.confirm_reset |= ask;
             if self.broken.is_none() {
                 self.break_off(code, pools);
@@ -267,7 +269,7 @@ impl Connection {
             return Ok(());
         }
         if self.broken.is_some() {
-            return Ok(()); // a reset is on its way
+            return Ok(()); // a reset is in flight
         }
         let before = self.sender.held_bytes();
         self.sender.acknowledge(&segment.ack, window, now).map_err(|_| Violation)?;
@@ -308,7 +310,7 @@ impl Connection {
     }
 
     /// Appends the next segment to `out`, if one may be sent now.
-    pub fn transmit(&mut self, terms: Terms, now: Duration, out: &mut Vec<u8>) -> bool {
+    pub fn transmit(&mut self, terms: TransmitParams, now: Duration, out: &mut Vec<u8>) -> bool {
         if let Some(code) = self.broken {
             return self.transmit_reset(code, now, out);
         }
@@ -322,14 +324,14 @@ impl Connection {
         let syn_bytes = opening.and_then(Opening::encoded_len).unwrap_or_default();
         let room = |seq| {
             let syn_bytes = if seq == 0 { syn_bytes } else { 0 };
-            terms.segment_bytes.saturating_sub(most_header_bytes(id, seq) + syn_bytes)
+            terms.segment_bytes.saturating_sub(max_header_bytes(id, seq) + syn_bytes)
         };
         match self.sender.next(terms.window, room, now) {
             Some(packet) => {
                 let syn = self.opening.clone().filter(|_| packet.syn);
                 let payload = &packet.payload[..];
                 let data = Data { seq: packet.start, syn, fin: packet.fin, payload };
-                // SACK blocks travel alone: a packet sent again would have no room for them.
+                // SACK blocks are sent alone, because a retransmitted packet has no room for them.
                 let ack = Ack { blocks: Vec::new(), ..self.receiver.ack() };
                 self.put(ack, Kind::Data(data), out)
             }
@@ -353,17 +355,17 @@ impl Connection {
     }
 
     fn put(&mut self, ack: Ack, kind: Kind<'_>, out: &mut Vec<u8>) -> bool {
-        self.told_edge = self.told_edge.max(ack.number + ack.window);
+        self.advertised_edge = self.advertised_edge.max(ack.number + ack.window);
         self.ack_due = false;
         Segment { connection: self.id, ack, stop: self.stop, kind }.put(out)
     }
 
-    /// Returns `true` if the peer should learn of a window that has opened since the last report:
-    /// by a quarter of the buffer, or by anything if the window was closed.
-    fn should_tell_window(&self) -> bool {
+    /// Returns `true` if the peer should learn of an opened window: by a quarter of the buffer, or
+    /// by any amount if the window was closed.
+    fn should_report_window(&self) -> bool {
         let ack = self.receiver.ack();
-        let opened = (ack.number + ack.window).saturating_sub(self.told_edge);
-        let closed = self.told_edge.saturating_sub(ack.number) < CLOSED_WINDOW_BYTES;
+        let opened = (ack.number + ack.window).saturating_sub(self.advertised_edge);
+        let closed = self.advertised_edge.saturating_sub(ack.number) < CLOSED_WINDOW_BYTES;
         opened >= self.buffers.receive as u64 / 4 || (closed && opened > 0)
     }
 
@@ -378,22 +380,22 @@ impl Connection {
         forgotten.into_iter().chain(other).min()
     }
 
-    /// Does what is due.
+    /// Handles due timers.
     pub fn on_timeout(&mut self, now: Duration) {
         if self.broken.is_none() {
             self.probe_due |= self.sender.on_timeout(now);
         }
     }
 
-    /// Returns `true` if it can be forgotten.
+    /// Returns `true` if the connection can be forgotten.
     pub fn is_over(&self, now: Duration) -> bool {
         self.forget_at().is_some_and(|at| at <= now)
     }
 
-    /// Time at which it can be forgotten, if nothing moves until then.
+    /// Time at which the connection can be forgotten, if nothing moves until then.
     fn forget_at(&self) -> Option<Duration> {
         if !self.released && self.begun && self.opening.is_some() {
-            return None; // its owner still has it, or is yet to be given it
+            return None; // its owner has it, or will get it
         }
         if self.broken.is_some() && !self.confirm_reset {
             let unconfirmed = self.resetting.filter(|resetting| resetting.tries < RESET_TRIES);
@@ -404,7 +406,7 @@ impl Connection {
         Some(self.moved_at + stays)
     }
 
-    /// Both directions have finished, and the peer knows of ours.
+    /// Returns `true` if both directions are finished, and the peer knows that ours is.
     fn is_complete(&self) -> bool {
         self.sender.is_done() && self.receiver.is_finished()
     }
@@ -412,23 +414,23 @@ impl Connection {
 
 /// Initial state of a connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Made {
-    /// Its buffers.
+pub struct InitialState {
+    /// Buffers.
     pub buffers: Buffers,
-    /// The round trip to assume.
+    /// Assumed round trip.
     pub rtt: Duration,
-    /// The connections that are open, itself included.
+    /// Number of open connections, this one included.
     pub found_live: u32,
-    /// The time.
+    /// Present time.
     pub now: Duration,
 }
 
-/// Memory of all connections together.
+/// Memory of all connections.
 #[derive(Debug)]
 pub struct Pools {
-    /// To be sent, or to be acknowledged.
+    /// Bytes to be sent or acknowledged.
     pub send: Pool,
-    /// To be read.
+    /// Bytes to be read.
     pub receive: Pool,
 }
 

@@ -1,5 +1,5 @@
-//! The receiving half of a connection: what is in order waits for its reader, what is not is kept
-//! until the gap before it is filled (section V.B), and SACK blocks tell of it (section V.D).
+//! Receiving half of a connection. Data in order waits for its reader. Data out of order is kept
+//! until its gap is filled (section V.B), and reported in SACK blocks (section V.D).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,28 +8,28 @@ use bytes::{Buf, Bytes};
 use crate::pool::Pool;
 use crate::segment::{Ack, Block, Data, MAX_SACK_BLOCKS};
 
-/// Most gaps in what has come: a window of 4,096 packets has no more. What would make one more is
-/// dropped, and comes again.
+/// Maximum number of gaps. A window of 4,096 packets has no more. A packet that would add one is
+/// dropped and retransmitted.
 pub const MAX_GAPS: usize = 4096;
 
 /// The receiving half.
 #[derive(Debug)]
 pub struct Receiver {
-    /// The next number awaited.
+    /// Next expected number.
     next: u64,
-    /// In order, unread.
+    /// Data in order, not read.
     unread: VecDeque<Bytes>,
     unread_bytes: usize,
-    /// Out of order, by first number.
+    /// Data out of order, by first number.
     early: BTreeMap<u64, Early>,
     early_bytes: usize,
-    /// Ranges that `early` covers; the block that grew last is first.
+    /// Ranges in `early`. The block that grew last is first.
     blocks: Vec<Block>,
-    /// The buffer: section V.B.
+    /// Size of the buffer (section V.B).
     buffer: usize,
-    /// Nothing more comes: the FIN was taken in order.
+    /// `true` if the FIN was received in order.
     finished: bool,
-    /// Nobody reads any more: what comes is acknowledged and forgotten.
+    /// `true` if nobody reads any more. Data is then acknowledged and dropped.
     discards: bool,
 }
 
@@ -42,7 +42,7 @@ struct Early {
 }
 
 impl Receiver {
-    /// A half that awaits number `first`: 0 where a SYN comes first, else 1.
+    /// Creates a half that expects number `first`: 0 if a SYN comes first, otherwise 1.
     pub fn new(first: u64, buffer: usize) -> Self {
         Self {
             next: first,
@@ -57,7 +57,7 @@ impl Receiver {
         }
     }
 
-    /// Takes a packet's content. Whatever becomes of it, an acknowledgement is due.
+    /// Receives the content of a packet. An acknowledgement is due in any case.
     pub fn take(&mut self, data: &Data<'_>, pool: &mut Pool) {
         let end = data.seq + data.numbers();
         let payload = data.payload;
@@ -67,16 +67,16 @@ impl Receiver {
         if data.seq > self.next {
             self.take_early(data, end, pool);
         } else if data.seq == self.next {
-            // Room in the pool is not asked for while the reader keeps up: what waits behind the
-            // gap could not leave without it.
+            // The pool is not checked while the reader keeps up: data after the gap could not leave
+            // without this packet.
             let stalled = self.unread_bytes > 0;
             if !stalled || self.discards || pool.admits(self.held_bytes(), payload.len()) {
                 self.deliver(end, data.fin, Bytes::copy_from_slice(payload), pool);
                 self.deliver_early(pool);
             }
         }
-        // Packets keep their boundaries when they are sent again, so one that begins before `next`
-        // and ends behind it is nothing that our sender makes.
+        // Packets keep their boundaries when they are retransmitted, so our sender never makes one
+        // that begins before `next` and ends after it.
     }
 
     /// Acknowledgement to send now.
@@ -85,13 +85,12 @@ impl Receiver {
         Ack { number: self.next, window: self.window(), blocks }
     }
 
-    /// Bytes that there is room for: the buffer less what waits for its reader. What came out of
-    /// order lies within it.
+    /// Free bytes of the buffer. Data out of order lies within this window.
     pub fn window(&self) -> u64 {
         self.buffer.saturating_sub(self.unread_bytes) as u64
     }
 
-    /// Moves what is in order into `buffer`; how much that was.
+    /// Moves data in order into `buffer`. Returns the number of bytes.
     pub fn read(&mut self, buffer: &mut [u8], pool: &mut Pool) -> usize {
         let mut taken = 0;
         while let Some(first) = self.unread.front_mut().filter(|_| taken < buffer.len()) {
@@ -107,14 +106,14 @@ impl Receiver {
         taken
     }
 
-    /// Nobody reads any more; what waits is forgotten.
+    /// Drops all unread data, now and later.
     pub fn discard(&mut self, pool: &mut Pool) {
         self.discards = true;
         self.unread.clear();
         pool.give_back(std::mem::take(&mut self.unread_bytes));
     }
 
-    /// Forgets everything.
+    /// Drops all data.
     pub fn clear(&mut self, pool: &mut Pool) {
         pool.give_back(self.held_bytes());
         self.early.clear();
@@ -129,7 +128,7 @@ impl Receiver {
         self.finished
     }
 
-    /// Bytes that wait, in order or not.
+    /// Number of buffered bytes, in order or not.
     pub fn held_bytes(&self) -> usize {
         self.unread_bytes + self.early_bytes
     }
@@ -142,7 +141,7 @@ impl Receiver {
     fn take_early(&mut self, data: &Data<'_>, end: u64, pool: &mut Pool) {
         let block = Block { start: data.seq, end };
         if let Some(known) = self.blocks.iter().position(|known| overlap(*known, block)) {
-            // It came before: the block that the latest packet is in is reported first all the same.
+            // A duplicate. SACK still reports the block of the latest packet first.
             let known = self.blocks.remove(known);
             return self.blocks.insert(0, known);
         }
@@ -204,7 +203,7 @@ mod tests {
         Block { start, end }
     }
 
-    /// A half that awaits number 1, and what it may hold.
+    /// A half that expects number 1, and its pool.
     fn half(buffer: usize) -> (Receiver, Pool) {
         (Receiver::new(1, buffer), Pool::new(1 << 20))
     }
@@ -240,11 +239,11 @@ mod tests {
         assert_eq!(read(&mut half, &mut pool), b"fg");
         assert!(half.is_finished() && half.held_bytes() == 0);
         half.clear(&mut pool);
-        assert_eq!(pool.held(), 0);
+        assert_eq!(pool.in_use(), 0);
     }
 
     #[test]
-    fn the_window_is_what_is_free_and_nothing_beyond_it_is_kept() {
+    fn the_window_is_the_free_space_and_bounds_the_buffer() {
         let (mut half, mut pool) = half(10);
         half.take(&data(1, b"abcd"), &mut pool);
         assert_eq!((half.ack().number, half.ack().window), (5, 6));
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_drops_what_the_reserve_does_not_hold_but_never_what_fills_the_gap() {
+    fn a_full_pool_never_drops_the_packet_that_fills_the_gap() {
         let (mut half, mut pool) = (Receiver::new(1, 1 << 20), Pool::new(0));
         let chunk = [7; 1000];
         for seq in (1001..40_000).step_by(1000) {
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_our_sender_never_makes_is_ignored() {
+    fn packets_that_our_sender_never_makes_are_ignored() {
         let (mut half, mut pool) = half(1000);
         half.take(&data(5, b"efgh"), &mut pool);
         half.take(&data(7, b"XX34"), &mut pool);

@@ -1,4 +1,4 @@
-//! Packets that were sent and are not acknowledged, and their SACK state.
+//! Packets in flight and their SACK state.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use crate::segment::Block;
 
 /// The scoreboard of section V.D, "which remembers acknowledgements from previous SACK options".
 ///
-/// Packets stand in it in the order of their numbers and keep their boundaries: what is sent again
-/// is the same packet.
+/// Packets are in the order of their numbers and keep their boundaries: a retransmission is the
+/// same packet.
 #[derive(Debug, Default)]
 pub struct Scoreboard {
     packets: VecDeque<Packet>,
-    /// Everything before this place was reported by a SACK block or sent again. It never needs to
-    /// go back: a packet sent again is no hole any more, and a report is never taken back.
+    /// Index of the first possible hole. All packets before it were reported in a SACK block or
+    /// retransmitted. It never moves back: neither state is ever undone.
     first_hole: usize,
-    /// The number behind the highest packet that a SACK block reported or that was given up:
-    /// whatever below it was not reported is missing.
+    /// Number after the highest packet that a SACK block reported or that was given up. Every
+    /// unreported packet below it is missing.
     judged: u64,
     bytes: usize,
 }
 
-/// One packet that was sent.
+/// A packet that was sent.
 #[derive(Debug, Clone)]
 pub struct Packet {
-    /// Its first sequence number.
+    /// First sequence number.
     pub start: u64,
-    /// The number behind its last.
+    /// Number after the last one.
     pub end: u64,
     /// `true` if it carries the SYN.
     pub syn: bool,
@@ -43,41 +43,41 @@ pub struct Packet {
     sacked: bool,
 }
 
-/// Result of a report of new arrivals.
+/// Result of an acknowledgement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct News {
-    /// Packets that are known to have arrived since this report.
+pub struct AckResult {
+    /// Number of packets newly known to have arrived.
     pub arrived: usize,
     /// Time at which the newest of them was sent, if it was sent only once (Karn's rule).
     pub sent_at: Option<Duration>,
 }
 
 impl Scoreboard {
-    /// Takes in a packet sent for the first time, with numbers behind all others.
+    /// Adds a packet that is sent for the first time. Its numbers are after all others.
     pub fn push(&mut self, packet: Packet) {
         debug_assert!(self.packets.back().is_none_or(|last| last.end == packet.start));
         self.bytes += packet.payload.len();
         self.packets.push_back(packet);
     }
 
-    /// Packets that are not acknowledged.
+    /// Number of packets in flight.
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Their bytes.
+    /// Number of bytes in flight.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The oldest packet that is not acknowledged.
+    /// Oldest packet in flight.
     pub fn oldest(&self) -> Option<&Packet> {
         self.packets.front()
     }
 
-    /// Forgets what ends at or before `number`.
-    pub fn acknowledge(&mut self, number: u64) -> News {
-        let mut news = News::default();
+    /// Removes packets that end at or before `number`.
+    pub fn acknowledge(&mut self, number: u64) -> AckResult {
+        let mut news = AckResult::default();
         while let Some(first) = self.packets.front().filter(|first| first.end <= number) {
             if !first.sacked {
                 news.arrived += 1;
@@ -91,8 +91,8 @@ impl Scoreboard {
     }
 
     /// Marks the packets that `block` covers.
-    pub fn sack(&mut self, block: Block) -> News {
-        let mut news = News::default();
+    pub fn sack(&mut self, block: Block) -> AckResult {
+        let mut news = AckResult::default();
         let from = self.packets.partition_point(|packet| packet.start < block.start);
         for packet in self.packets.range_mut(from..) {
             if packet.end > block.end {
@@ -108,9 +108,9 @@ impl Scoreboard {
         news
     }
 
-    /// The next packet "inferred to be missing at the receiver" that was not sent again yet: one
-    /// below a packet that has arrived, since a satellite channel keeps the order, or one given up.
-    /// It counts as sent again from now on.
+    /// Takes the next packet "inferred to be missing at the receiver" that was not retransmitted:
+    /// one below a packet that has arrived, because a satellite channel keeps the order, or one
+    /// given up. The packet counts as retransmitted from now on.
     pub fn take_hole(&mut self, now: Duration) -> Option<Packet> {
         while let Some(packet) = self.packets.get_mut(self.first_hole) {
             if packet.end > self.judged {
@@ -124,26 +124,25 @@ impl Scoreboard {
         None
     }
 
-    /// Takes everything that was sent up to `before`, and was neither reported nor sent again, to be
-    /// missing.
+    /// Marks all packets sent up to `before`, and neither reported nor retransmitted, as missing.
     pub fn give_up(&mut self, before: Duration) {
         let overdue = self.packets.iter().rev().find(|p| !p.again && p.sent_at <= before);
         self.judged = overdue.map_or(self.judged, |packet| self.judged.max(packet.end));
     }
 
-    /// Packets that were sent since `since` and are not known to have arrived.
+    /// Number of packets sent since `since` and not known to have arrived.
     pub fn sent_since(&self, since: Duration) -> usize {
         self.packets.iter().filter(|packet| !packet.sacked && packet.sent_at > since).count()
     }
 
-    /// The oldest packet, which counts as sent again from now on.
+    /// Takes the oldest packet for a retransmission.
     pub fn send_oldest_again(&mut self, now: Duration) -> Option<Packet> {
         self.packets.front_mut().map(|packet| packet.send_again(now))
     }
 }
 
 impl Packet {
-    /// A packet that is sent for the first time.
+    /// Creates a packet that is sent for the first time.
     pub fn new(start: u64, syn: bool, fin: bool, payload: Bytes, now: Duration) -> Self {
         let end = start + payload.len() as u64 + u64::from(syn) + u64::from(fin);
         Self { start, end, syn, fin, payload, sent_at: now, again: false, sacked: false }
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_what_lies_below_an_arrival_and_come_once() {
+    fn holes_are_below_an_arrival_and_reported_once() {
         let mut board = sent(8);
         let now = Duration::from_secs(1);
         assert!(board.take_hole(now).is_none(), "nothing has been reported");
@@ -186,22 +185,26 @@ mod tests {
         assert_eq!(holes, [1, 2]);
         assert!(board.take_hole(now).is_none(), "6 to 8 may still be under way");
         let news = board.sack(block(8, 9));
-        assert_eq!(news, News { arrived: 1, sent_at: Some(Duration::from_millis(8)) });
+        assert_eq!(news, AckResult { arrived: 1, sent_at: Some(Duration::from_millis(8)) });
         let holes: Vec<u64> =
             std::iter::from_fn(|| board.take_hole(now)).map(|p| p.start).collect();
         assert_eq!(holes, [6, 7]);
     }
 
     #[test]
-    fn an_acknowledgement_tells_what_is_new_in_it() {
+    fn an_acknowledgement_reports_new_arrivals() {
         let mut board = sent(4);
         board.sack(block(2, 4));
         board.take_hole(Duration::from_secs(1)).unwrap();
         let news = board.acknowledge(4);
-        assert_eq!(news, News { arrived: 1, sent_at: None }, "1 was sent twice, 2 and 3 known");
+        assert_eq!(
+            news,
+            AckResult { arrived: 1, sent_at: None },
+            "1 was sent twice, 2 and 3 known"
+        );
         assert_eq!((board.len(), board.bytes()), (1, 1));
         let news = board.acknowledge(5);
-        assert_eq!(news, News { arrived: 1, sent_at: Some(Duration::from_millis(4)) });
+        assert_eq!(news, AckResult { arrived: 1, sent_at: Some(Duration::from_millis(4)) });
         assert!(board.oldest().is_none() && board.take_hole(Duration::MAX).is_none());
     }
 

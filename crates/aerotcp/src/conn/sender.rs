@@ -1,19 +1,19 @@
-//! The sending half of a connection: AeroTCP's error control (section V.D) in a window that loss
-//! never cuts (section V.C).
+//! Sending half of a connection: AeroTCP's error control (section V.D) in a window that losses
+//! never reduce (section V.C).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::scoreboard::{News, Packet, Scoreboard};
+use super::scoreboard::{AckResult, Packet, Scoreboard};
 use super::timer::Timer;
 use crate::segment::Ack;
 
 /// Section V.D: "After timeout, two copies of the dropped packet are sent".
 const COPIES_AFTER_TIMEOUT: usize = 2;
 
-/// The peer acknowledged what was never sent.
+/// The peer acknowledged data that was never sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeverSent;
 
@@ -22,17 +22,17 @@ pub struct NeverSent;
 pub struct Sender {
     board: Scoreboard,
     unsent: VecDeque<u8>,
-    /// The oldest number that is not acknowledged.
+    /// Oldest unacknowledged number.
     acknowledged: u64,
-    /// The next number to be sent for the first time.
+    /// Next number to be sent for the first time.
     next: u64,
-    /// The number behind the last one that the peer has room for.
+    /// End of the peer's advertised window.
     edge: u64,
     opens: bool,
     finish: Finish,
     recovery: Option<Recovery>,
     timer: Timer,
-    /// Copies of the oldest packet that a timeout still owes.
+    /// Copies of the oldest packet that must be sent after a timeout.
     copies: VecDeque<Packet>,
     /// Time of the last probe of the peer's closed window.
     asked_at: Option<Duration>,
@@ -49,15 +49,16 @@ enum Finish {
 /// Super fast recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// The acknowledgement of this number ends it: "all data that was outstanding when fast
-    /// recovery was entered".
+    /// An acknowledgement of this number ends the recovery: "all data that was outstanding when
+    /// fast recovery was entered".
     pub point: u64,
     /// "The estimated number of packets outstanding in the path".
     pub pipe: u32,
 }
 
 impl Sender {
-    /// A half whose first packet is a SYN if it `opens`; the peer has room for `window` bytes.
+    /// Creates a half. If it `opens`, its first packet is a SYN. The peer has room for `window`
+    /// bytes.
     pub fn new(opens: bool, window: u64, rtt: Duration) -> Self {
         let first = u64::from(!opens);
         Self {
@@ -65,7 +66,7 @@ impl Sender {
             unsent: VecDeque::new(),
             acknowledged: first,
             next: first,
-            // The window counts bytes, and the SYN is none.
+            // The window counts bytes, and the SYN is not a byte.
             edge: 1 + window,
             opens,
             finish: Finish::No,
@@ -77,21 +78,21 @@ impl Sender {
         }
     }
 
-    /// Appends to what is to be sent.
+    /// Appends data to send.
     pub fn write(&mut self, data: &[u8]) {
         if self.finish == Finish::No {
             self.unsent.extend(data);
         }
     }
 
-    /// Nothing more will be written: the FIN follows what is there.
+    /// Queues the FIN after all written data.
     pub fn finish(&mut self) {
         if self.finish == Finish::No {
             self.finish = Finish::Wanted;
         }
     }
 
-    /// Forgets what was not sent yet and finishes: the peer reads no more.
+    /// Drops unsent data and queues the FIN, because the peer has stopped reading.
     pub fn abandon(&mut self) {
         self.unsent.clear();
         self.finish();
@@ -107,7 +108,7 @@ impl Sender {
         self.finish == Finish::Sent && self.board.oldest().is_none()
     }
 
-    /// Bytes that are not acknowledged.
+    /// Number of unacknowledged bytes.
     pub fn held_bytes(&self) -> usize {
         self.unsent.len() + self.board.bytes()
     }
@@ -123,29 +124,29 @@ impl Sender {
         self.recovery
     }
 
-    /// The round trip, measured if it was.
+    /// Retransmission timer with the measured or assumed round trip.
     pub fn timer(&self) -> &Timer {
         &self.timer
     }
 
-    /// Timeouts so far.
+    /// Number of timeouts so far.
     pub fn timeouts(&self) -> u64 {
         self.timeouts
     }
 
-    /// Takes an acknowledgement; `window` is the congestion window in packets.
+    /// Handles an acknowledgement. `window` is the congestion window in packets.
     pub fn acknowledge(&mut self, ack: &Ack, window: u32, now: Duration) -> Result<(), NeverSent> {
         if ack.number > self.next || ack.blocks.iter().any(|block| block.end > self.next) {
             return Err(NeverSent);
         }
         if ack.number < self.acknowledged {
-            return Ok(()); // overtaken on the way
+            return Ok(()); // reordered
         }
-        // The SYN's number takes no room.
+        // The SYN takes no room.
         self.edge = self.edge.max(ack.number.max(1) + ack.window);
         self.asked_at = None;
         let advanced = self.board.acknowledge(ack.number);
-        let mut reported = News::default();
+        let mut reported = AckResult::default();
         for block in &ack.blocks {
             let news = self.board.sack(*block);
             reported.arrived += news.arrived;
@@ -165,25 +166,25 @@ impl Sender {
         Ok(())
     }
 
-    /// An acknowledgement of something new.
+    /// Handles an acknowledgement that advances.
     fn leave_or_go_on(&mut self) {
         let Some(recovery) = &mut self.recovery else { return };
         if self.acknowledged >= recovery.point {
-            // The recovery acknowledgement. The window is what it was.
+            // The recovery acknowledgement. The window does not change.
             self.recovery = None;
         } else {
             // "For partial ACKs, the sender decrements pipe by two packets rather than one": the
-            // original, which was never taken off, and its retransmission.
+            // original, which was still counted, and its retransmission.
             recovery.pipe = recovery.pipe.saturating_sub(2);
         }
     }
 
-    /// An acknowledgement of nothing new that reports arrivals beyond a gap.
+    /// Handles an acknowledgement that does not advance.
     fn duplicate(&mut self, anything_new: bool, window: u32) {
         match &mut self.recovery {
             // The first duplicate is enough, "since out-of-order delivery in satellite channel is
-            // impossible". Pipe starts as the window: one off for the packet that was dropped here,
-            // one on when it is sent again.
+            // impossible". Pipe starts as the window. The dropped packet is subtracted here, and
+            // added when it is retransmitted.
             None => {
                 let pipe = window.saturating_sub(1);
                 self.recovery = Some(Recovery { point: self.next, pipe });
@@ -193,8 +194,8 @@ impl Sender {
         }
     }
 
-    /// The packet to send now, if one may be sent: with a congestion window of `window` packets,
-    /// and `room` bytes for the payload of a packet that begins at a number.
+    /// Takes the packet to send now, if one may be sent. `window` is the congestion window in
+    /// packets, and `room` returns the space for the payload of a packet that begins at a number.
     pub fn next(
         &mut self,
         window: u32,
@@ -217,12 +218,12 @@ impl Sender {
             }
         }
         if self.is_blocked() && self.asked_at.is_none() {
-            self.asked_at = Some(now); // asked for the first time after a timeout
+            self.asked_at = Some(now); // the first probe follows a timeout
         }
         None
     }
 
-    /// Packets taken to be in the path.
+    /// Estimated number of packets in the path.
     fn under_way(&self) -> u32 {
         let outstanding = u32::try_from(self.board.len()).unwrap_or(u32::MAX);
         self.recovery.map_or(outstanding, |recovery| recovery.pipe)
@@ -257,15 +258,15 @@ impl Sender {
         Some(packet)
     }
 
-    /// Bytes wait, nothing is under way, and the peer has no room.
+    /// Returns `true` if data waits, nothing is in flight, and the peer has no room.
     fn is_blocked(&self) -> bool {
         self.board.oldest().is_none() && !self.unsent.is_empty() && !self.has_new_packet()
     }
 
     /// Time at which [`Self::on_timeout`] should be called.
     ///
-    /// The timer runs for the oldest packet, from when it was last sent. So when several
-    /// retransmissions were lost, each is found overdue as soon as the one before has come through.
+    /// The timer runs for the oldest packet, from its last transmission. If several retransmissions
+    /// were lost, each is overdue as soon as the one before has arrived.
     pub fn deadline(&self) -> Option<Duration> {
         let since = match self.board.oldest() {
             Some(oldest) => Some(oldest.sent_at),
@@ -274,18 +275,18 @@ impl Sender {
         since.map(|since| since + self.timer.timeout())
     }
 
-    /// Does what is due: the oldest packet will be sent twice. `true` where there is none and a
-    /// peer without room should be asked whether it has some now.
+    /// Handles a timeout: the oldest packet will be sent twice. Returns `true` if nothing is in
+    /// flight and the peer's closed window should be probed.
     pub fn on_timeout(&mut self, now: Duration) -> bool {
         if self.deadline().is_none_or(|at| at > now) {
             return false;
         }
         let overdue = now.saturating_sub(self.timer.timeout());
         self.timer.back_off();
-        // "Retransmit timeouts as the recovery method of last resort": as TCP's, which takes all
-        // that is outstanding to be lost, but only what is overdue as well, and in a window that
-        // stays. Pipe is counted anew. Of the two copies it counts one: nothing would take the
-        // other off.
+        // "Retransmit timeouts as the recovery method of last resort": like TCP's, which assumes
+        // that everything outstanding is lost. Here only overdue packets are, and the window stays.
+        // Pipe is counted again. It counts one of the two copies, because nothing would subtract
+        // the other.
         self.board.give_up(overdue);
         self.copies.clear();
         let Some(packet) = self.board.send_oldest_again(now) else {

@@ -3,7 +3,7 @@ use crate::segment::Block;
 
 const RTT: Duration = Duration::from_millis(480);
 
-/// A half that has `packets` packets of one byte under way, numbers 1 and up, all sent at zero.
+/// A half with `packets` packets of one byte in flight, numbers 1 and up, all sent at time zero.
 fn sent(packets: u32) -> Sender {
     let mut sender = Sender::new(false, 1 << 20, RTT);
     sender.write(&vec![0; packets as usize]);
@@ -12,7 +12,7 @@ fn sent(packets: u32) -> Sender {
     sender
 }
 
-/// Everything that may be sent now.
+/// Takes all packets that may be sent now.
 fn all(sender: &mut Sender, window: u32, now: Duration) -> Vec<u64> {
     std::iter::from_fn(|| sender.next(window, |_| 1, now)).map(|packet| packet.start).collect()
 }
@@ -23,7 +23,7 @@ fn ack(number: u64, blocks: &[(u64, u64)]) -> Ack {
 }
 
 #[test]
-fn the_window_is_counted_in_packets_and_slides() {
+fn the_window_counts_packets_and_slides() {
     let mut sender = sent(4);
     sender.write(&[0; 10]);
     assert_eq!(all(&mut sender, 4, RTT), []);
@@ -34,7 +34,7 @@ fn the_window_is_counted_in_packets_and_slides() {
 }
 
 #[test]
-fn the_first_duplicate_begins_recovery_and_the_recovery_acknowledgement_ends_it() {
+fn recovery_lasts_from_the_first_duplicate_to_the_recovery_acknowledgement() {
     let mut sender = sent(4);
     let now = RTT;
     sender.acknowledge(&ack(1, &[(2, 3)]), 4, now).unwrap();
@@ -52,12 +52,12 @@ fn the_first_duplicate_begins_recovery_and_the_recovery_acknowledgement_ends_it(
 }
 
 #[test]
-fn a_lost_retransmission_waits_for_the_timer_and_then_goes_twice() {
+fn a_lost_retransmission_is_sent_twice_after_the_timeout() {
     let mut sender = sent(4);
     sender.write(&[0; 8]);
     sender.acknowledge(&ack(1, &[(2, 3)]), 4, RTT).unwrap();
     assert_eq!(all(&mut sender, 4, RTT), [1]);
-    // However many duplicates come, 1 is not sent again for them.
+    // However many duplicates arrive, 1 is not retransmitted for them.
     let mut now = RTT;
     for (step, end) in (4..=12).enumerate() {
         now = RTT * 2 + Duration::from_millis(step as u64);
@@ -77,13 +77,13 @@ fn a_lost_retransmission_waits_for_the_timer_and_then_goes_twice() {
 }
 
 #[test]
-fn a_lost_tail_waits_for_the_timer_too() {
+fn a_lost_tail_is_retransmitted_after_the_timeout() {
     let mut sender = sent(3);
     sender.acknowledge(&ack(2, &[]), 8, RTT).unwrap();
     assert_eq!((sender.recovery(), all(&mut sender, 8, RTT)), (None, vec![]));
     let due = sender.deadline().unwrap();
     sender.on_timeout(due);
-    // 3 left with 2 and is overdue too: it is missing, and the window is what it was.
+    // 3 was sent with 2 and is overdue too: it is missing, and the window does not change.
     assert_eq!(all(&mut sender, 8, due), [2, 2, 3]);
     assert_eq!(sender.recovery().map(|recovery| recovery.pipe), Some(2));
     let second = sender.deadline().unwrap();
@@ -99,7 +99,7 @@ fn a_lost_tail_waits_for_the_timer_too() {
 }
 
 #[test]
-fn a_copy_is_not_sent_for_what_has_been_acknowledged_meanwhile() {
+fn an_acknowledged_packet_is_not_sent_again() {
     let mut sender = sent(2);
     let due = sender.deadline().unwrap();
     sender.on_timeout(due);
@@ -109,7 +109,7 @@ fn a_copy_is_not_sent_for_what_has_been_acknowledged_meanwhile() {
 }
 
 #[test]
-fn the_peers_window_bounds_what_is_new_and_is_asked_about_when_it_is_closed() {
+fn the_peers_window_bounds_new_data_and_is_probed_when_closed() {
     let mut sender = Sender::new(true, 3, RTT);
     sender.write(b"abcdefgh");
     let syn = sender.next(8, |_| 2, RTT).unwrap();
@@ -148,7 +148,7 @@ fn the_fin_takes_a_number_but_no_room() {
 }
 
 #[test]
-fn acknowledgements_of_what_was_never_sent_are_refused() {
+fn acknowledgements_of_unsent_data_are_refused() {
     let mut sender = sent(3);
     assert_eq!(sender.acknowledge(&ack(5, &[]), 8, RTT), Err(NeverSent));
     assert_eq!(sender.acknowledge(&ack(1, &[(3, 9)]), 8, RTT), Err(NeverSent));
@@ -158,7 +158,7 @@ fn acknowledgements_of_what_was_never_sent_are_refused() {
 }
 
 #[test]
-fn nothing_is_abandoned_that_is_under_way() {
+fn packets_in_flight_are_not_abandoned() {
     let mut sender = sent(2);
     sender.write(&[0; 100]);
     sender.abandon();

@@ -2,23 +2,22 @@
 
 use std::time::Duration;
 
-/// The grain of the timer. Section V.D only says that it "has a finer granularity" than TCP's,
-/// whose ticks were half a second and whose least timeout is one (RFC 6298, 2.4).
+/// Granularity of the timer. Section V.D only says that it "has a finer granularity" than TCP's,
+/// which had ticks of half a second and a minimum timeout of one second (RFC 6298, 2.4).
 pub const GRAIN: Duration = Duration::from_millis(10);
 
-/// A timeout leaves room for so large a part of the round trip: where it has been steady for long,
-/// the queue that another connection's retransmissions make would look like a loss, and the copies
-/// that follow would make it longer.
+/// Divisor of the round trip that gives a timeout's minimum slack. After a long steady time, the
+/// queue of another connection's retransmissions would otherwise look like a loss, and the copies
+/// would lengthen it.
 const SLACK_PART: u32 = 4;
 
-/// The longest timeout, however often it was doubled: an outage is probed at least this often.
+/// Maximum timeout. An outage is probed at least this often.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
 /// Maximum number of doublings of the timeout.
-const MOST_DOUBLINGS: u32 = 8;
+const MAX_DOUBLINGS: u32 = 8;
 
-/// The measured round trip and the timeout that follows from it, after RFC 6298 without its
-/// minimum.
+/// Measured round trip and the timeout derived from it, as in RFC 6298 but without its minimum.
 #[derive(Debug, Clone)]
 pub struct Timer {
     smoothed: Duration,
@@ -28,13 +27,13 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer for a round trip that is believed to be `rtt`.
+    /// Creates a timer for an assumed round trip of `rtt`.
     pub fn new(rtt: Duration) -> Self {
-        // As RFC 6298 (2.2) takes a first sample.
+        // As the first sample in RFC 6298 (2.2).
         Self { smoothed: rtt, variation: rtt / 2, measured: false, doublings: 0 }
     }
 
-    /// A packet that was sent once was acknowledged `sample` later.
+    /// Adds a sample: the time until a packet that was sent once was acknowledged.
     pub fn sample(&mut self, sample: Duration) {
         if self.measured {
             self.variation = (self.variation * 3 + self.smoothed.abs_diff(sample)) / 4;
@@ -51,17 +50,17 @@ impl Timer {
         (base * (1 << self.doublings)).min(LONGEST.max(base))
     }
 
-    /// The round trip.
+    /// Smoothed round trip.
     pub fn round_trip(&self) -> Duration {
         self.smoothed
     }
 
-    /// A timeout has passed: the next one is twice as long.
+    /// Doubles the timeout after it has expired.
     pub fn back_off(&mut self) {
-        self.doublings = (self.doublings + 1).min(MOST_DOUBLINGS);
+        self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
     }
 
-    /// An acknowledgement has come.
+    /// Resets the doubling after an acknowledgement.
     pub fn relax(&mut self) {
         self.doublings = 0;
     }
@@ -72,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_fine_and_doubles_only_in_silence() {
+    fn the_timeout_doubles_only_during_silence() {
         let rtt = Duration::from_millis(480);
         let mut timer = Timer::new(rtt);
         assert_eq!(timer.timeout(), rtt * 3);

@@ -1,8 +1,8 @@
-//! The sequence of the paper's Figure 4, and more losses in a window, over a channel of slots.
+//! The sequence of the paper's Figure 4, and more losses in a window, over a slotted channel.
 //!
-//! A slot is the time that one packet takes; the round trip is as many slots as the window has
-//! packets, as in the figure. Within a slot the sender first hears the acknowledgement that
-//! arrives, then one packet of those it has let go leaves.
+//! A slot is the time of one packet. The round trip in slots equals the window in packets, as in
+//! the figure. In each slot the sender first receives an acknowledgement, then sends one allowed
+//! packet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -15,8 +15,8 @@ use crate::segment::{Ack, Data};
 
 const SLOT: Duration = Duration::from_millis(60);
 
-/// Both halves and the channel between them. Packets are of one byte, so that their sequence
-/// numbers count them.
+/// Both halves and the channel between them. Packets have one byte, so their sequence numbers count
+/// them.
 struct Channel {
     sender: Sender,
     receiver: Receiver,
@@ -53,7 +53,8 @@ impl Channel {
         }
     }
 
-    /// Runs `slots`; `lost` says of a packet and of which sending of it this is whether it is lost.
+    /// Runs `slots`. `lost` decides for a packet, and for the number of its transmission, if it is
+    /// lost.
     fn run(&mut self, slots: u32, lost: impl Fn(u64, u32) -> bool) {
         for slot in 1..=slots {
             let now = SLOT * slot;
@@ -75,7 +76,7 @@ impl Channel {
         let Some(ack) = self.to_sender.remove(&slot) else { return String::new() };
         let before = self.sender.recovery();
         self.sender.acknowledge(&ack, self.window, now).unwrap();
-        // As the figure counts: `A0` acknowledges packet 0, and what repeats it is a duplicate.
+        // As the figure counts: `A0` acknowledges packet 0, and repetitions are duplicates.
         let number = ack.number - 1;
         self.duplicates = if number == self.last_ack { self.duplicates + 1 } else { 0 };
         self.last_ack = number;
@@ -142,12 +143,12 @@ fn figure_4_two_losses_in_a_window_of_eight() {
     assert!(channel.trace == expected, "the sequence is another one:\n{}", channel.trace);
 }
 
-/// A window in which the first `losses` packets are lost: everything comes, without a timeout, and
-/// the window is used to its last packet afterwards.
+/// A window in which the first `losses` packets are lost. Everything arrives without a timeout, and
+/// the whole window is used afterwards.
 fn losses_in_a_window(losses: u64, window: u32) -> Channel {
     let packets = 4 * window;
     let mut channel = Channel::new(window, packets as usize);
-    // The window, a round trip for the retransmissions, one for what was held back, and the rest.
+    // The window, a round trip for the retransmissions, one for the data held back, and the rest.
     channel.run(8 * window, |number, sending| number <= losses && sending == 1);
     assert_eq!(channel.received, packets as usize, "{}", channel.trace);
     assert_eq!(channel.sender.timeouts(), 0, "{}", channel.trace);
@@ -156,7 +157,7 @@ fn losses_in_a_window(losses: u64, window: u32) -> Channel {
     channel
 }
 
-/// The slot in which `what` is first said.
+/// Slot in which `what` first occurs in the trace.
 fn slot_of(channel: &Channel, what: &str) -> u32 {
     let line = channel.trace.lines().find(|line| line.contains(what));
     let line = line.unwrap_or_else(|| panic!("{what} never happens:\n{}", channel.trace));
@@ -168,32 +169,32 @@ fn one_two_three_and_ten_losses_are_repaired_in_one_round_trip() {
     for (losses, window) in [(1, 8), (2, 8), (3, 8), (10, 24)] {
         let channel = losses_in_a_window(losses, window);
         let (begun, over) = (slot_of(&channel, "recovery pipe"), slot_of(&channel, "recovered"));
-        // One retransmission a slot, and the last of them comes through one round trip later.
+        // One retransmission per slot. The last one arrives one round trip later.
         assert_eq!(over - begun, window + losses as u32 - 1, "{losses}:\n{}", channel.trace);
     }
 }
 
 #[test]
-fn losses_apart_from_one_another_are_repaired_as_their_duplicates_come() {
+fn scattered_losses_are_repaired_as_duplicates_arrive() {
     let mut channel = Channel::new(24, 96);
     let lost = |number, sending| sending == 1 && number <= 20 && number % 2 == 1;
     channel.run(24 * 8, lost);
     assert_eq!((channel.received, channel.sender.timeouts()), (96, 0), "{}", channel.trace);
     let over = slot_of(&channel, "recovered") - slot_of(&channel, "recovery pipe");
-    // The last hole shows when packet 20 is reported, 18 slots after the first.
+    // The last hole is known when packet 20 is reported, 18 slots after the first one.
     assert_eq!(over, 24 + 18, "{}", channel.trace);
 }
 
 #[test]
 fn more_holes_than_duplicates_take_another_round_trip() {
-    // Ten lost of a window of 12: only two duplicates come, and each lets one packet go.
+    // Ten losses in a window of 12: only two duplicates arrive, and each releases one packet.
     let channel = losses_in_a_window(10, 12);
     let (begun, over) = (slot_of(&channel, "recovery pipe"), slot_of(&channel, "recovered"));
     assert!(over - begun > 12 + 10 && over - begun < 4 * 12, "{}", channel.trace);
 }
 
 #[test]
-fn a_retransmission_lost_again_costs_a_timeout_and_nothing_of_the_window() {
+fn a_lost_retransmission_costs_a_timeout_but_no_window() {
     let mut channel = Channel::new(8, 64);
     channel.run(100, |number, sending| number == 1 && sending <= 2);
     assert_eq!((channel.received, channel.sender.timeouts()), (64, 1), "{}", channel.trace);
@@ -202,7 +203,7 @@ fn a_retransmission_lost_again_costs_a_timeout_and_nothing_of_the_window() {
 }
 
 #[test]
-fn a_window_lost_as_a_whole_is_back_after_one_timeout() {
+fn a_completely_lost_window_recovers_after_one_timeout() {
     let mut channel = Channel::new(8, 64);
     channel.run(120, |number, sending| number <= 8 && sending == 1);
     assert_eq!(channel.received, 64, "{}", channel.trace);

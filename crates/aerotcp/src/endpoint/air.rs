@@ -1,41 +1,42 @@
-//! The air's end: one ground, one association, handshakes until it answers.
+//! The air gateway: one ground gateway, one association, handshakes until it answers.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_link::secure::{Answer, Caller, DATA, DataHeader, Places, Rng};
-use bentpipe_link::{Class, Core, FlowEvent, OpenError, PublicKey, SecretKey, SessionId, Target};
+use bentpipe_flow::Target;
+use bentpipe_link::secure::{Answer, DATA, DataHeader, Initiator, PeerAddresses, Rng};
+use bentpipe_link::{Class, Core, FlowEvent, OpenError, PublicKey, SecretKey, SessionId};
 use bentpipe_units::BitRate;
 use rand::SeedableRng;
 
 use super::PROLOGUE;
-use crate::session::{PeerTerms, Session};
+use crate::session::{PeerParams, Session};
 use crate::settings::Settings;
 
-/// Sleep of an end without anything to do.
+/// Sleep of an endpoint without anything to do.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Our identity and that of the ground gateway we call.
+/// Keys of the air gateway and of its ground gateway.
 #[derive(Debug, Clone)]
 pub struct AirConfig {
-    /// Our key.
+    /// Secret key.
     pub secret: SecretKey,
-    /// The ground's key.
+    /// Public key of the ground gateway.
     pub ground: PublicKey,
-    /// The ground's address.
+    /// Address of the ground gateway.
     pub address: SocketAddr,
     /// Windows, buffers and bounds.
     pub settings: Settings,
-    /// Handshake counters start here: above every one this key has ever used.
+    /// First handshake counter. Must exceed all counters that this key has ever used.
     pub first_counter: u64,
 }
 
-/// The air's end.
+/// The air gateway.
 pub struct AirCore {
     config: AirConfig,
-    caller: Caller,
-    places: Places,
+    initiator: Initiator,
+    addresses: PeerAddresses,
     session: Option<(SessionId, Session)>,
     last_session: SessionId,
     events: VecDeque<(SessionId, FlowEvent)>,
@@ -45,15 +46,15 @@ pub struct AirCore {
 }
 
 impl AirCore {
-    /// An end that begins calling at its first timeout. `seed` must be unpredictable outside
-    /// simulations.
+    /// Creates an air gateway that starts to connect at its first timeout. `seed` must be
+    /// unpredictable outside of simulations.
     pub fn new(config: AirConfig, seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
         let AirConfig { secret, ground, first_counter, .. } = &config;
-        let caller = Caller::new(PROLOGUE, secret.clone(), *ground, *first_counter, &mut rng);
+        let initiator = Initiator::new(PROLOGUE, secret.clone(), *ground, *first_counter, &mut rng);
         Self {
-            caller,
-            places: Places::new(config.address),
+            initiator,
+            addresses: PeerAddresses::new(config.address),
             session: None,
             last_session: 0,
             events: VecDeque::new(),
@@ -64,18 +65,18 @@ impl AirCore {
         }
     }
 
-    /// The ground may also be found at these addresses.
+    /// Adds addresses of the ground gateway.
     pub fn also_at(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
-        self.places.add(addresses);
+        self.addresses.add(addresses);
     }
 
-    /// The association, once the ground has answered.
+    /// The association, once the ground gateway has answered.
     pub fn current(&mut self) -> Option<(SessionId, &mut Session)> {
         self.session.as_mut().map(|(id, session)| (*id, session))
     }
 
-    /// Opens a connection to `target`; how many of the `first` bytes were taken is returned with
-    /// its name.
+    /// Opens a connection to `target`. Returns its identity, and the number of `first` bytes
+    /// accepted.
     pub fn open(
         &mut self,
         target: &Target,
@@ -95,8 +96,8 @@ impl AirCore {
 
     fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
         let Answer { keys, payload, resumes, .. } = answer;
-        self.places.answered(from);
-        let terms = PeerTerms {
+        self.addresses.answered(from);
+        let terms = PeerParams {
             bandwidth: BitRate::from_bps(payload.rate_bps),
             window: payload.reserve_bytes,
             max_connections: payload.max_flows,
@@ -114,7 +115,7 @@ impl AirCore {
         }
     }
 
-    /// Ends the connections of an association that cannot go on.
+    /// Ends the connections of an association that cannot continue.
     fn drop_session(&mut self) {
         if let Some((id, mut session)) = self.session.take() {
             session.end_all();
@@ -128,7 +129,7 @@ impl AirCore {
         if self.session.as_ref().is_some_and(|(_, session)| session.is_closed()) {
             tracing::info!("the AeroTCP association was closed");
             self.drop_session();
-            self.caller.forget_session();
+            self.initiator.forget_session();
         }
     }
 }
@@ -146,9 +147,9 @@ impl Core for AirCore {
                 }
                 self.drop_if_closed();
             }
-            _ if !self.places.has(from) => {}
+            _ if !self.addresses.has(from) => {}
             _ => {
-                if let Some(answer) = self.caller.take(datagram, now) {
+                if let Some(answer) = self.initiator.take(datagram, now) {
                     self.install(answer, from, now);
                 }
             }
@@ -156,12 +157,12 @@ impl Core for AirCore {
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        if self.caller.next_attempt() <= now && self.wants_handshake(now) {
+        if self.initiator.next_attempt() <= now && self.wants_handshake(now) {
             let settings = &self.config.settings;
-            // A SYN tells the window of its connection.
+            // A SYN reports the window of its connection.
             let terms = (settings.bandwidth.bps(), 0);
-            self.caller.call(terms, settings.rtt, now, &mut self.rng, out);
-            return Some(self.places.call(self.session.is_some()));
+            self.initiator.call(terms, settings.rtt, now, &mut self.rng, out);
+            return Some(self.addresses.call(self.session.is_some()));
         }
         let to = self.session.as_mut()?.1.transmit(now, out);
         if to.is_none() {
@@ -171,7 +172,7 @@ impl Core for AirCore {
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
-        let attempt = self.wants_handshake(now).then(|| self.caller.next_attempt());
+        let attempt = self.wants_handshake(now).then(|| self.initiator.next_attempt());
         let session = self.session.as_ref().map(|(_, session)| session.next_timeout(now));
         attempt.into_iter().chain(session).min().unwrap_or(now + IDLE)
     }

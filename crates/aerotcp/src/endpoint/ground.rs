@@ -1,47 +1,48 @@
-//! The ground's end: many aircraft on one port, each known by its key.
+//! The ground gateway: many aircraft on one port, each identified by its key.
 //!
-//! Who may speak is decided at the link's [`Reception`]; here are the associations.
+//! The link's [`Responder`] decides which peers may speak. This module has the associations.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::secure::{
-    Confirmed, DATA, DataHeader, INIT, InitPayload, Packet, Reception, Rng, Terms,
+    AnswerParams, Confirmed, DATA, DataHeader, INIT, InitPayload, Packet, Responder, Rng,
 };
 use bentpipe_link::{Core, FlowEvent, PublicKey, SecretKey, SessionId};
 use bentpipe_units::BitRate;
 use rand::SeedableRng;
 
 use super::PROLOGUE;
-use crate::session::{PeerTerms, Session};
+use crate::session::{PeerParams, Session};
 use crate::settings::Settings;
 
-/// Our identity and those of the aircraft we serve.
+/// Keys of the ground gateway and of the aircraft that it serves.
 #[derive(Debug, Clone)]
 pub struct GroundConfig {
-    /// Our key.
+    /// Secret key.
     pub secret: SecretKey,
-    /// The aircraft we serve.
+    /// Aircraft that are served.
     pub aircraft: Vec<Aircraft>,
 }
 
 /// One aircraft.
 #[derive(Debug, Clone)]
 pub struct Aircraft {
-    /// Its key.
+    /// Public key.
     pub key: PublicKey,
-    /// Windows, buffers and bounds of its association; the bandwidth is what we may send to it.
+    /// Windows, buffers and bounds of its association. The bandwidth is the sending rate towards
+    /// it.
     pub settings: Settings,
 }
 
-/// The ground's end.
+/// The ground gateway.
 pub struct GroundCore {
-    reception: Reception,
-    /// The settings of each.
+    responder: Responder,
+    /// Settings of each aircraft.
     aircraft: BTreeMap<PublicKey, Settings>,
     sessions: BTreeMap<SessionId, (PublicKey, Session)>,
-    /// The association after which the next packet is looked for, so that all take turns.
+    /// Association after which the next packet is searched, so that all take turns.
     turn: SessionId,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
@@ -49,14 +50,15 @@ pub struct GroundCore {
 }
 
 impl GroundCore {
-    /// An end that waits. `seed` must be unpredictable outside simulations.
+    /// Creates a ground gateway that waits for aircraft. `seed` must be unpredictable outside of
+    /// simulations.
     pub fn new(config: GroundConfig, seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
         let GroundConfig { secret, aircraft } = config;
         let keys = aircraft.iter().map(|aircraft| aircraft.key);
-        let reception = Reception::new(PROLOGUE, secret, keys, &mut rng);
+        let responder = Responder::new(PROLOGUE, secret, keys, &mut rng);
         Self {
-            reception,
+            responder,
             aircraft: aircraft.into_iter().map(|it| (it.key, it.settings)).collect(),
             sessions: BTreeMap::new(),
             turn: 0,
@@ -66,25 +68,25 @@ impl GroundCore {
         }
     }
 
-    /// Every association.
+    /// All associations.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, PublicKey, &Session)> {
         self.sessions.iter().map(|(id, (key, session))| (*id, *key, session))
     }
 
-    /// Key of the aircraft that has this association.
+    /// Key of the aircraft with this association.
     pub fn aircraft_of(&self, id: SessionId) -> Option<PublicKey> {
         self.sessions.get(&id).map(|(key, _)| *key)
     }
 
     fn take_init(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
-        let terms = |key: &PublicKey, said: &_| terms_of(self.aircraft.get(key)?, said);
-        self.reception.take_init(message, from, now, &mut self.rng, terms);
+        let terms = |key: &PublicKey, init: &_| params_of(self.aircraft.get(key)?, init);
+        self.responder.take_init(message, from, now, &mut self.rng, terms);
     }
 
     fn take_data(&mut self, datagram: &[u8], now: Duration) {
         let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
         let mut plaintext = std::mem::take(&mut self.plaintext);
-        let opened = match self.reception.take_packet(&header, sealed, &mut plaintext) {
+        let opened = match self.responder.take_packet(&header, sealed, &mut plaintext) {
             Some(Packet::First(confirmed)) => Some(self.confirm(*confirmed, now)),
             Some(Packet::Of(id)) => Some(id).filter(|id| {
                 let session = self.sessions.get_mut(id);
@@ -103,14 +105,14 @@ impl GroundCore {
         self.plaintext = plaintext;
     }
 
-    /// New keys take effect, for the association that goes on or for one that begins.
+    /// Puts new keys in effect, for an existing association or a new one.
     fn confirm(&mut self, confirmed: Confirmed, now: Duration) -> SessionId {
         let Confirmed { aircraft: key, address, payload, keys, session: id, .. } = confirmed;
         if let Some(old) = confirmed.ends {
             self.end_session(old);
         }
         let Some(settings) = self.aircraft.get(&key) else { return id };
-        let terms = PeerTerms {
+        let terms = PeerParams {
             bandwidth: BitRate::from_bps(payload.rate_bps),
             window: 0,
             max_connections: settings.max_connections,
@@ -124,12 +126,12 @@ impl GroundCore {
             session.rekey(keys, terms, address, now);
         }
         if let Some((_, session)) = self.sessions.get(&id) {
-            self.reception.keep_indices(&key, session.indices());
+            self.responder.keep_indices(&key, session.indices());
         }
         id
     }
 
-    /// Ends an association's connections and forgets it.
+    /// Ends the connections of an association, and forgets it.
     fn end_session(&mut self, id: SessionId) {
         if let Some((_, mut session)) = self.sessions.remove(&id) {
             session.end_all();
@@ -146,14 +148,14 @@ impl GroundCore {
             tracing::info!(%aircraft, "the AeroTCP association is over");
         }
         self.end_session(id);
-        self.reception.forget_session(&key, id);
+        self.responder.forget_session(&key, id);
     }
 }
 
-/// The answer to an aircraft that says this.
-fn terms_of(settings: &Settings, said: &InitPayload) -> Option<Terms> {
-    let buffers = settings.buffers(BitRate::from_bps(said.rate_bps));
-    Some(Terms {
+/// Parameters for an aircraft with this INIT.
+fn params_of(settings: &Settings, init: &InitPayload) -> Option<AnswerParams> {
+    let buffers = settings.buffers(BitRate::from_bps(init.rate_bps));
+    Some(AnswerParams {
         rate_bps: settings.bandwidth.bps(),
         reserve_bytes: u32::try_from(buffers.receive).unwrap_or(u32::MAX),
         max_flows: settings.max_connections,
@@ -172,7 +174,7 @@ impl Core for GroundCore {
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        if let Some((reply, to)) = self.reception.next_reply() {
+        if let Some((reply, to)) = self.responder.next_reply() {
             out.extend_from_slice(&reply);
             return Some(to);
         }
@@ -195,12 +197,12 @@ impl Core for GroundCore {
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let sessions = self.sessions.values().map(|(_, session)| session.next_timeout(now));
-        sessions.chain(self.reception.next_timeout()).min().unwrap_or(Duration::MAX)
+        sessions.chain(self.responder.next_timeout()).min().unwrap_or(Duration::MAX)
     }
 
     fn handle_timeout(&mut self, now: Duration) {
-        let terms = |key: &PublicKey, said: &_| terms_of(self.aircraft.get(key)?, said);
-        self.reception.handle_timeout(now, &mut self.rng, terms);
+        let terms = |key: &PublicKey, init: &_| params_of(self.aircraft.get(key)?, init);
+        self.responder.handle_timeout(now, &mut self.rng, terms);
         for (_, session) in self.sessions.values_mut() {
             session.handle_timeout(now);
         }
@@ -214,7 +216,7 @@ impl Core for GroundCore {
     }
 
     fn sessions_begun(&self) -> u64 {
-        self.reception.sessions_begun()
+        self.responder.sessions_begun()
     }
 
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {

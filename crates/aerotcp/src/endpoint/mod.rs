@@ -1,5 +1,5 @@
-//! The two ends, sans-IO: datagrams in, datagrams out. Who may speak at all is decided here, by
-//! the link's own handshake ([`bentpipe_link::secure`]).
+//! Both gateways, sans-IO: datagrams in, datagrams out. The link's handshake
+//! ([`bentpipe_link::secure`]) decides which peers may speak.
 
 mod air;
 mod ground;
@@ -7,7 +7,7 @@ mod ground;
 pub use air::{AirConfig, AirCore};
 pub use ground::{Aircraft, GroundConfig, GroundCore};
 
-/// Sets AeroTCP's handshakes apart from the link's: neither end of one understands the other.
+/// Prologue of AeroTCP's handshakes. It makes them incompatible with the link's.
 const PROLOGUE: &[u8] = b"bentpipe aerotcp v1";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Both ends over a wire with a delay, in virtual time.
+//! Both gateways over a wire with a delay, in virtual time.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub enum Way {
 /// Decides if a datagram is lost.
 pub type Lose = Box<dyn FnMut(Way, &[u8]) -> bool>;
 
-/// Both ends and what is under way.
+/// Both gateways and the datagrams in flight.
 pub struct World {
     pub air: AirCore,
     pub ground: GroundCore,
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Moves to the next moment at which anything happens.
+    /// Advances to the next event.
     pub fn step(&mut self) {
         self.flush();
         let timers = self.air.next_timeout(self.now).min(self.ground.next_timeout(self.now));
@@ -118,7 +118,7 @@ impl World {
             let (_, way, address, datagram) = self.under_way.pop_front().unwrap();
             match way {
                 Way::Up => self.ground.handle_datagram(&datagram, address, false, self.now),
-                // What goes to where the aircraft was is not heard.
+                // Datagrams to a former address of the aircraft are lost.
                 Way::Down if address == self.air_address => {
                     self.air.handle_datagram(&datagram, GROUND.into(), false, self.now);
                 }
@@ -170,7 +170,7 @@ impl World {
         self.air().open(&target, Class::Assured, 9, first, now).map(|(id, _)| id)
     }
 
-    /// Opens a connection and waits until the ground has it.
+    /// Opens a connection, and waits until the ground gateway has it.
     pub fn opened(&mut self, first: &[u8]) -> u64 {
         let id = self.open(first).unwrap();
         let there = |world: &mut Self| !world.opened.is_empty();
@@ -199,7 +199,7 @@ pub fn keys() -> (SecretKey, SecretKey) {
     (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng))
 }
 
-/// Everything that can be read now.
+/// Reads all available bytes.
 pub fn drain(session: &mut Session, id: u64, now: Duration) -> (Vec<u8>, Read) {
     let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -211,7 +211,7 @@ pub fn drain(session: &mut Session, id: u64, now: Duration) -> (Vec<u8>, Read) {
 }
 
 #[test]
-fn a_stranger_hears_nothing() {
+fn a_stranger_gets_no_answer() {
     let mut world = World::new();
     let stranger = SecretKey::generate(&mut Rng::seed_from_u64(99));
     let (_, ground) = keys();
@@ -224,10 +224,10 @@ fn a_stranger_hears_nothing() {
     };
     let wrong = SecretKey::generate(&mut Rng::seed_from_u64(98)).public();
     let (air, _) = keys();
-    // A key that nobody knows, and one that calls somebody else.
+    // An unknown key, and a key that calls another ground gateway.
     for config in [config(stranger, ground.public()), config(air, wrong)] {
-        let (mut caller, mut message) = (AirCore::new(config, [1; 32]), Vec::new());
-        caller.transmit(Duration::ZERO, &mut message).unwrap();
+        let (mut initiator, mut message) = (AirCore::new(config, [1; 32]), Vec::new());
+        initiator.transmit(Duration::ZERO, &mut message).unwrap();
         assert_eq!(message.len(), INIT_BYTES);
         world.ground.handle_datagram(&message, world.air_address, false, world.now);
         assert!(world.ground.transmit(world.now, &mut Vec::new()).is_none());
@@ -246,7 +246,7 @@ fn a_stranger_hears_nothing() {
 }
 
 #[test]
-fn the_links_own_aircraft_are_not_understood_and_a_recorded_handshake_is_worthless() {
+fn link_handshakes_and_replayed_handshakes_are_refused() {
     let mut world = World::new();
     let (secret, ground) = keys();
     let (hub, address) = (ground.public(), GROUND.into());
@@ -266,11 +266,11 @@ fn the_links_own_aircraft_are_not_understood_and_a_recorded_handshake_is_worthle
 }
 
 #[test]
-fn a_counter_that_was_never_confirmed_does_not_keep_the_aircraft_out() {
+fn an_unconfirmed_counter_does_not_lock_the_aircraft_out() {
     let mut world = World::new();
     world.connect();
     world.opened(b"a");
-    // As whoever has the ground's private key can make it, too: to the ground it is the aircraft's.
+    // InitialState with the ground gateway's private key, so it is the aircraft's even to the ground.
     let (secret, ground) = keys();
     let config = |secret, first_counter| AirConfig {
         secret,
@@ -286,7 +286,7 @@ fn a_counter_that_was_never_confirmed_does_not_keep_the_aircraft_out() {
     world.ground.handle_datagram(&message, elsewhere, false, world.now);
     let answered = world.ground.transmit(world.now, &mut Vec::new());
     assert_eq!(answered, Some(elsewhere));
-    // A new process of the aircraft has a counter below that, and comes when its time is over.
+    // A new process of the aircraft has a lower counter, and is served after the timeout.
     world.air = AirCore::new(config(secret, 1_000), [2; 32]);
     let began = world.now;
     world.run(secs(60), "an association", |world| world.air.current().is_some());
@@ -295,9 +295,9 @@ fn a_counter_that_was_never_confirmed_does_not_keep_the_aircraft_out() {
 }
 
 #[test]
-fn an_association_of_which_nothing_came_yet_is_resumed_all_the_same() {
+fn an_association_without_received_packets_is_resumed() {
     let mut world = World::new();
-    // The first packets under the keys are lost, until the air asks for new ones.
+    // The first packets under the keys are lost until the air gateway requests new keys.
     let handshakes = Rc::new(Cell::new(0));
     let (asked, answered) = (handshakes.clone(), 1);
     world.lose = Box::new(move |way, datagram| {
@@ -316,7 +316,7 @@ fn an_association_of_which_nothing_came_yet_is_resumed_all_the_same() {
 }
 
 #[test]
-fn replayed_and_forged_packets_change_nothing() {
+fn replayed_and_forged_packets_are_ignored() {
     let mut world = World::new();
     world.connect();
     let id = world.opened(b"hello");
@@ -346,7 +346,7 @@ fn replayed_and_forged_packets_change_nothing() {
 }
 
 #[test]
-fn handshakes_are_repeated_and_lost_ones_do_no_harm() {
+fn lost_handshakes_are_repeated() {
     let mut world = World::new();
     let mut dropped = 0;
     world.lose = Box::new(move |_, _| {
@@ -359,7 +359,7 @@ fn handshakes_are_repeated_and_lost_ones_do_no_harm() {
 }
 
 #[test]
-fn a_flood_of_handshakes_is_asked_for_cookies() {
+fn a_flood_of_handshakes_gets_cookies() {
     let mut world = World::new();
     let (mut asked, mut answered, mut largest) = (0, 0, 0);
     for n in 0..200u64 {
@@ -416,7 +416,7 @@ fn new_keys_and_a_new_address_keep_the_connections() {
 }
 
 #[test]
-fn a_ground_that_forgot_everything_ends_the_connections_and_serves_new_ones() {
+fn a_restarted_ground_ends_connections_and_serves_new_ones() {
     let mut world = World::new();
     world.connect();
     let id = world.opened(b"a");
@@ -445,11 +445,11 @@ fn a_goodbye_ends_the_connections_at_once() {
 }
 
 #[test]
-fn a_pinned_key_ends_within_its_hour_and_the_connections_wait() {
+fn a_key_without_handshakes_expires_and_connections_wait() {
     let mut world = World::new();
     world.connect();
     let id = world.opened(b"a");
-    // Somebody on the path drops the handshakes and passes the data.
+    // An attacker on the path drops the handshakes and passes the data.
     world.lose = Box::new(|_, datagram| matches!(datagram[0], 0x01 | 0x02));
     let end = bentpipe_link::secure::reject_after(settings().key_lifetime);
     world.pass(end - secs(60));
@@ -462,7 +462,7 @@ fn a_pinned_key_ends_within_its_hour_and_the_connections_wait() {
     world.pass(secs(60));
     let now = world.now;
     assert_eq!(drain(world.air(), id, now), (Vec::new(), Read::Blocked));
-    // When they pass again, the connection goes on under new keys.
+    // When handshakes pass again, the connection continues under new keys.
     world.lose = Box::new(|_, _| false);
     world.pass(secs(60));
     let now = world.now;

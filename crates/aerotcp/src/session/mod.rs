@@ -1,51 +1,52 @@
 //! The association of two gateways: all their connections under one pair of packet keys. Packets
 //! in, packets out; no sockets, no clock.
 //!
-//! Connections take turns, one packet each. There is no pacing and no scheduling beyond that: how
-//! much each may send is its window's business (section V.C), and the aircraft's modem and the
-//! satellite's queue see what the windows let out.
+//! Connections take turns, one packet each, without further pacing or scheduling. Their windows
+//! decide how much each may send (section V.C). The aircraft's modem and the satellite's queue see
+//! all packets that the windows allow.
 
-mod seen;
 mod turns;
+mod used;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_flow::{ResetCode, Target};
 use bentpipe_link::secure::{DataHeader, Keychain, Keys};
-use bentpipe_link::{Class, FlowEvent, Flows, OpenError, Read, ResetCode, Target, Write};
+use bentpipe_link::{Class, FlowEvent, Flows, OpenError, Read, Write};
 use bentpipe_units::BitRate;
 
-use crate::conn::{Connection, Made, Pools};
+use crate::conn::{Connection, InitialState, Pools};
 use crate::pool::Pool;
 use crate::segment::{Ack, Kind, MAX_CONNECTION, Opening, Segment};
 use crate::settings::{Buffers, Settings};
-use seen::Seen;
+use used::UsedNumbers;
 
-/// The connection number of the association itself.
+/// Connection number of the association itself.
 const ASSOCIATION: u64 = 0;
-/// Old keys open late packets for so many round trips after new ones.
+/// Time in round trips for which the old keys still open packets after a key change.
 const OLD_KEYS_ROUND_TRIPS: u32 = 3;
-/// A goodbye is said so often, since nobody answers it.
+/// Number of goodbyes sent. Nobody confirms them.
 const GOODBYES: u32 = 3;
-/// Answers to segments of connections that are gone or not wanted; more are dropped, and asked for
-/// again.
+/// Maximum number of queued replies to segments of unknown or refused connections. Replies beyond
+/// it are dropped, and the peer asks again.
 const MAX_REPLIES: usize = 256;
-/// Finished connections that are remembered, to acknowledge a FIN that comes once more: 16 KiB.
+/// Maximum number of remembered finished connections, which acknowledge a repeated FIN: 16 KiB.
 const MAX_COMPLETED: usize = 1024;
-/// Nothing heard for so many round trips, and at least [`LEAST_SILENCE`], after something was sent
-/// that must be answered: a new handshake is tried.
+/// Silence in round trips, and at least [`MIN_SILENCE`], after which an unanswered packet triggers
+/// a new handshake.
 const SILENT_ROUND_TRIPS: u32 = 4;
-const LEAST_SILENCE: Duration = Duration::from_secs(3);
+const MIN_SILENCE: Duration = Duration::from_secs(3);
 
-/// Terms of the peer from the handshake.
+/// Parameters of the peer from the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PeerTerms {
-    /// Bandwidth at which the peer may send.
+pub(crate) struct PeerParams {
+    /// Sending rate of the peer.
     pub bandwidth: BitRate,
-    /// Receive window of a new connection at the peer, in bytes.
+    /// Receive window of a new connection at the peer, bytes.
     pub window: u32,
-    /// Connections it takes at once.
+    /// Maximum number of open connections at the peer.
     pub max_connections: u32,
 }
 
@@ -56,20 +57,20 @@ pub struct Counters {
     pub packets_sent: u64,
     /// Authenticated packets received.
     pub packets_received: u64,
-    /// Packets whose keys fit but whose content was refused.
+    /// Packets that were authentic but had invalid content.
     pub violations: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Connections now.
+    /// Open connections.
     pub connections: usize,
-    /// Bytes held now: not acknowledged, or not read.
+    /// Buffered bytes: unacknowledged or unread.
     pub held_bytes: usize,
 }
 
 /// One end of an association.
 pub struct Session {
     settings: Settings,
-    peer: PeerTerms,
+    peer: PeerParams,
     opens: bool,
     keys: Keychain,
     address: SocketAddr,
@@ -77,23 +78,23 @@ pub struct Session {
     next_packet: u64,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
-    /// The numbers that connections have had: none is used twice.
-    seen: Seen,
+    /// Connection numbers that were used. None is reused.
+    used: UsedNumbers,
     live: u32,
     pools: Pools,
-    /// Connections that may have something to send, in turn; each stands in it once.
+    /// Connections that may have something to send, in turn, without duplicates.
     ready: VecDeque<u64>,
     in_ready: BTreeSet<u64>,
-    /// Times at which connections want to be called.
+    /// Deadlines of connections.
     timers: BTreeSet<(Duration, u64)>,
     timer_of: BTreeMap<u64, Duration>,
     events: VecDeque<FlowEvent>,
     replies: VecDeque<(u64, Ack, Kind<'static>)>,
-    /// Connections that finished last, and what they acknowledge.
+    /// Connections that finished last, with their final acknowledgement.
     completed: VecDeque<(u64, u64)>,
     last_sent: Duration,
     last_heard: Duration,
-    /// Since when an answer is owed to us.
+    /// Time since which an answer is overdue.
     owed_since: Option<Duration>,
     goodbyes_left: u32,
     closing: bool,
@@ -103,11 +104,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// An association under its first keys, with the peer at `address`. `opens` is true at the air.
+    /// Creates an association under its first keys, with the peer at `address`. `opens` is `true`
+    /// at the air gateway.
     pub(crate) fn new(
         settings: Settings,
         opens: bool,
-        peer: PeerTerms,
+        peer: PeerParams,
         keys: Keys,
         address: SocketAddr,
         now: Duration,
@@ -123,7 +125,7 @@ impl Session {
             next_packet: 0,
             connections: BTreeMap::new(),
             next_connection: ASSOCIATION + 1,
-            seen: Seen::default(),
+            used: UsedNumbers::default(),
             live: 0,
             pools: Pools { send: Pool::new(half), receive: Pool::new(half) },
             ready: VecDeque::new(),
@@ -146,11 +148,11 @@ impl Session {
         session
     }
 
-    /// The same two instances have made new keys: everything goes on under them.
+    /// Continues under new keys of the same two instances.
     pub(crate) fn rekey(
         &mut self,
         keys: Keys,
-        peer: PeerTerms,
+        peer: PeerParams,
         address: SocketAddr,
         now: Duration,
     ) {
@@ -160,19 +162,19 @@ impl Session {
         self.ask();
     }
 
-    /// The first packet under new keys proves them to the ground.
+    /// Sends a packet under new keys, which proves them to the ground gateway.
     fn ask(&mut self) {
         if self.opens {
             self.reply(ASSOCIATION, Kind::Plain { ask: true });
         }
     }
 
-    /// The indices under which packets for this association come.
+    /// Key indices of packets for this association.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
         self.keys.indices()
     }
 
-    /// The measured round trip, or the one that was configured.
+    /// The measured round trip, or the configured one before a measurement.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }
@@ -183,42 +185,42 @@ impl Session {
         Counters {
             timeouts: self.counters.timeouts + open,
             connections: self.connections.len(),
-            held_bytes: self.pools.send.held() + self.pools.receive.held(),
+            held_bytes: self.pools.send.in_use() + self.pools.receive.in_use(),
             ..self.counters
         }
     }
 
-    /// The buffers that the rules give a connection.
+    /// Buffers of a new connection.
     pub fn buffers(&self) -> Buffers {
         self.settings.buffers(self.peer.bandwidth)
     }
 
-    /// Returns `true` if this is the aircraft's end.
+    /// Returns `true` at the air gateway.
     pub fn is_air(&self) -> bool {
         self.opens
     }
 
     /// Returns `true` if the keys should be replaced, or the peer is silent.
     pub(crate) fn wants_handshake(&self, now: Duration) -> bool {
-        self.keys.is_worn(now) || self.silent_at().is_some_and(|at| at <= now)
+        self.keys.needs_rekey(now) || self.silent_at().is_some_and(|at| at <= now)
     }
 
     fn silent_at(&self) -> Option<Duration> {
-        let patience = (self.round_trip * SILENT_ROUND_TRIPS).max(LEAST_SILENCE);
+        let patience = (self.round_trip * SILENT_ROUND_TRIPS).max(MIN_SILENCE);
         self.owed_since.map(|since| since + patience)
     }
 
-    /// Returns `true` if either side has said goodbye.
+    /// Returns `true` if either side has sent a goodbye.
     pub fn is_closed(&self) -> bool {
         self.closed || (self.closing && self.goodbyes_left == 0)
     }
 
-    /// Says goodbye with the next packets.
+    /// Sends goodbyes with the next packets.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// Ends every connection: the association is over.
+    /// Ends all connections with the association.
     pub(crate) fn end_all(&mut self) {
         let Self { connections, pools, events, .. } = self;
         for (id, connection) in connections {
@@ -232,8 +234,8 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// Opens a connection to `target`; `first` are its first bytes, of which the SYN takes as many
-    /// as there is room for: how many were taken at all is returned with the connection's number.
+    /// Opens a connection to `target`. The SYN carries as much of `first` as fits. Returns the
+    /// connection's number, and the number of bytes accepted.
     pub fn open(
         &mut self,
         target: &Target,
@@ -271,9 +273,9 @@ impl Session {
         }
     }
 
-    fn made(&self, now: Duration) -> Made {
+    fn made(&self, now: Duration) -> InitialState {
         let (buffers, rtt) = (self.buffers(), self.round_trip);
-        Made { buffers, rtt, found_live: self.live + 1, now }
+        InitialState { buffers, rtt, found_live: self.live + 1, now }
     }
 
     /// Opens a packet for this association into `plaintext`.
@@ -286,7 +288,7 @@ impl Session {
         self.keys.open(header, sealed, plaintext)
     }
 
-    /// Takes the content of an authenticated packet.
+    /// Handles the content of an authenticated packet.
     pub(crate) fn receive(&mut self, plaintext: &[u8], now: Duration) {
         self.last_heard = now;
         self.owed_since = None;
@@ -323,14 +325,14 @@ impl Session {
         self.touch(id, now);
     }
 
-    /// Makes room for a connection of which something came for the first time: its SYN, or, where
-    /// that was lost, what followed it. `false` where the segment is answered or dropped instead.
+    /// Creates a connection for a segment with a new number: its SYN, or data after a lost SYN.
+    /// Returns `false` if the segment was answered or dropped instead.
     fn take_new(&mut self, segment: &Segment<'_>, now: Duration) -> bool {
         let id = segment.connection;
         if let Kind::Reset { ask, code } = segment.kind {
             if ask {
                 self.reply(id, Kind::Reset { code, ask: false });
-                self.seen.insert(id);
+                self.used.insert(id);
             }
             return false;
         }
@@ -341,8 +343,8 @@ impl Session {
             }
             return false;
         }
-        if self.opens || self.seen.contains(id) {
-            // Gone here. Who only acknowledges need not be told.
+        if self.opens || self.used.contains(id) {
+            // The connection is gone here. A mere acknowledgement needs no reply.
             if !matches!(segment.kind, Kind::Plain { ask: false }) {
                 self.reply(id, Kind::Reset { code: GONE, ask: true });
             }
@@ -366,7 +368,7 @@ impl Session {
         }
     }
 
-    /// The congestion window of a connection, in packets.
+    /// Congestion window of a connection in packets.
     fn window_of(&self, id: u64) -> u32 {
         let found = self.connections.get(&id).map_or(1, Connection::found_live);
         match self.settings.window {
@@ -377,8 +379,8 @@ impl Session {
         }
     }
 
-    /// Keeps count of the live connections after something was done to one; where windows widen by
-    /// it, all may send.
+    /// Updates the number of open connections after a change. If windows widen by it, all
+    /// connections may send.
     fn settle(&mut self, id: u64, was_live: bool) {
         let is_live = self.connections.get(&id).is_some_and(Connection::is_live);
         self.live = self.live + u32::from(is_live) - u32::from(was_live);
@@ -422,13 +424,13 @@ impl Flows for Session {
         self.act(id, now, |connection, pools| connection.release(pools, now));
     }
 
-    /// Whatever is done to a connection gives it a turn.
+    /// Any change to a connection gives it a turn.
     fn has_news(&mut self, _: Duration) -> bool {
         !self.ready.is_empty()
     }
 }
 
-/// Reset code of a connection that is no longer here.
+/// Reset code for a connection that does not exist here.
 const GONE: ResetCode = ResetCode::Aborted;
 
 #[cfg(test)]

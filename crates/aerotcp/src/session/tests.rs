@@ -1,4 +1,4 @@
-//! Connections over both ends and a wire that loses: what is delivered, and how it ends.
+//! Connections of both ends over a lossy wire, and their ends.
 
 use super::*;
 use crate::endpoint::tests::{Lose, Way, World, drain, secs, settings};
@@ -6,12 +6,12 @@ use crate::settings::{Row, Window};
 use crate::{RESERVE_BYTES, Settings};
 use bentpipe_units::ByteSize;
 
-/// Bytes of which each tells its place.
+/// Bytes that encode their position.
 fn content(length: usize) -> Vec<u8> {
     (0..length as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Loses `per_mille` of all datagrams, always the same ones of a `seed`.
+/// Drops `per_mille` of all datagrams, always the same ones for a `seed`.
 fn lossy(per_mille: u64, seed: u64) -> Lose {
     let mut state = seed;
     Box::new(move |_, _| {
@@ -21,8 +21,8 @@ fn lossy(per_mille: u64, seed: u64) -> Lose {
     })
 }
 
-/// Sends `up`, of which `already` bytes were handed over, and `down` on connection `id`, ends both
-/// directions, and expects all of it.
+/// Sends `up`, of which `already` bytes were accepted before, and `down` on connection `id`. Ends
+/// both directions, and expects all bytes.
 fn exchange(world: &mut World, id: u64, up: &[u8], already: usize, down: &[u8]) {
     let (mut sent_up, mut sent_down) = (already, 0);
     let (mut got_up, mut got_down) = (Vec::new(), Vec::new());
@@ -58,7 +58,7 @@ fn exchange(world: &mut World, id: u64, up: &[u8], already: usize, down: &[u8]) 
     world.ground().release(id, now);
 }
 
-/// Nothing is left of any connection.
+/// Asserts that no connection is left.
 fn expect_empty(world: &mut World) {
     world.run(secs(600), "all is forgotten", |world| {
         world.counters().iter().all(|counters| counters.connections == 0)
@@ -67,7 +67,7 @@ fn expect_empty(world: &mut World) {
 }
 
 #[test]
-fn bytes_come_whole_whatever_is_lost_or_doubled() {
+fn bytes_survive_losses_and_duplicates() {
     for (loss, twice, seed) in
         [(0, false, 1), (20, false, 2), (110, false, 3), (110, true, 4), (400, false, 5)]
     {
@@ -85,7 +85,7 @@ fn bytes_come_whole_whatever_is_lost_or_doubled() {
 }
 
 #[test]
-fn half_a_connection_goes_on_alone() {
+fn a_half_closed_connection_goes_on() {
     let mut world = World::new();
     world.connect();
     let id = world.opened(b"request");
@@ -99,7 +99,7 @@ fn half_a_connection_goes_on_alone() {
 }
 
 #[test]
-fn the_opening_carries_the_first_bytes_and_survives_its_loss() {
+fn a_lost_syn_with_first_bytes_is_retransmitted() {
     for lost in 0..4 {
         let mut world = World::new();
         world.connect();
@@ -109,7 +109,7 @@ fn the_opening_carries_the_first_bytes_and_survives_its_loss() {
             count += u32::from(way == Way::Up);
             way == Way::Up && count <= lost
         });
-        // Two packets: where only the SYN is lost, what follows it shows the gap.
+        // Two packets: if only the SYN is lost, the next packet reveals the gap.
         let began = world.now;
         let first = content(2000);
         let id = world.opened(&first);
@@ -126,7 +126,7 @@ fn the_opening_carries_the_first_bytes_and_survives_its_loss() {
 }
 
 #[test]
-fn a_reset_ends_both_ends_with_its_code_and_is_repeated_until_it_is_heard() {
+fn a_reset_reaches_both_ends_and_is_repeated_until_confirmed() {
     for (from_air, lost) in [(true, 0), (false, 0), (true, 3), (false, 3)] {
         let mut world = World::new();
         world.connect();
@@ -157,7 +157,7 @@ fn a_reset_ends_both_ends_with_its_code_and_is_repeated_until_it_is_heard() {
 }
 
 #[test]
-fn what_is_dropped_unfinished_is_reset_and_what_is_not_read_any_more_is_told() {
+fn a_dropped_connection_is_reset_and_stopped_reading_is_reported() {
     let mut world = World::new();
     world.connect();
     let (dropped, stopped) = (world.opened(b"a"), world.opened(b"b"));
@@ -184,7 +184,7 @@ fn what_is_dropped_unfinished_is_reset_and_what_is_not_read_any_more_is_told() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_blocks_its_writer_and_nobody_else() {
+fn a_stalled_reader_blocks_only_its_writer() {
     let small = Settings { memory: ByteSize::from_bytes(200_000), ..settings() };
     let mut world = World::with(small.clone(), small, 5);
     world.connect();
@@ -203,9 +203,9 @@ fn a_reader_that_does_not_read_blocks_its_writer_and_nobody_else() {
     let most = 200_000 + 3 * (RESERVE_BYTES + 1500);
     assert!(world.counters().iter().all(|counters| counters.held_bytes <= most));
     assert!(taken.iter().all(|taken| *taken < 400_000), "{taken:?}");
-    // Another passenger's connection moves all the while.
+    // Another passenger's connection keeps moving.
     exchange(&mut world, ids[2], b"c", 1, &data[..100_000]);
-    // And those go on when they are read.
+    // The blocked connections go on when they are read.
     for (id, taken) in ids.into_iter().zip(taken) {
         let mut got = Vec::new();
         world.run(secs(120), "what was written", |world| {
@@ -228,7 +228,7 @@ fn connections_beyond_the_limit_are_refused() {
 }
 
 #[test]
-fn adaptive_windows_follow_the_live_connections_and_the_tables_stay() {
+fn adaptive_windows_follow_open_connections_and_table_windows_stay() {
     let mut world = World::new();
     world.connect();
     let ids = [world.opened(b"a"), world.opened(b"b")];
@@ -255,7 +255,7 @@ fn adaptive_windows_follow_the_live_connections_and_the_tables_stay() {
 }
 
 #[test]
-fn a_lone_connection_fills_its_window_and_no_more() {
+fn a_lone_connection_fills_exactly_its_window() {
     let mut world = World::new();
     world.connect();
     let id = world.opened(b"a");
@@ -274,7 +274,7 @@ fn a_lone_connection_fills_its_window_and_no_more() {
 }
 
 #[test]
-fn what_breaks_the_protocol_breaks_its_connection_only() {
+fn a_violation_ends_only_its_connection() {
     let mut world = World::new();
     world.connect();
     let (bad, good) = (world.opened(b"a"), world.opened(b"b"));

@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use bentpipe_link::secure::{Aged, DATA_OVERHEAD_BYTES};
 
 use super::{ASSOCIATION, MAX_COMPLETED, Session};
-use crate::conn::Terms;
+use crate::conn::TransmitParams;
 use crate::segment::{Ack, Kind, Segment};
 
 impl Session {
-    /// Appends the next packet to `out` and says where it goes.
+    /// Appends the next packet to `out`. Returns its destination.
     pub(crate) fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
         if self.closed || self.keys.is_used_up() {
             return None;
@@ -33,7 +33,8 @@ impl Session {
         Some(self.address)
     }
 
-    /// The next segment, and whether the peer must answer it.
+    /// Appends the next segment. Returns two flags: a segment was written, and the peer must answer
+    /// it.
     fn next_segment(&mut self, now: Duration, out: &mut Vec<u8>) -> (bool, bool) {
         let bare = |connection, ack, kind| Segment { connection, ack, stop: None, kind };
         let none = Ack::default();
@@ -51,7 +52,8 @@ impl Session {
         }
         while let Some(id) = self.ready.pop_front() {
             self.in_ready.remove(&id);
-            let terms = Terms { window: self.window_of(id), segment_bytes: self.segment_bytes() };
+            let terms =
+                TransmitParams { window: self.window_of(id), segment_bytes: self.segment_bytes() };
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             let before = connection.deadline();
             if connection.transmit(terms, now, out) {
@@ -71,7 +73,7 @@ impl Session {
         (false, false)
     }
 
-    /// Bytes of a segment in a full packet.
+    /// Size of a segment in a full packet.
     fn segment_bytes(&self) -> usize {
         const UDP_BYTES: usize = 8;
         let ip_bytes = if self.address.is_ipv4() { 20 } else { 40 };
@@ -89,7 +91,7 @@ impl Session {
         times.min().unwrap_or(Duration::MAX)
     }
 
-    /// Does what is due.
+    /// Handles due timers.
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
         if let Some(aged) = self.keys.handle_timeout(now) {
             let peer = self.address;
@@ -104,14 +106,14 @@ impl Session {
                 ),
             }
         }
-        // Nothing can be said without keys, and without connections nothing is lost.
+        // Without keys nothing can be sent, and without connections nothing is lost.
         self.closed |= self.keys.is_used_up() && self.connections.is_empty();
         while let Some((_, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.on_timeout(now);
             }
             self.touch(id, now);
-            // A timer that is due at once again has to wait for its packet to leave.
+            // A timer that is due again at once waits until its packet was sent.
             if let Some(at) = self.timer_of.get(&id).copied().filter(|at| *at <= now) {
                 self.timers.remove(&(at, id));
                 self.timer_of.remove(&id);
@@ -125,7 +127,7 @@ impl Session {
         }
     }
 
-    /// Something may have changed about a connection: it gets a turn, and its timer is set anew.
+    /// Gives a connection a turn and sets its timer after a possible change.
     pub(super) fn touch(&mut self, id: u64, now: Duration) {
         self.make_ready(id);
         self.set_timer(id, now);
@@ -156,7 +158,7 @@ impl Session {
             }
             connection.lose(&mut self.pools);
             self.counters.timeouts += connection.timeouts();
-            self.seen.insert(id);
+            self.used.insert(id);
             self.settle(id, was_live);
         }
     }

@@ -3,37 +3,37 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
+use bentpipe_flow::ResetCode;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::Refusal;
-
-/// Datagrams that one queue of a flow holds: 50 ms of 50 Mbit/s in full-sized packets.
+/// Maximum number of datagrams in one queue of a flow: 50 ms of 50 Mbit/s in full-sized packets.
 pub(crate) const QUEUE_DATAGRAMS: usize = 256;
 
-/// Bytes that one queue of a flow holds; one datagram always fits.
+/// Maximum size of one queue of a flow, bytes. A single datagram always fits.
 pub(crate) const QUEUE_BYTES: usize = 256 << 10;
 
-/// Bytes that the queues of all flows of one connection hold together, so that 16,384 flows do not
+/// Maximum size of the queues of all flows of a connection, bytes. Without it 16,384 flows could
 /// hold 8 GiB. A client has one such budget for all its connections.
-pub(crate) const LEDGER_BYTES: usize = 16 << 20;
+pub(crate) const BUDGET_BYTES: usize = 16 << 20;
 
-/// Bytes in the queues of a connection, and drops from these and other queues.
+/// Bytes in the queues of a connection, and the number of dropped datagrams.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    held: AtomicUsize,
+pub(crate) struct QueueBudget {
+    used: AtomicUsize,
     dropped: Arc<AtomicU64>,
 }
 
-impl Ledger {
-    /// One that adds what is dropped to a count shared with others.
-    pub fn counting(dropped: Arc<AtomicU64>) -> Arc<Ledger> {
-        Arc::new(Ledger { held: AtomicUsize::new(0), dropped })
+impl QueueBudget {
+    /// Creates a budget that adds its drops to a shared count.
+    pub fn counting(dropped: Arc<AtomicU64>) -> Arc<QueueBudget> {
+        Arc::new(QueueBudget { used: AtomicUsize::new(0), dropped })
     }
 
     pub fn drop_some(&self, datagrams: u64) {
@@ -45,48 +45,48 @@ impl Ledger {
     }
 }
 
-/// A queue that never makes its writer wait.
+/// A bounded queue whose writers never wait.
 pub(crate) struct Queue {
     inner: Mutex<Inner>,
     ready: Notify,
-    ledger: Arc<Ledger>,
+    budget: Arc<QueueBudget>,
 }
 
 #[derive(Default)]
 struct Inner {
     datagrams: VecDeque<Bytes>,
     bytes: usize,
-    end: Option<Refusal>,
+    end: Option<ResetCode>,
 }
 
 impl Queue {
-    pub fn new(ledger: Arc<Ledger>) -> Queue {
-        Queue { inner: Mutex::default(), ready: Notify::new(), ledger }
+    pub fn new(budget: Arc<QueueBudget>) -> Queue {
+        Queue { inner: Mutex::default(), ready: Notify::new(), budget }
     }
 
-    /// Adds a datagram. It is copied: what comes from the network is a slice of a whole batch of
-    /// packets, and one byte would keep all of them.
+    /// Adds a datagram. The datagram is copied, because a slice would keep the whole received batch
+    /// of packets.
     pub fn push(&self, datagram: &[u8]) {
         let mut inner = self.lock();
         if inner.end.is_some() {
-            return self.ledger.drop_some(1);
+            return self.budget.drop_some(1);
         }
         while !inner.datagrams.is_empty() && self.is_full(&inner, datagram.len()) {
             self.take(&mut inner);
-            self.ledger.drop_some(1);
+            self.budget.drop_some(1);
         }
-        if self.ledger.held.load(Relaxed) + datagram.len() > LEDGER_BYTES {
-            return self.ledger.drop_some(1);
+        if self.budget.used.load(Relaxed) + datagram.len() > BUDGET_BYTES {
+            return self.budget.drop_some(1);
         }
         inner.bytes += datagram.len();
-        self.ledger.held.fetch_add(datagram.len(), Relaxed);
+        self.budget.used.fetch_add(datagram.len(), Relaxed);
         inner.datagrams.push_back(Bytes::copy_from_slice(datagram));
         drop(inner);
         self.ready.notify_one();
     }
 
-    /// The oldest datagram, or why there will be no more once all are taken.
-    pub async fn pop(&self) -> Result<Bytes, Refusal> {
+    /// Waits for the oldest datagram. Returns the reason of the end once the queue is empty.
+    pub async fn pop(&self) -> Result<Bytes, ResetCode> {
         loop {
             let ready = self.ready.notified();
             {
@@ -102,35 +102,34 @@ impl Queue {
         }
     }
 
-    /// Takes no more datagrams; what is there can still be taken. The first reason stays.
-    pub fn end(&self, why: Refusal) {
+    /// Ends the queue. Datagrams in it can still be taken. The first reason counts.
+    pub fn end(&self, why: ResetCode) {
         self.lock().end.get_or_insert(why);
-        // For whoever waits, and for one who is about to.
+        // Wakes present and future waiters.
         self.ready.notify_waiters();
         self.ready.notify_one();
     }
 
-    /// Reason for which it takes no more.
-    pub fn ended(&self) -> Option<Refusal> {
+    /// Reason of the end, if the queue has ended.
+    pub fn ended(&self) -> Option<ResetCode> {
         self.lock().end
     }
 
     fn is_full(&self, inner: &Inner, more: usize) -> bool {
         inner.datagrams.len() >= QUEUE_DATAGRAMS
             || inner.bytes + more > QUEUE_BYTES
-            || self.ledger.held.load(Relaxed) + more > LEDGER_BYTES
+            || self.budget.used.load(Relaxed) + more > BUDGET_BYTES
     }
 
     fn take(&self, inner: &mut Inner) -> Option<Bytes> {
         let datagram = inner.datagrams.pop_front()?;
         inner.bytes -= datagram.len();
-        self.ledger.held.fetch_sub(datagram.len(), Relaxed);
+        self.budget.used.fetch_sub(datagram.len(), Relaxed);
         Some(datagram)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing panics while it holds the lock.
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.lock()
     }
 }
 
@@ -146,51 +145,51 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_oldest_goes_first_and_is_counted() {
-        let ledger = Arc::new(Ledger::default());
-        let queue = Queue::new(ledger.clone());
+    async fn the_oldest_datagram_is_dropped_and_counted() {
+        let budget = Arc::new(QueueBudget::default());
+        let queue = Queue::new(budget.clone());
         for n in 0..QUEUE_DATAGRAMS + 3 {
             queue.push(&(n as u32).to_be_bytes());
         }
-        assert_eq!(ledger.dropped(), 3);
+        assert_eq!(budget.dropped(), 3);
         assert_eq!(queue.pop().await.unwrap()[..], 3u32.to_be_bytes());
         for _ in 0..4 {
             queue.push(&vec![1; QUEUE_BYTES / 2]);
         }
         assert_eq!(queue.lock().bytes, QUEUE_BYTES);
-        assert_eq!(ledger.dropped(), 3 + (QUEUE_DATAGRAMS as u64 - 1) + 2);
-        queue.end(Refusal::Idle);
+        assert_eq!(budget.dropped(), 3 + (QUEUE_DATAGRAMS as u64 - 1) + 2);
+        queue.end(ResetCode::Idle);
         queue.push(b"late");
         assert_eq!(queue.pop().await.unwrap().len(), QUEUE_BYTES / 2);
         assert_eq!(queue.pop().await.unwrap().len(), QUEUE_BYTES / 2);
-        assert_eq!(queue.pop().await, Err(Refusal::Idle));
-        assert_eq!(ledger.held.load(Relaxed), 0);
+        assert_eq!(queue.pop().await, Err(ResetCode::Idle));
+        assert_eq!(budget.used.load(Relaxed), 0);
     }
 
-    /// A flow cannot take what others of the connection hold.
+    /// One flow cannot use memory that others hold.
     #[test]
-    fn a_connection_has_a_budget() {
-        let ledger = Arc::new(Ledger::default());
-        let queues: Vec<Queue> = (0..100).map(|_| Queue::new(ledger.clone())).collect();
+    fn queues_of_a_connection_share_a_budget() {
+        let budget = Arc::new(QueueBudget::default());
+        let queues: Vec<Queue> = (0..100).map(|_| Queue::new(budget.clone())).collect();
         for queue in &queues {
             for _ in 0..2 {
                 queue.push(&vec![0; QUEUE_BYTES / 2]);
             }
         }
-        assert_eq!(ledger.held.load(Relaxed), LEDGER_BYTES);
-        assert_eq!(ledger.dropped(), 200 - (2 * LEDGER_BYTES / QUEUE_BYTES) as u64);
+        assert_eq!(budget.used.load(Relaxed), BUDGET_BYTES);
+        assert_eq!(budget.dropped(), 200 - (2 * BUDGET_BYTES / QUEUE_BYTES) as u64);
         drop(queues);
-        assert_eq!(ledger.held.load(Relaxed), 0);
+        assert_eq!(budget.used.load(Relaxed), 0);
     }
 
     #[tokio::test]
-    async fn all_who_wait_learn_of_the_end() {
+    async fn the_end_wakes_all_waiters() {
         let queue = Queue::new(Arc::default());
         let end = async {
             tokio::task::yield_now().await;
-            queue.end(Refusal::Aborted);
+            queue.end(ResetCode::Aborted);
         };
         let (one, other, ()) = tokio::join!(queue.pop(), queue.pop(), end);
-        assert_eq!((one, other), (Err(Refusal::Aborted), Err(Refusal::Aborted)));
+        assert_eq!((one, other), (Err(ResetCode::Aborted), Err(ResetCode::Aborted)));
     }
 }

@@ -1,27 +1,30 @@
-//! A client's datagram flows.
+//! Datagram flows of a client.
 
+use bentpipe_flow::ResetCode;
 use bytes::Bytes;
 use http::uri::Authority;
 use tokio::{sync::watch, time::timeout};
 
-use super::{Core, DatagramFlow, UDP, UNKNOWN_MOST, router::Way};
+use super::{
+    Client,
+    connection::{Response, State, final_response, live, start},
+};
 use crate::{
     CAPSULE_HEADER, CLASS_HEADER, CONNECT_UDP, PASSENGER_HEADER, PROTOCOL_HEADER, SOURCE_HEADER,
-    client::{Client, Response, State, final_response, live, start},
+    datagrams::{Core, DatagramFlow, UDP, UNKNOWN_MAX_BYTES, router::Route},
     quic::Request,
-    refusal::Refusal,
     stream::RawSend,
     template::Target,
     tls, wire,
 };
 
 impl Client {
-    /// Opens a flow of datagrams to `authority` (`host:port`) and returns at once.
+    /// Opens a datagram flow to `authority` (`host:port`) and returns at once.
     ///
-    /// `protocol` is the IP protocol number, 17 for UDP; others are understood by gateways of ours
-    /// only. `source` is the sender's own port, or 0. The request leaves as soon as there is a
-    /// connection, and datagrams follow it without awaiting the answer; a refusal ends the flow.
-    /// `class` and `passenger` are for the far end's scheduler.
+    /// `protocol` is the IP protocol number, 17 for UDP. Only Bentpipe gateways understand others.
+    /// `source` is the sender's port, or 0. The request is sent as soon as there is a connection.
+    /// Datagrams follow without waiting for the response, and a refusal ends the flow. `class` and
+    /// `passenger` are for the peer's scheduler.
     pub fn open_datagrams(
         &self,
         authority: &str,
@@ -30,19 +33,19 @@ impl Client {
         class: u8,
         passenger: u32,
     ) -> DatagramFlow {
-        let core = Core::opening(self.ledger.clone(), self.early_most());
+        let core = Core::opening(self.budget.clone(), self.early_max_bytes());
         let target = Target::from_authority(authority)
             .filter(|target| protocol != UDP || target.port() != 0);
         match (target, self.opening.clone().try_acquire_owned()) {
             (Some(target), Ok(permit)) => {
-                let asked = Asked { target, protocol, source, class, passenger };
+                let flow = DatagramRequest { target, protocol, source, class, passenger };
                 let (state, limit, core) = (self.state.clone(), self.open_timeout, core.clone());
                 tokio::spawn(async move {
                     let begun = tokio::select! {
                         biased;
-                        _ = core.told() => Err(Refusal::Aborted),
-                        begun = timeout(limit, begin(state, &asked, &core)) =>
-                            begun.unwrap_or(Err(Refusal::Unreachable)),
+                        _ = core.closed() => Err(ResetCode::Aborted),
+                        begun = timeout(limit, begin(state, &flow, &core)) =>
+                            begun.unwrap_or(Err(ResetCode::Unreachable)),
                     };
                     drop(permit);
                     match begun {
@@ -51,32 +54,33 @@ impl Client {
                     }
                 });
             }
-            (None, _) => core.end(Refusal::Internal),
-            (_, Err(_)) => core.end(Refusal::Limit),
+            (None, _) => core.end(ResetCode::Internal),
+            (_, Err(_)) => core.end(ResetCode::Limit),
         }
         DatagramFlow::new(core)
     }
 
-    /// Datagrams of all flows that were dropped here for want of room, or because they made no
-    /// sense.
+    /// Number of datagrams of all flows that were dropped, because a queue was full or they were
+    /// malformed.
     pub fn datagrams_dropped(&self) -> u64 {
-        self.ledger.dropped()
+        self.budget.dropped()
     }
 
-    /// Maximum size before the flow's stream is open: the path's present maximum, less the longest
+    /// Maximum size before the flow's stream is open: the path's present maximum, minus the longest
     /// stream id.
-    fn early_most(&self) -> usize {
+    fn early_max_bytes(&self) -> usize {
         match &*self.state.borrow() {
-            State::Up(live) => {
-                live.conn.max_datagram_size().map_or(UNKNOWN_MOST, |most| most.saturating_sub(8))
-            }
-            State::Down(_) => UNKNOWN_MOST,
+            State::Up(live) => live
+                .conn
+                .max_datagram_size()
+                .map_or(UNKNOWN_MAX_BYTES, |most| most.saturating_sub(8)),
+            State::Down(_) => UNKNOWN_MAX_BYTES,
         }
     }
 }
 
-/// Content of a request.
-struct Asked {
+/// A request for a datagram flow.
+struct DatagramRequest {
     target: Target,
     protocol: u8,
     source: u16,
@@ -84,7 +88,7 @@ struct Asked {
     passenger: u32,
 }
 
-impl Asked {
+impl DatagramRequest {
     fn headers(&self) -> Bytes {
         let path = self.target.path();
         let (class, passenger) = (self.class.to_string(), self.passenger.to_string());
@@ -109,38 +113,38 @@ impl Asked {
     }
 }
 
-/// A request that has been sent.
-struct Begun {
+/// A sent request.
+struct SentRequest {
     request: Request,
     response: Response,
     send: RawSend,
-    way: Way,
+    route: Route,
 }
 
 async fn begin(
     state: watch::Receiver<State>,
-    asked: &Asked,
+    flow: &DatagramRequest,
     core: &Core,
-) -> Result<Begun, Refusal> {
+) -> Result<SentRequest, ResetCode> {
     let mut live = live(state).await?;
-    // RFC 9220 §3: not before the server has said that it knows this.
+    // The server must have announced support (RFC 9220 §3).
     let peer = &mut live.peer;
-    peer.wait_for(|peer| peer.extended_connect).await.map_err(|_| Refusal::Unreachable)?;
+    peer.wait_for(|peer| peer.extended_connect).await.map_err(|_| ResetCode::Unreachable)?;
     let authority = Authority::from_static(tls::SERVER_NAME);
-    let connect = http::Request::connect(authority).body(()).map_err(|_| Refusal::Internal)?;
+    let connect = http::Request::connect(authority).body(()).map_err(|_| ResetCode::Internal)?;
     let (response, request, mut send) = start(&mut live, connect).await?;
-    let way = live.router.register(response.id().into_inner(), core.inbox.clone());
-    send.write(asked.headers()).await?;
-    Ok(Begun { request, response, send, way })
+    let route = live.router.register(response.id().into_inner(), core.inbox.clone());
+    send.write(flow.headers()).await?;
+    Ok(SentRequest { request, response, send, route })
 }
 
-impl Begun {
+impl SentRequest {
     async fn carry(self, core: &Core) {
-        let Begun { request, mut response, send, way } = self;
+        let SentRequest { request, mut response, send, route } = self;
         let recv = async {
             final_response(&mut response).await?;
-            request.take_recv().ok_or(Refusal::Internal)
+            request.take_recv().ok_or(ResetCode::Internal)
         };
-        core.carry(way, send, recv).await;
+        core.carry(route, send, recv).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The connection: made, proven, and made again when it is lost.
+//! Establishes the connection, proves both keys, and reconnects after a loss.
 
 use std::{future::poll_fn, net::SocketAddr, sync::Arc};
 
@@ -10,12 +10,15 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{CONNECT_TIMEOUT, ClientConfig, ConnectError, Live, State, start};
+use super::{
+    config::ClientConfig,
+    connection::{CONNECT_TIMEOUT, ConnectError, Live, State, start},
+};
 use crate::{
     INFO_HEADER, SESSION_PATH,
     auth::{self, Proofs, Side},
     datagrams::{
-        queue::Ledger,
+        queue::QueueBudget,
         router::{Peer, Router},
     },
     quic::{self, MAX_HEADERS_BYTES},
@@ -23,17 +26,17 @@ use crate::{
     tls, wire,
 };
 
-/// Makes the connection again and again.
-pub struct Keeper {
+/// Keeps the connection up.
+pub struct Reconnector {
     pub config: ClientConfig,
     pub quic: quinn::ClientConfig,
     pub endpoint: quinn::Endpoint,
     pub publish: watch::Sender<State>,
-    pub ledger: Arc<Ledger>,
+    pub budget: Arc<QueueBudget>,
 }
 
-impl Keeper {
-    /// Until the last of its clients has gone.
+impl Reconnector {
+    /// Runs until the last clone of the client is dropped.
     pub async fn run(self, mut dropped: mpsc::Receiver<()>) {
         tokio::select! {
             biased;
@@ -46,11 +49,11 @@ impl Keeper {
 
     async fn keep(&self) {
         let mut pause = self.config.reconnect_min;
-        let places: Vec<_> =
+        let addresses: Vec<_> =
             [self.config.server].iter().chain(&self.config.others).copied().collect();
-        let mut place = 0;
+        let mut next = 0;
         for number in 1.. {
-            let server = places[place];
+            let server = addresses[next];
             let attempt = timeout(CONNECT_TIMEOUT, self.establish(server, number)).await;
             let why = match attempt.unwrap_or(Err(ConnectError::Timeout)) {
                 Ok(live) => {
@@ -62,7 +65,7 @@ impl Keeper {
                     if lost == quinn::ConnectionError::LocallyClosed {
                         return;
                     }
-                    // One that is lost as soon as it is made does not count as a success.
+                    // A connection that is lost at once does not count as a success.
                     if since.elapsed() > self.config.reconnect_max {
                         pause = self.config.reconnect_min;
                     }
@@ -70,7 +73,7 @@ impl Keeper {
                 }
                 Err(ConnectError::Closed) => return,
                 Err(why) => {
-                    place = (place + 1) % places.len();
+                    next = (next + 1) % addresses.len();
                     why
                 }
             };
@@ -95,33 +98,33 @@ impl Keeper {
                 quinn::ConnectionError::LocallyClosed => ConnectError::Closed,
                 other => failed(&other),
             })?;
-        let (connection, handed) = quic::Connection::new(conn.clone());
+        let (connection, h3_requests) = quic::Connection::new(conn.clone());
         let (mut driver, requests) = h3::client::builder()
-            // Grease is drawn at random, which would make seeded runs differ.
+            // Grease is random, so seeded runs would differ.
             .send_grease(false)
             .max_field_section_size(MAX_HEADERS_BYTES)
             .enable_datagram(self.config.transport.datagrams)
             .build::<_, _, Bytes>(connection)
             .await
             .map_err(|error| failed(&error))?;
-        let (tell, peer) = watch::channel(Peer::default());
+        let (settings, peer) = watch::channel(Peer::default());
         let transport = self.config.transport.clone();
         tokio::spawn(async move {
             poll_fn(|cx| {
                 let closed = driver.poll_close(cx);
-                Peer::tell(&tell, &driver, &transport);
+                Peer::publish(&settings, &driver, &transport);
                 closed
             })
             .await
         });
-        let router = Router::new(conn.clone(), peer.clone(), self.ledger.clone());
-        let mut live = Live { number, conn, peer, router, requests, handed };
+        let router = Router::new(conn.clone(), peer.clone(), self.budget.clone());
+        let mut live = Live { number, conn, peer, router, requests, h3_requests };
         self.prove(&mut live).await?;
         tokio::spawn(live.router.clone().run());
         Ok(live)
     }
 
-    /// Proves our key and checks the server's proof, before anything of a passenger's is sent.
+    /// Proves our key and checks the server's proof. Passengers' data is sent only afterwards.
     async fn prove(&self, live: &mut Live) -> Result<(), ConnectError> {
         let mut exporter = [0; 32];
         live.conn
