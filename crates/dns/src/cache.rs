@@ -1,4 +1,4 @@
-//! Answers within a bound of bytes, their age, and who still wants them.
+//! Cache of answers with a memory bound, their age and their popularity.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -8,43 +8,42 @@ use crate::answer::{Ages, Answer, Kind, seconds};
 use crate::key::Key;
 use crate::settings::{MAX_FAILURE, Settings};
 
-/// Memory of an entry in addition to its answer and twice its key: the tables' share.
+/// Memory of an entry in addition to its answer and twice its key: its share of the tables.
 const ENTRY_BYTES: usize = 256;
 
-/// No answer takes more than this part of the memory.
-const MOST_OF_MEMORY: usize = 8;
+/// Divisor of the memory that gives the maximum cost of one answer.
+const MAX_ENTRY_DIVISOR: usize = 8;
 
-/// An answer that is asked for again when this part of its lifetime is left, but at least
-/// [`MIN_LEAD`] before its end: two round trips and some.
+/// An answer is refreshed when this fraction of its lifetime is left, but at least [`MIN_LEAD`]
+/// before its end, which exceeds two round trips.
 const LEAD: u32 = 10;
 const MIN_LEAD: Duration = Duration::from_secs(2);
 
-/// Answers, the least used of which make room for new ones.
+/// Cache of answers with CLOCK eviction.
 ///
-/// Slots are given up by a hand that goes round and passes by what has been used since it came by
-/// last, once.
+/// A hand goes round the slots. It evicts the first entry that was not used since its last visit.
 pub struct Cache {
-    places: HashMap<Key, usize>,
+    index: HashMap<Key, usize>,
     slots: Vec<Option<Entry>>,
     free: Vec<usize>,
     hand: usize,
     bytes: usize,
-    /// Times at which popular answers are to be refreshed.
+    /// Refresh times of popular answers.
     due: BTreeSet<(Duration, usize)>,
-    /// Answers that nobody wanted: those asked for ahead, and those that the ground sent unasked.
+    /// Number of unused answers: prefetched, and pushed.
     pub wasted: [u64; 2],
 }
 
-/// Reason for which an answer is here before anybody wanted it.
+/// Origin of an answer that arrived before any query for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
-    /// It was asked for ahead.
+    /// Prefetched.
     Prefetched,
-    /// The ground sent it unasked.
+    /// Pushed by the ground.
     Pushed,
 }
 
-/// An answer, and what became of it.
+/// Cached answer with its state.
 pub struct Entry {
     key: Key,
     pub answer: Answer,
@@ -53,16 +52,16 @@ pub struct Entry {
     touched: bool,
     /// Queries answered with it within its lifetime.
     hits: u32,
-    /// It is here ahead of any query, and nobody has wanted it yet.
+    /// Origin, if it arrived before any query and nobody has used it yet.
     ahead: Option<Ahead>,
-    /// Time of its refresh before its end.
+    /// Time of its refresh.
     refresh_at: Option<Duration>,
-    /// Failures one after another; of a stale answer, those to ask for it anew.
+    /// Consecutive failures; for a stale answer, consecutive failed refreshes.
     failures: u32,
-    /// It is not asked for anew before this.
+    /// Earliest time of the next refresh.
     pub retry_at: Duration,
-    /// Until when the gateway has been told of its addresses.
-    pub told_until: Duration,
+    /// End of the time for which the gateway knows its addresses.
+    pub announced_until: Duration,
 }
 
 /// Validity of an answer.
@@ -75,41 +74,41 @@ pub enum State {
 
 impl Cache {
     pub fn new() -> Self {
-        let (places, slots, free, due) = Default::default();
-        Self { places, slots, free, hand: 0, bytes: 0, due, wasted: [0; 2] }
+        let (index, slots, free, due) = Default::default();
+        Self { index, slots, free, hand: 0, bytes: 0, due, wasted: [0; 2] }
     }
 
-    /// Answers kept now.
+    /// Number of answers.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.index.len()
     }
 
-    /// Bytes they cost.
+    /// Memory cost in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Entry for `key`, valid or not.
     pub fn get(&mut self, key: &Key) -> Option<&mut Entry> {
-        self.slots[*self.places.get(key)?].as_mut()
+        self.slots[*self.index.get(key)?].as_mut()
     }
 
-    /// Places for answers, whether or not there is one.
-    pub fn places(&self) -> usize {
+    /// Number of slots, empty ones included.
+    pub fn slot_count(&self) -> usize {
         self.slots.len()
     }
 
-    /// Entries in the `places`.
-    pub fn entries(&self, places: Range<usize>) -> impl Iterator<Item = &Entry> {
-        let end = places.end.min(self.slots.len());
-        self.slots[places.start.min(end)..end].iter().flatten()
+    /// Entries in a range of slots.
+    pub fn entries(&self, slots: Range<usize>) -> impl Iterator<Item = &Entry> {
+        let end = slots.end.min(self.slots.len());
+        self.slots[slots.start.min(end)..end].iter().flatten()
     }
 
-    /// Counts a query answered with what is kept of `key`; a popular answer will be asked for again.
-    /// Tells of the first use of one that was here ahead.
+    /// Counts a query answered with the entry of `key`; a popular entry will be refreshed. On the
+    /// first use of an answer that arrived before any query, returns its origin.
     pub fn hit(&mut self, key: &Key, settings: &Settings) -> Option<Ahead> {
-        let place = self.places.get(key).copied()?;
-        let entry = self.slots[place].as_mut()?;
+        let slot = self.index.get(key).copied()?;
+        let entry = self.slots[slot].as_mut()?;
         entry.touched = true;
         entry.hits = entry.hits.saturating_add(1);
         if entry.hits == settings.prefetch_hits
@@ -119,27 +118,27 @@ impl Cache {
             let lead = (entry.lifetime / LEAD).max(MIN_LEAD).min(entry.lifetime / 2);
             let at = entry.stored_at + entry.lifetime - lead;
             entry.refresh_at = Some(at);
-            self.due.insert((at, place));
+            self.due.insert((at, slot));
         }
         entry.ahead.take()
     }
 
-    /// Time at which the next popular answer is to be refreshed.
+    /// Time at which the next popular answer must be refreshed.
     pub fn next_due(&self) -> Option<Duration> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// One whose time has come.
+    /// Takes the key of an answer that must be refreshed now.
     pub fn take_due(&mut self, now: Duration) -> Option<Key> {
-        let (_, place) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        let (_, slot) = self.due.first().copied().filter(|(at, _)| *at <= now)?;
         self.due.pop_first();
-        let entry = self.slots[place].as_mut()?;
+        let entry = self.slots[slot].as_mut()?;
         entry.refresh_at = None;
         Some(entry.key.clone())
     }
 
-    /// Keeps `answer` from `stored_at` on; `ahead` of any query for it. Answers without a lifetime
-    /// are not kept.
+    /// Stores `answer`, which arrived at `stored_at`; `ahead` is its origin if no query requested
+    /// it. Answers without a lifetime are not stored.
     pub fn put(
         &mut self,
         key: &Key,
@@ -152,8 +151,9 @@ impl Cache {
         let failures = failures.map_or(0, |entry| entry.failures + 1);
         let lifetime = lifetime(&answer, failures, settings);
         let cost = cost(key, &answer);
-        if lifetime.is_zero() || cost > settings.memory_bytes / MOST_OF_MEMORY {
-            // What it says now is not what is here (RFC 8767 section 4: stale is for failures alone).
+        if lifetime.is_zero() || cost > settings.memory_bytes / MAX_ENTRY_DIVISOR {
+            // The new content differs from the stored one, which must go (RFC 8767 section 4: stale
+            // answers are only for failures).
             if answer.kind != Kind::Failure {
                 self.remove(key);
             }
@@ -172,18 +172,18 @@ impl Cache {
             refresh_at: None,
             failures,
             retry_at: Duration::ZERO,
-            told_until: Duration::ZERO,
+            announced_until: Duration::ZERO,
         };
-        let place = self.free.pop().unwrap_or_else(|| {
+        let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        self.slots[place] = Some(entry);
-        self.places.insert(key.clone(), place);
+        self.slots[slot] = Some(entry);
+        self.index.insert(key.clone(), slot);
         self.bytes += cost;
     }
 
-    /// Asking anew for what is kept has failed: not again for a while.
+    /// Records that a refresh failed and delays the next one.
     pub fn failed(&mut self, key: &Key, now: Duration, settings: &Settings) {
         if let Some(entry) = self.get(key) {
             entry.retry_at = now + backoff(entry.failures, settings).max(settings.stale_ttl);
@@ -191,7 +191,7 @@ impl Cache {
         }
     }
 
-    /// Gives up what is kept of `key` where it does not count any more.
+    /// Removes the entry of `key` if it is no longer valid.
     pub fn forget_if_over(&mut self, key: &Key, now: Duration, settings: &Settings) {
         if self.get(key).is_some_and(|entry| entry.state(now, settings) == State::Over) {
             self.remove(key);
@@ -199,30 +199,30 @@ impl Cache {
     }
 
     fn remove(&mut self, key: &Key) {
-        if let Some(place) = self.places.get(key).copied() {
-            self.clear(place);
+        if let Some(slot) = self.index.get(key).copied() {
+            self.clear(slot);
         }
     }
 
-    fn clear(&mut self, place: usize) {
-        let Some(entry) = self.slots[place].take() else { return };
+    fn clear(&mut self, slot: usize) {
+        let Some(entry) = self.slots[slot].take() else { return };
         if let Some(at) = entry.refresh_at {
-            self.due.remove(&(at, place));
+            self.due.remove(&(at, slot));
         }
         if let Some(ahead) = entry.ahead {
             self.wasted[ahead as usize] += 1;
         }
         self.bytes -= cost(&entry.key, &entry.answer);
-        self.places.remove(&entry.key);
-        self.free.push(place);
+        self.index.remove(&entry.key);
+        self.free.push(slot);
     }
 
-    /// Gives up one answer; false where there is none.
+    /// Evicts one answer. Returns `false` if there is none.
     fn evict(&mut self) -> bool {
-        if self.places.is_empty() {
+        if self.index.is_empty() {
             return false;
         }
-        // Twice round meets every answer untouched.
+        // After two rounds every answer has been found untouched.
         for _ in 0..=2 * self.slots.len() {
             self.hand = (self.hand + 1) % self.slots.len();
             let hand = self.hand;
@@ -240,17 +240,17 @@ impl Cache {
 }
 
 impl Entry {
-    /// Key that it answers.
+    /// Key of the answer.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Time of its arrival.
+    /// Arrival time.
     pub fn stored_at(&self) -> Duration {
         self.stored_at
     }
 
-    /// Validity. If the clock was set back, its time is over.
+    /// Validity at `now`. An entry from the future is invalid, because the clock was set back.
     pub fn state(&self, now: Duration, settings: &Settings) -> State {
         let Some(age) = now.checked_sub(self.stored_at) else { return State::Over };
         if age < self.lifetime {
@@ -262,7 +262,7 @@ impl Entry {
         }
     }
 
-    /// TTLs to show.
+    /// TTL rules for an answer sent at `now`.
     pub fn ages(&self, now: Duration, settings: &Settings) -> Ages {
         let age = now.saturating_sub(self.stored_at);
         let stale = self.state(now, settings) != State::Fresh;
@@ -273,16 +273,16 @@ impl Entry {
         };
         Ages {
             age_s: seconds(age),
-            least_s: seconds(settings.min_ttl),
-            most_s: seconds(settings.max_ttl),
+            min_s: seconds(settings.min_ttl),
+            max_s: seconds(settings.max_ttl),
             cap_s: seconds(cap),
             stale,
             is_exact: false,
         }
     }
 
-    /// Remaining time for which a client may use the answer that it gets now.
-    pub fn told_for(&self, now: Duration, settings: &Settings) -> Duration {
+    /// Time for which a client may use the answer that it gets now.
+    pub fn remaining(&self, now: Duration, settings: &Settings) -> Duration {
         match self.state(now, settings) {
             State::Fresh => self.lifetime.saturating_sub(now.saturating_sub(self.stored_at)),
             State::Stale | State::Over => settings.stale_ttl,
@@ -290,14 +290,14 @@ impl Entry {
     }
 }
 
-/// Lifetime of `answer` after so many `failures`.
+/// Lifetime of `answer` after a number of consecutive `failures`.
 pub fn lifetime(answer: &Answer, failures: u32, settings: &Settings) -> Duration {
-    let said = Duration::from_secs(answer.lifetime_s.into());
+    let ttl = Duration::from_secs(answer.lifetime_s.into());
     match answer.kind {
-        Kind::Positive => said.max(settings.min_ttl).min(settings.max_ttl),
-        // A denial that does not say for how long is not kept (RFC 2308 section 5).
-        Kind::Negative if said.is_zero() => said,
-        Kind::Negative => said.max(settings.min_ttl).min(settings.max_negative_ttl),
+        Kind::Positive => ttl.max(settings.min_ttl).min(settings.max_ttl),
+        // A denial without a lifetime is not stored (RFC 2308 section 5).
+        Kind::Negative if ttl.is_zero() => ttl,
+        Kind::Negative => ttl.max(settings.min_ttl).min(settings.max_negative_ttl),
         Kind::Failure => backoff(failures, settings),
     }
 }
@@ -329,38 +329,38 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_holds_for_no_time_ends_the_one_before() {
+    fn an_answer_without_lifetime_removes_the_stored_one() {
         let (mut cache, settings) = (Cache::new(), Settings::default());
-        let known = put(&mut cache, 0, &settings);
+        let stored = put(&mut cache, 0, &settings);
         let query = query("n0.test.", RecordType::A);
-        let answer = Answer::parse(&known, &address(&query, 0, 2)).unwrap();
-        cache.put(&known, answer, s(400), None, &settings);
-        assert!(cache.get(&known).is_none());
+        let answer = Answer::parse(&stored, &address(&query, 0, 2)).unwrap();
+        cache.put(&stored, answer, s(400), None, &settings);
+        assert!(cache.get(&stored).is_none());
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_used_stays() {
+    fn memory_is_bounded_and_used_answers_stay() {
         let settings = Settings { memory_bytes: 64 << 10, ..Settings::default() };
         let mut cache = Cache::new();
-        let wanted = put(&mut cache, 0, &settings);
+        let used = put(&mut cache, 0, &settings);
         for n in 1..5000 {
             put(&mut cache, n, &settings);
-            cache.hit(&wanted, &settings);
+            cache.hit(&used, &settings);
             assert!(cache.bytes() <= settings.memory_bytes);
         }
-        assert!(cache.get(&wanted).is_some());
+        assert!(cache.get(&used).is_some());
         assert!((150..250).contains(&cache.len()), "{}", cache.len());
         let counted: usize =
-            cache.entries(0..cache.places()).map(|it| cost(&it.key, &it.answer)).sum();
+            cache.entries(0..cache.slot_count()).map(|it| cost(&it.key, &it.answer)).sum();
         assert_eq!(
-            (counted, cache.entries(0..cache.places()).count()),
+            (counted, cache.entries(0..cache.slot_count()).count()),
             (cache.bytes(), cache.len())
         );
-        assert_eq!(cache.due.len(), 1, "evicted answers are not asked for again");
+        assert_eq!(cache.due.len(), 1, "evicted answers are not refreshed");
     }
 
     #[test]
-    fn a_clock_that_was_set_back_ends_answers() {
+    fn a_clock_set_back_invalidates_answers() {
         let settings = Settings::default();
         let mut cache = Cache::new();
         let query = query("a.test.", RecordType::A);

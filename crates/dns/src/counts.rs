@@ -1,15 +1,15 @@
-//! Counts of events.
+//! Event counters.
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the resolver was made.
+        /// Counters since the resolver was created.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counts {
-            /// Every count by its name, in a fixed order.
+            /// All counters with their names, in a fixed order.
             pub fn all(&self) -> Vec<(String, u64)> {
                 vec![$((stringify!($name).replace('_', "-"), self.$name),)*]
             }
@@ -18,57 +18,57 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Queries that could be read.
+    /// Queries that were parsed.
     queries,
-    /// Answered on board, with what still counted.
+    /// Queries answered from the cache with a fresh answer.
     hits,
-    /// Answered on board, with what was over and is asked for anew.
+    /// Queries answered from the cache with a stale answer, which is refreshed.
     stale,
-    /// Answers of both kinds that said that there is no such name or record.
+    /// Queries of both kinds whose answer denied the name or the record.
     negative,
-    /// Answered on board: it could not be found out a moment ago.
+    /// Queries answered with a cached failure.
     failed,
-    /// Answered on board with a private address that stands for the name.
+    /// Queries answered with a fake-IP address.
     instant,
-    /// Asked the ground for.
+    /// Queries sent to the ground.
     missed,
-    /// Waited for a question that was under way already.
+    /// Queries that joined a pending query.
     collapsed,
-    /// Came again while their client waited for the answer: nothing was done.
+    /// Duplicate datagrams while the client waited: ignored.
     repeated,
-    /// Refused: their client sent too many.
+    /// Queries refused because the client sent too many.
     refused,
-    /// Told that there is no room, or no more: too much was under way, of their client too.
+    /// Queries that found no room or lost their room, the client's own limit included.
     crowded,
-    /// Told at once that the ground cannot be reached.
+    /// Queries failed at once because the ground is unreachable.
     cut_off,
-    /// Messages that were no such queries as are answered.
+    /// Messages that are not supported queries.
     unusable,
-    /// Questions asked ahead because many want the answer.
+    /// Queries sent ahead for popular names.
     prefetched,
     /// Prefetched answers that were used.
     prefetch_used,
-    /// And those whose answer nobody wanted.
+    /// Prefetched answers that were never used.
     prefetch_wasted,
-    /// Answers that the ground sent unasked.
+    /// Answers pushed by the ground.
     pushed,
     /// Pushed answers that were used.
     push_used,
-    /// And those that nobody wanted, or that were known already.
+    /// Pushed answers that were never used, or that were already cached.
     push_wasted,
-    /// Bytes of all of them.
+    /// Bytes of all pushed answers.
     push_bytes,
-    /// Questions sent again because no answer came.
+    /// Queries retransmitted because no answer arrived.
     sent_again,
-    /// Questions that the ground did not answer.
+    /// Queries that the ground did not answer.
     unanswered,
-    /// Messages of the ground that answered no question of ours.
+    /// Messages from the ground that match no pending query.
     unasked,
-    /// Bytes of questions that were sent to the ground.
+    /// Bytes of queries sent to the ground.
     bytes_to_ground,
-    /// Bytes of the ground's answers.
+    /// Bytes of answers from the ground.
     bytes_from_ground,
-    /// Bytes of questions and answers that did not cross the link for the query that they answered.
+    /// Bytes of queries and answers that did not cross the link because the cache answered.
     bytes_saved,
     /// Queries answered without waiting for the ground.
     round_trips_saved,

@@ -1,14 +1,14 @@
-//! Journal that outlives the process: records one after another, each under a checksum.
+//! Journal that survives the process: a sequence of records, each under a checksum.
 //!
 //! ```text
 //! file:   "bentpipe dns 1\n" · records
-//! record: length u32 · BLAKE2s-64 of what follows · kind u8 · body
+//! record: length u32 · BLAKE2s-64 of the rest · kind u8 · body
 //! answer: kind 1 · stored at, ms since 1970, u64 · length of key u16 · key · message
-//! instant name: kind 2 · address number u32 · held until, ms, u64 · name
+//! fake-IP address: kind 2 · address number u32 · held until, ms, u64 · name
 //! ```
 //!
-//! Numbers are in network order. A process that is killed leaves at most a record that is cut short;
-//! reading ends there, or at the first whose checksum is wrong. [`File`] writes them.
+//! Numbers are in network byte order. A killed process leaves at most one incomplete record.
+//! Reading ends there, or at the first wrong checksum. [`JournalFile`] writes the records.
 
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -23,70 +23,70 @@ use blake2::{Blake2s, Digest};
 use crate::key::Key;
 
 pub(crate) const MAGIC: &[u8] = b"bentpipe dns 1\n";
-const HEAD: usize = 12;
+const HEADER_BYTES: usize = 12;
 const ANSWER: u8 = 1;
-const INSTANT: u8 = 2;
+const FAKE_IP: u8 = 2;
 
-/// A message, a key and what stands before them.
+/// Maximum size of a record: a message, a key, and their headers.
 const MAX_RECORD: usize = 65_535 + 1024;
 
-/// A file is written anew when it is this much larger than what it has to hold, and twice as large.
+/// A file is rewritten when it is this much larger than its live records, and twice as large.
 const SLACK_BYTES: u64 = 1 << 20;
 
-/// More is not read of a file: as much as the largest cache takes twice.
+/// Maximum number of bytes read from a file: twice the largest cache.
 const MAX_FILE: u64 = 1 << 30;
 
-/// One thing to remember.
+/// Journal record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// An answer of the ground.
+    /// Answer of the ground.
     Answer {
-        /// Time of its arrival.
+        /// Arrival time.
         stored_at: Duration,
-        /// Key that it answers.
+        /// Key of the answer.
         key: Key,
-        /// The message, without OPT.
+        /// Message, without OPT record.
         message: Arc<[u8]>,
     },
-    /// An address that stands for a name.
-    Instant {
-        /// Its place in the pool.
+    /// Fake-IP address that stands for a name.
+    FakeIp {
+        /// Number of the address in the pool.
         number: u32,
-        /// It stands for no other name before this.
+        /// Time before which the address stands for no other name.
         until: Duration,
-        /// The name.
+        /// Name.
         name: String,
     },
 }
 
 impl Record {
-    /// Appends it to `out`.
+    /// Appends the encoded record to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend([0; HEAD]);
+        out.extend([0; HEADER_BYTES]);
         match self {
             Self::Answer { stored_at, key, message } => {
                 out.push(ANSWER);
                 out.extend(millis(*stored_at).to_be_bytes());
-                // A key is a name of at most 255 bytes and five more.
+                // A key is a name of at most 255 bytes and five more bytes.
                 out.extend((key.as_bytes().len() as u16).to_be_bytes());
                 out.extend_from_slice(key.as_bytes());
                 out.extend_from_slice(message);
             }
-            Self::Instant { number, until, name } => {
-                out.push(INSTANT);
+            Self::FakeIp { number, until, name } => {
+                out.push(FAKE_IP);
                 out.extend(number.to_be_bytes());
                 out.extend(millis(*until).to_be_bytes());
                 out.extend_from_slice(name.as_bytes());
             }
         }
-        let length = (out.len() - start - HEAD) as u32;
-        let sum = checksum(&out[start + HEAD..]);
+        let length = (out.len() - start - HEADER_BYTES) as u32;
+        let sum = checksum(&out[start + HEADER_BYTES..]);
         out[start..start + 4].copy_from_slice(&length.to_be_bytes());
-        out[start + 4..start + HEAD].copy_from_slice(&sum);
+        out[start + 4..start + HEADER_BYTES].copy_from_slice(&sum);
     }
 
-    /// Reads what stands under a checksum.
+    /// Decodes the body under a checksum.
     pub(crate) fn decode(body: &[u8]) -> Option<Self> {
         let (kind, rest) = body.split_first()?;
         match *kind {
@@ -98,12 +98,12 @@ impl Record {
                 let key = Key::from_bytes(key).ok()?;
                 Some(Self::Answer { stored_at, key, message: message.into() })
             }
-            INSTANT => {
+            FAKE_IP => {
                 let (number, rest) = rest.split_first_chunk()?;
                 let (until, name) = rest.split_first_chunk()?;
                 let until = Duration::from_millis(u64::from_be_bytes(*until));
                 let name = std::str::from_utf8(name).ok()?.to_owned();
-                Some(Self::Instant { number: u32::from_be_bytes(*number), until, name })
+                Some(Self::FakeIp { number: u32::from_be_bytes(*number), until, name })
             }
             _ => None,
         }
@@ -118,11 +118,11 @@ fn checksum(body: &[u8]) -> [u8; 8] {
     Blake2s::<U8>::digest(body).into()
 }
 
-/// The records of a file, up to the first that is not whole.
+/// Records of a file, up to the first incomplete one.
 pub struct Records<'a>(&'a [u8]);
 
 impl<'a> Records<'a> {
-    /// Reads the bytes of a file; no records if it is not a journal.
+    /// Iterates over the records in the bytes of a file; none if it is not a journal.
     pub fn of(file: &'a [u8]) -> Self {
         Self(file.strip_prefix(MAGIC).unwrap_or_default())
     }
@@ -152,14 +152,14 @@ impl Iterator for Records<'_> {
     }
 }
 
-/// Place of a journal, locked against every other process as long as this value exists.
-pub struct Place {
+/// Lock on a journal against all other processes, for the lifetime of this value.
+pub struct JournalLock {
     path: PathBuf,
-    /// A file of its own: the journal is another one after each [`Place::begin`].
+    /// The lock has its own file, because each [`JournalLock::rewrite`] replaces the journal.
     _lock: fs::File,
 }
 
-/// Reads the journal at `path`, whoever holds it; nothing if there is none.
+/// Reads the journal at `path` without a lock; empty if there is none.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match fs::File::open(path) {
@@ -170,21 +170,21 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Names and answers are nobody's business but the gateway's.
+/// File mode: names and answers are private to the gateway.
 const MODE: u32 = 0o600;
 
-impl Place {
-    /// Takes the journal at `path`, by a lock on the file beside it whose name ends in `.lock`.
-    pub fn claim(path: &Path) -> io::Result<Self> {
-        let beside = with_suffix(path, ".lock");
+impl JournalLock {
+    /// Locks the journal at `path` through the file of the same name with `.lock` appended.
+    pub fn acquire(path: &Path) -> io::Result<Self> {
+        let lock_path = with_suffix(path, ".lock");
         let mut options = OpenOptions::new();
-        let lock = options.write(true).create(true).truncate(false).mode(MODE).open(&beside)?;
+        let lock = options.write(true).create(true).truncate(false).mode(MODE).open(&lock_path)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
             Err(TryLockError::WouldBlock) => {
                 let why = format!(
                     "another process holds {}: stop it first, or give this one a file of its own",
-                    beside.display()
+                    lock_path.display()
                 );
                 Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
             }
@@ -197,32 +197,32 @@ impl Place {
         read(&self.path)
     }
 
-    /// A journal with `records`, in the place of the one that is there. Whoever is killed meanwhile
-    /// leaves the old one or the new one.
-    pub fn begin(&self, records: &[Record]) -> io::Result<File> {
+    /// Replaces the journal by one with `records`. A process killed meanwhile leaves either the old
+    /// or the new one.
+    pub fn rewrite(&self, records: &[Record]) -> io::Result<JournalFile> {
         let fresh = with_suffix(&self.path, ".new");
-        // Left behind by a crash, with whatever mode.
+        // A crash may have left this file, with any mode.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let (file, bytes) = Self::write_new(&fresh, records).inspect_err(|_| {
-            // A disk that is full needs the room.
+            // A full disk needs the space.
             let _ = fs::remove_file(&fresh);
         })?;
         fs::rename(&fresh, &self.path)?;
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::File::open(folder)?.sync_all()?;
         }
-        Ok(File { file, bytes, live: bytes })
+        Ok(JournalFile { file, bytes, live: bytes })
     }
 
     fn write_new(fresh: &Path, records: &[Record]) -> io::Result<(fs::File, u64)> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(fresh)?;
         file.write_all(MAGIC)?;
         let mut bytes = MAGIC.len() as u64;
-        for some in records.chunks(AT_A_TIME) {
-            bytes += write(&mut file, some)?;
+        for chunk in records.chunks(RECORDS_PER_WRITE) {
+            bytes += write(&mut file, chunk)?;
         }
         file.sync_all()?;
         Ok((file, bytes))
@@ -234,17 +234,17 @@ impl Place {
     }
 }
 
-/// `path` with `suffix` after all of its name, so that no two journals have the same file beside them.
+/// Appends `suffix` to the full name, so that no two journals share an auxiliary file.
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut whole = path.as_os_str().to_owned();
     whole.push(suffix);
     whole.into()
 }
 
-/// Records that are encoded before they are written: some 300 KiB of common answers.
-const AT_A_TIME: usize = 1024;
+/// Records encoded per write: about 300 KiB of common answers.
+const RECORDS_PER_WRITE: usize = 1024;
 
-/// Writes `records`, and says how many bytes that were.
+/// Writes `records` and returns the number of bytes.
 fn write(file: &mut fs::File, records: &[Record]) -> io::Result<u64> {
     let mut bytes = Vec::new();
     records.iter().for_each(|record| record.encode(&mut bytes));
@@ -252,16 +252,16 @@ fn write(file: &mut fs::File, records: &[Record]) -> io::Result<u64> {
     Ok(bytes.len() as u64)
 }
 
-/// The journal's file. It is made anew at every start, from what could be read of it.
-pub struct File {
+/// Open journal. It is rewritten at every start from its readable records.
+pub struct JournalFile {
     file: fs::File,
     bytes: u64,
-    /// Live bytes at its beginning.
+    /// Live bytes at its start.
     live: u64,
 }
 
-impl File {
-    /// Appends `records`, and comes back when they are on the disk.
+impl JournalFile {
+    /// Appends `records` and syncs them to disk.
     pub fn append(&mut self, records: &[Record]) -> io::Result<()> {
         let written = write(&mut self.file, records)?;
         self.file.sync_data()?;
@@ -288,10 +288,10 @@ mod tests {
         Record::Answer { stored_at, key: key(&query), message: address(&query, 300, n).into() }
     }
 
-    fn some() -> Vec<Record> {
-        let instant =
-            Record::Instant { number: 7, until: Duration::from_secs(9), name: "www.gov.uk".into() };
-        vec![record(1), instant, record(2)]
+    fn sample() -> Vec<Record> {
+        let fake_ip =
+            Record::FakeIp { number: 7, until: Duration::from_secs(9), name: "www.gov.uk".into() };
+        vec![record(1), fake_ip, record(2)]
     }
 
     fn file(records: &[Record]) -> Vec<u8> {
@@ -301,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_gives_whole_records() {
-        let (records, bytes) = (some(), file(&some()));
+    fn a_truncated_file_yields_complete_records() {
+        let (records, bytes) = (sample(), file(&sample()));
         assert_eq!(Records::of(&bytes).collect::<Vec<_>>(), records);
         for cut in 0..bytes.len() {
             let read: Vec<_> = Records::of(&bytes[..cut]).collect();
@@ -311,8 +311,8 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_flipped_anywhere_gives_nothing_wrong() {
-        let (records, bytes) = (some(), file(&some()));
+    fn a_flipped_byte_yields_no_wrong_record() {
+        let (records, bytes) = (sample(), file(&sample()));
         for at in 0..bytes.len() {
             for flip in [1, 0x80, 0xff] {
                 let mut broken = bytes.clone();
@@ -324,32 +324,32 @@ mod tests {
     }
 
     #[test]
-    fn files_grow_and_are_begun_anew() {
+    fn files_grow_and_are_rewritten() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::claim(&folder.path().join("dns.journal")).unwrap();
-        assert_eq!(place.read().unwrap(), b"");
-        let mut journal = place.begin(&[]).unwrap();
-        journal.append(&some()).unwrap();
-        assert_eq!(Records::of(&place.read().unwrap()).collect::<Vec<_>>(), some());
-        let many: Vec<_> = (0..100).flat_map(|_| some()).collect();
+        let lock = JournalLock::acquire(&folder.path().join("dns.journal")).unwrap();
+        assert_eq!(lock.read().unwrap(), b"");
+        let mut journal = lock.rewrite(&[]).unwrap();
+        journal.append(&sample()).unwrap();
+        assert_eq!(Records::of(&lock.read().unwrap()).collect::<Vec<_>>(), sample());
+        let many: Vec<_> = (0..100).flat_map(|_| sample()).collect();
         while !journal.is_wasteful() {
             journal.append(&many).unwrap();
         }
-        let journal = place.begin(&some()).unwrap();
+        let journal = lock.rewrite(&sample()).unwrap();
         assert!(!journal.is_wasteful());
-        assert_eq!(Records::of(&place.read().unwrap()).count(), 3);
+        assert_eq!(Records::of(&lock.read().unwrap()).count(), 3);
     }
 
     #[test]
-    fn journals_are_apart_and_of_one_process_and_user() {
+    fn journals_are_separate_and_belong_to_one_process_and_user() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let paths = ["dns.cache", "dns.journal"].map(|name| folder.path().join(name));
-        // What another version has left, for all to read.
+        // File left by another version, readable by all.
         fs::write(folder.path().join("dns.cache.new"), "half").unwrap();
-        let [one, other] = paths.each_ref().map(|path| Place::claim(path).unwrap());
-        one.begin(&some()).unwrap();
-        other.begin(&some()[..1]).unwrap();
+        let [one, other] = paths.each_ref().map(|path| JournalLock::acquire(path).unwrap());
+        one.rewrite(&sample()).unwrap();
+        other.rewrite(&sample()[..1]).unwrap();
         assert_eq!(Records::of(&one.read().unwrap()).count(), 3);
         let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
         let mut names: Vec<_> = names
@@ -361,10 +361,10 @@ mod tests {
         names.sort();
         let all = ["dns.cache 600", "dns.cache.lock 600"];
         assert_eq!(names, [all, ["dns.journal 600", "dns.journal.lock 600"]].concat());
-        let error = Place::claim(&paths[0]).err().unwrap();
+        let error = JournalLock::acquire(&paths[0]).err().unwrap();
         assert!(error.to_string().contains("another process"), "{error}");
         drop(one);
-        Place::claim(&paths[0]).unwrap();
+        JournalLock::acquire(&paths[0]).unwrap();
     }
 
     proptest! {

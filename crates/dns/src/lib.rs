@@ -1,66 +1,93 @@
-//! The resolver of a cabin, as a value: queries and the ground's answers in, answers and questions for
-//! the ground out. Time is a [`std::time::Duration`] since the Unix epoch, and an argument.
+//! On-board DNS resolver as a value: takes queries and the ground's answers, returns answers and
+//! queries for the ground. Time is an argument, a [`std::time::Duration`] since the Unix epoch.
 //!
-//! [`Front`] is the whole of it. Under it, from the bottom up:
+//! [`Resolver`] is the entry point. From the bottom up:
 //!
-//! | module | one idea |
+//! | module | contents |
 //! |---|---|
-//! | `wire` | what stands in a message, and where, by hickory-proto's decoder |
-//! | `parts` | a message put together, by its encoder |
-//! | [`Query`], [`Key`] | what a client asks, and what two questions must share to have one answer |
-//! | [`Answer`] | a message kept as it came: only its id, flags, question's spelling and TTLs are written anew |
-//! | `cache` | answers within a bound of bytes, their age, and who still wants them |
-//! | [`may_hold`] | what of the room for questions one client gets |
-//! | [`Settings`] | how long answers count, how stale they may be, who may ask how much |
-//! | [`journal`] | what outlives the process, each record under a checksum |
-//! | [`push`] | what the ground sends unasked to an aircraft that begins |
-//! | [`Designated`] | what devices are told of the encrypted resolver (DDR) |
-//! | [`pad`] | answers over TLS, of lengths that say little |
-//! | [`is_private`] | addresses that names of the Internet may not lead to |
-//! | [`Pool`] | *instant names*: private addresses that stand for names |
+//! | `wire` | zero-copy reading of messages, with hickory-proto's decoder |
+//! | `parts` | construction of messages, with its encoder |
+//! | [`Query`], [`Key`] | a client's query, and the key that questions with the same answer share |
+//! | [`Answer`] | a response stored as received; only id, flags, spelling and TTLs are rewritten |
+//! | `cache` | answers within a memory bound, their age and popularity |
+//! | `limit`, `share`, [`may_hold`] | rate limits, and each client's share of the pending queries |
+//! | `pending` | pending queries, their retransmission and their waiting clients |
+//! | [`Settings`] | lifetimes, staleness and limits |
+//! | [`journal`] | persistence, each record under a checksum |
+//! | [`push`], `warm_start` | answers that the ground pushes to an aircraft with an empty cache |
+//! | [`Designated`] | discovery of the encrypted resolver (DDR) |
+//! | [`pad`] | padding of answers on encrypted transports |
+//! | [`is_private`] | addresses to which names of the Internet must not lead |
+//! | [`FakeIpPool`] | fake-IP addresses (*instant names*): private addresses that stand for names |
 //!
-//! Messages are not decoded into records and encoded again: DNSSEC, HTTPS and SVCB (so ECH), types
-//! that nobody has heard of, and the spelling of names pass as the bytes that they are.
+//! ```
+//! use std::net::IpAddr;
+//! use std::time::Duration;
+//! use bentpipe_dns::{Action, Resolver, Room, Settings, Source};
+//!
+//! let now = Duration::from_secs(1_800_000_000);
+//! let mut resolver = Resolver::new(Settings::default(), false, [7; 16]);
+//! let client = IpAddr::from([10, 0, 0, 1]);
+//! // "www.gov.uk", type A.
+//! let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x03gov\x02uk\x00\x00\x01\x00\x01";
+//! let answer = resolver.query((1, Source::Stream(client.into())), query, Room::Packet(1232), now);
+//!
+//! // Nothing is cached yet, so the query goes to the ground.
+//! assert!(answer.is_none());
+//! assert!(matches!(resolver.poll(), Some(Action::Query { over_stream: false, .. })));
+//! ```
+//!
+//! Messages are not decoded into records and encoded again. DNSSEC, HTTPS and SVCB records (and
+//! thereby ECH), unknown types and the spelling of names pass as unchanged bytes.
+//!
+//! Bounds: [`Settings`] bounds the cache and the pending queries; waiting clients use at most 8
+//! MiB; the fake-IP pool holds 65,536 names.
 
 #![forbid(unsafe_code)]
 
+mod action;
 mod answer;
-mod ask;
+mod asker;
 mod cache;
 mod counts;
 pub mod designated;
-mod front;
+mod fake_ip;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
 pub mod journal;
+mod journal_queue;
 mod key;
-mod known;
+mod known_clients;
 mod limit;
 mod pad;
 mod parts;
-mod pool;
+mod pending;
 mod private;
 pub mod push;
 mod query;
+mod resolver;
 mod settings;
 mod share;
 #[cfg(test)]
 mod testing;
+mod warm_start;
 mod wire;
 
 pub use hickory_proto::op::ResponseCode;
 
-pub use answer::{Answer, Kind, NotAnAnswer, least_ttl};
+pub use action::{Action, Limited};
+pub use answer::{Answer, AnswerError, Kind, min_ttl};
+pub use asker::Asker;
 pub use counts::Counts;
 pub use designated::Designated;
-pub use front::{Action, Front, Limited};
+pub use fake_ip::{FakeIpPool, PoolError};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::{fuzz_journal, fuzz_message};
 pub use key::Key;
 pub use pad::{pad, wants_padding};
-pub use pool::{NotAPool, Pool};
 pub use private::is_private;
 pub use query::{Query, Refusal, Room};
+pub use resolver::Resolver;
 pub use settings::Settings;
-pub use share::{Holding, Source, may_hold};
+pub use share::{QueryUsage, Source, may_hold};
 pub use wire::Malformed;

@@ -1,29 +1,30 @@
-//! Limits on questions.
+//! Rate limits of clients.
 
-use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use crate::known::Known;
+use crate::asker::Asker;
+use crate::known_clients::KnownClients;
 
-/// Buckets that clients share: at 24 bytes each, 24 KiB.
+/// Number of buckets that clients share: 1024 × 24 bytes = 24 KiB.
 const BUCKETS: usize = 1024;
 
-/// Shares that networks of IPv6 share in their turn: at 96 bytes each, 24 KiB.
+/// Number of shares for IPv6 networks: 256 × 96 bytes = 24 KiB.
 const NETWORK_SHARES: usize = 256;
 
-/// A network of IPv6 may ask like this many clients, and those of it that are not [`Known`] besides. A cabin
-/// is often one network, whose passengers are seldom all busy at once; and one device may choose as many
-/// addresses in it as it likes, which have no more than this together.
+/// Clients' worth of queries that the [known](KnownClients) clients of an IPv6 network may send
+/// together, and that all others of it may send together. One network often covers a whole cabin,
+/// whose passengers are seldom all busy at once. A device that forges addresses in it gets only the
+/// latter share.
 const CLIENTS_OF_NETWORK: f64 = 64.0;
 
-/// Parts of its places that a network may fill with new questions at once, and in each second: for
-/// clients that are not [`Known`], and for those that are. With 768 places that is 128 and then 64
-/// per second, and 512 and then 256 per second. However many addresses somebody makes up, the
-/// questions begun in three seconds, the longest wait for an answer, leave 448 places.
+/// Fractions of its slots that a network may fill with new queries, as a burst and per second: first
+/// for clients that are not known, then for those that are. With 768 slots this is 128 and then 64
+/// per second, and 512 and then 256 per second. A wait for an answer lasts at most three seconds.
+/// However many addresses are forged, the queries begun in three seconds leave 448 slots.
 const BEGIN: [(f64, f64); 2] = [(1.0 / 6.0, 1.0 / 12.0), (2.0 / 3.0, 1.0 / 3.0)];
 
-/// So many per second on average, and a burst at a stretch.
+/// Token bucket.
 #[derive(Debug, Clone, Copy)]
 pub struct Bucket {
     tokens: f64,
@@ -31,20 +32,20 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full one: it holds `burst` the first time that it is asked.
+    /// Full bucket: it holds `burst` at its first use.
     pub const FULL: Self = Self { tokens: 0.0, filled_at: None };
 
-    /// Takes one, if there is one.
+    /// Takes a token if there is one.
     pub fn take(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
-        let enough = self.holds_one(per_second, burst, now);
-        if enough {
+        let has_token = self.has_token(per_second, burst, now);
+        if has_token {
             self.spend();
         }
-        enough
+        has_token
     }
 
-    /// Returns `true` if there is one.
-    fn holds_one(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
+    /// Returns `true` if there is a token.
+    fn has_token(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
         self.tokens = match self.filled_at {
             None => burst,
             Some(at) => {
@@ -61,64 +62,58 @@ impl Bucket {
     }
 }
 
-/// Address that counts as one client: the whole address.
-pub fn client(ip: IpAddr) -> IpAddr {
-    ip.to_canonical()
-}
-
-/// The network of IPv6 that a client may choose its addresses from (RFC 4291 section 2.5.4), which is
-/// often all of a cabin's.
-pub fn network(ip: IpAddr) -> Option<u64> {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => Some((ip.to_bits() >> 64) as u64),
-        IpAddr::V4(_) => None,
-    }
-}
-
-/// Part of `all` for one such network: a quarter is left to the others, whatever addresses somebody
-/// in it makes up.
+/// Maximum part of `all` for one IPv6 network. A quarter is left to others, whatever addresses are
+/// forged in it.
 pub fn part_of_network(all: usize) -> usize {
     all - all / 4
 }
 
-/// Clients are spread over a fixed number of buckets by a hash that they cannot know, so who floods
-/// takes from few others.
+/// Rate limits of all clients. Clients are spread over a fixed number of buckets by a keyed hash
+/// that they cannot predict, so a flood affects few others.
 pub struct Clients {
-    hash: RandomState,
+    /// Key of the hash; nobody else knows it.
+    secret: [u8; 16],
     buckets: Box<[Bucket]>,
     networks: Box<[Share]>,
-    known: Known,
+    known: KnownClients,
 }
 
-/// Part of a network in each: for clients that are not known, and for those that are.
+/// Share of a network in each bucket: for clients that are not known, and for those that are.
 #[derive(Clone, Copy)]
 struct Share {
     queries: [Bucket; 2],
-    begins: [Bucket; 2],
-}
-
-impl Default for Clients {
-    fn default() -> Self {
-        let share = Share { queries: [Bucket::FULL; 2], begins: [Bucket::FULL; 2] };
-        let (buckets, networks) =
-            (vec![Bucket::FULL; BUCKETS].into(), vec![share; NETWORK_SHARES].into());
-        Self { hash: RandomState::new(), buckets, networks, known: Known::default() }
-    }
+    starts: [Bucket; 2],
 }
 
 impl Clients {
-    /// Counts a query of `ip`, unless it has sent too many, or its network has. Who may not ask takes
-    /// nothing from the others of either.
-    pub fn take(&mut self, ip: IpAddr, per_second: f64, burst: f64, now: Duration) -> bool {
-        let at = self.hash.hash_one(client(ip)) as usize % BUCKETS;
+    /// Creates full buckets. `secret` is the key of the hash.
+    pub fn new(secret: [u8; 16]) -> Self {
+        let share = Share { queries: [Bucket::FULL; 2], starts: [Bucket::FULL; 2] };
+        let (buckets, networks) =
+            (vec![Bucket::FULL; BUCKETS].into(), vec![share; NETWORK_SHARES].into());
+        Self { secret, buckets, networks, known: KnownClients::default() }
+    }
+
+    /// Index of `what` in a table of `slots`.
+    fn index_of(&self, what: impl Hash, slots: usize) -> usize {
+        // SipHash is a pseudorandom function if its input begins with a secret.
+        let mut hasher = DefaultHasher::new();
+        (self.secret, what).hash(&mut hasher);
+        hasher.finish() as usize % slots
+    }
+
+    /// Counts a query of `asker` and returns `true`, unless `asker` or its network exceeds its
+    /// rate. A refused query uses no tokens.
+    pub fn take(&mut self, asker: Asker, per_second: f64, burst: f64, now: Duration) -> bool {
+        let at = self.index_of(asker, BUCKETS);
+        let of_network = asker.network().map(|network| self.index_of(network, NETWORK_SHARES));
         let own = &mut self.buckets[at];
-        let Some(network) = network(ip) else { return own.take(per_second, burst, now) };
-        let at = self.hash.hash_one(network) as usize % NETWORK_SHARES;
-        let is_known = usize::from(self.known.asks(client(ip)));
+        let Some(at) = of_network else { return own.take(per_second, burst, now) };
+        let is_known = usize::from(self.known.refresh(asker));
         let of_network = &mut self.networks[at].queries[is_known];
-        let (all_per_second, most) = (CLIENTS_OF_NETWORK * per_second, CLIENTS_OF_NETWORK * burst);
-        let may = own.holds_one(per_second, burst, now)
-            && of_network.holds_one(all_per_second, most, now);
+        let (all_per_second, max) = (CLIENTS_OF_NETWORK * per_second, CLIENTS_OF_NETWORK * burst);
+        let may =
+            own.has_token(per_second, burst, now) && of_network.has_token(all_per_second, max, now);
         if may {
             own.spend();
             of_network.spend();
@@ -126,22 +121,22 @@ impl Clients {
         may
     }
 
-    /// Counts a question of `ip` that is to go to the ground, where there may be `most` of all, unless too
-    /// many of its network have.
-    pub fn begin(&mut self, ip: IpAddr, most: usize, now: Duration) -> bool {
-        let Some(network) = network(ip) else { return true };
-        let at = self.hash.hash_one(network) as usize % NETWORK_SHARES;
-        let is_known = usize::from(self.known.asks(client(ip)));
-        let ((burst, per_second), places) = (BEGIN[is_known], part_of_network(most) as f64);
-        let bucket = &mut self.networks[at].begins[is_known];
-        // One at a time, at least.
-        bucket.take(per_second * places, (burst * places).max(1.0), now)
+    /// Counts a query of `asker` to the ground, with at most `most` in all. Returns `false` if too
+    /// many of its network are new.
+    pub fn begin(&mut self, asker: Asker, max: usize, now: Duration) -> bool {
+        let Some(network) = asker.network() else { return true };
+        let at = self.index_of(network, NETWORK_SHARES);
+        let is_known = usize::from(self.known.refresh(asker));
+        let ((burst, per_second), slots) = (BEGIN[is_known], part_of_network(max) as f64);
+        let bucket = &mut self.networks[at].starts[is_known];
+        // At least one at a time.
+        bucket.take(per_second * slots, (burst * slots).max(1.0), now)
     }
 
-    /// The ground has answered a question that the client at `ip` began.
-    pub fn answered(&mut self, ip: IpAddr) {
-        if network(ip).is_some() {
-            self.known.add(client(ip));
+    /// Records that the ground answered a query that `asker` began.
+    pub fn mark_known(&mut self, asker: Asker) {
+        if asker.network().is_some() {
+            self.known.add(asker);
         }
     }
 }
@@ -153,22 +148,22 @@ mod tests {
 
     #[test]
     fn one_client_leaves_room_for_others() {
-        let mut clients = Clients::default();
+        let mut clients = Clients::new([7; 16]);
         let mut take =
             |ip: [u8; 4], at_s| clients.take(ip.into(), 10.0, 40.0, Duration::from_secs(at_s));
         assert_eq!((0..100).filter(|_| take([10, 0, 0, 1], 5)).count(), 40);
         assert_eq!((0..100).filter(|_| take([10, 0, 0, 1], 6)).count(), 10);
-        // Ten or more of 200 others have its bucket with a chance of 1 in 10^13.
+        // The chance that ten or more of 200 others share its bucket is 1 in 10^13.
         assert!((2..202).filter(|n| take([10, 0, 0, *n], 6)).count() > 190);
     }
 
-    fn in_one_network(n: u128) -> IpAddr {
+    fn in_one_network(n: u128) -> Asker {
         Ipv6Addr::from_bits(0x2001_0db8 << 96 | n).into()
     }
 
     #[test]
-    fn each_of_a_network_is_a_client() {
-        let mut clients = Clients::default();
+    fn each_address_of_a_network_is_a_client() {
+        let mut clients = Clients::new([7; 16]);
         let mut take = |n| clients.take(in_one_network(n), 1.0, 5.0, Duration::ZERO);
         assert_eq!((0..100).filter(|_| take(1)).count(), 5);
         // Few of them share a bucket.
@@ -177,29 +172,39 @@ mod tests {
     }
 
     #[test]
-    fn made_up_addresses_have_no_more_than_their_network() {
-        let mut clients = Clients::default();
-        let mut take = |ip| clients.take(ip, 10.0, 40.0, Duration::ZERO);
+    fn forged_addresses_share_the_limit_of_their_network() {
+        let mut clients = Clients::new([7; 16]);
+        let mut take = |asker: Asker| clients.take(asker, 10.0, 40.0, Duration::ZERO);
         let served = (0..100_000).filter(|n| take(in_one_network(*n)));
         assert_eq!(served.count(), 64 * 40);
-        // Two or three of each bucket are gone, and no more.
+        // Two or three tokens of each bucket are used, no more.
         assert!((0..200).all(|n| take([10, 0, 0, n].into())));
     }
 
     #[test]
-    fn who_was_answered_has_a_share_that_made_up_addresses_cannot_take() {
-        let mut clients = Clients::default();
+    fn a_device_is_one_client_outside_any_network() {
+        let mut clients = Clients::new([7; 16]);
+        let mut take =
+            |n| clients.take(Asker::Device([2, 0, 0, 0, 0, n]), 1.0, 5.0, Duration::ZERO);
+        assert_eq!((0..100).filter(|_| take(1)).count(), 5);
+        assert!((0..5).all(|_| take(2)));
+        assert!((0..1000).all(|_| clients.begin(Asker::Device([2; 6]), 1024, Duration::ZERO)));
+    }
+
+    #[test]
+    fn known_clients_have_a_share_that_forged_addresses_cannot_use() {
+        let mut clients = Clients::new([7; 16]);
         let at = |ms| Duration::from_millis(ms);
-        clients.answered(in_one_network(1));
+        clients.mark_known(in_one_network(1));
         let begun = (100..10_000).filter(|n| clients.begin(in_one_network(*n), 1024, at(0)));
         assert_eq!(begun.count(), 128);
         let begun = (100..10_000).filter(|n| clients.begin(in_one_network(*n), 1024, at(1000)));
         assert_eq!(begun.count(), 64);
-        // The known have one of their own, and so has IPv4, where a network is no /64.
+        // Known clients have their own share. So does IPv4, which has no /64.
         let known = (0..1000).filter(|_| clients.begin(in_one_network(1), 1024, at(1000)));
         assert_eq!(known.count(), 512);
         assert!((0..1000).all(|_| clients.begin([10, 0, 0, 1].into(), 1024, at(1000))));
-        // The same for queries.
+        // The same holds for queries.
         let mut take = |ip| clients.take(in_one_network(ip), 10.0, 40.0, at(2000));
         assert_eq!((100..100_000).filter(|n| take(*n)).count(), 64 * 40);
         assert!(take(1));

@@ -1,20 +1,21 @@
-//! Padding of answers that cross encrypted (RFC 7830), so that their length says little of the name.
+//! Padding of answers on encrypted transports (RFC 7830), so that their length reveals little about
+//! the name.
 
 use hickory_proto::rr::RecordType;
 use hickory_proto::rr::rdata::opt::EdnsCode;
 
 use crate::wire::{self, Record};
 
-/// Answers are padded to a multiple of this (RFC 8467 section 4.1).
+/// Block size of padded answers (RFC 8467 section 4.1).
 const BLOCK: usize = 468;
 
-/// Returns `true` if the sender of `query` wants a padded answer; it is padded if it crosses
-/// encrypted (RFC 7830 section 4).
+/// Returns `true` if `query` requests a padded answer. Pad the answer only if it crosses encrypted
+/// (RFC 7830 section 4).
 pub fn wants_padding(query: &[u8]) -> bool {
     opt(query).is_some_and(|opt| wire::options(opt.data).any(|(code, _)| code == EdnsCode::Padding))
 }
 
-/// Pads `answer`, one that a [`Front`](crate::Front) has written: its OPT record is the last.
+/// Pads `answer`, which a [`Resolver`](crate::Resolver) has written: its OPT record is the last.
 pub fn pad(answer: &mut Vec<u8>) {
     let Some(opt) = opt(answer).filter(|opt| opt.end() == answer.len()) else { return };
     let (data_at, length) = (opt.data_at, opt.data.len());
@@ -28,7 +29,7 @@ pub fn pad(answer: &mut Vec<u8>) {
     answer.resize(target, 0);
 }
 
-/// The OPT record of `message`.
+/// OPT record of `message`.
 fn opt(message: &[u8]) -> Option<Record<'_>> {
     let (header, mut rest) = wire::header(message).ok()?;
     for _ in 0..header.counts.queries {
@@ -54,7 +55,7 @@ mod tests {
     use hickory_proto::rr::rdata::opt::EdnsOption;
     use proptest::prelude::*;
 
-    fn asked(name: &str, padding: usize) -> Vec<u8> {
+    fn padded_query(name: &str, padding: usize) -> Vec<u8> {
         query_with(name, RecordType::A, |message| {
             let mut edns = Edns::new();
             edns.options_mut().insert(EdnsOption::Unknown(10, vec![7; 8]));
@@ -65,15 +66,19 @@ mod tests {
     }
 
     #[test]
-    fn who_pads_is_answered_padded() {
-        assert!(wants_padding(&asked("a.test.", 0)) && wants_padding(&asked("a.test.", 90)));
+    fn padded_queries_get_padded_answers() {
+        assert!(
+            wants_padding(&padded_query("a.test.", 0))
+                && wants_padding(&padded_query("a.test.", 90))
+        );
         let edns = query_with("a.test.", RecordType::A, |it| _ = it.set_edns(Edns::new()));
         assert!(!wants_padding(&edns) && !wants_padding(&query("a.test.", RecordType::A)));
         let mut lengths = Vec::new();
         for name in ["a.test.", "a-much-longer-name.with-more-labels.test."] {
-            let query = asked(name, 5);
+            let query = padded_query(name, 5);
             let query = Query::parse(&query).unwrap();
-            let answer = Answer::parse(&query.key, &address(&asked(name, 5), 300, 1)).unwrap();
+            let answer =
+                Answer::parse(&query.key, &address(&padded_query(name, 5), 300, 1)).unwrap();
             let plain = answer.relay(&query, Room::Stream);
             let mut padded = plain.clone();
             pad(&mut padded);
@@ -86,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_padded_stays() {
+    fn answers_without_edns_are_unchanged() {
         let plain = query("a.test.", RecordType::A);
         let mut same = plain.clone();
         pad(&mut same);

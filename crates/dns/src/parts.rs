@@ -1,5 +1,5 @@
-//! Construction of messages: parts decided here by hickory-proto's encoder, parts from elsewhere as
-//! the bytes that they were.
+//! Construction of messages. Hickory-proto's encoder writes the parts decided here; parts from
+//! elsewhere are copied as bytes.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, Header, HeaderCounts, Metadata, ResponseCode};
@@ -11,41 +11,41 @@ use crate::wire::Question;
 /// EDNS option "Extended DNS Error" (RFC 8914 section 4).
 pub const EXTENDED_ERROR: u16 = 15;
 
-/// UDP payload size that this side accepts: it passes every path unfragmented (RFC 9715).
-pub const OUR_ROOM: u16 = 1232;
+/// UDP payload size that we accept: it passes every path unfragmented (RFC 9715).
+pub const MAX_UDP_PAYLOAD: u16 = 1232;
 
-/// Bytes of OPT without options, and with an extended error.
+/// Size of an OPT record without options, and with an extended error.
 pub const PLAIN_OPT: usize = 11;
-pub const MOST_OPT: usize = 17;
+pub const MAX_OPT: usize = 17;
 
-/// The least that hickory's encoder takes room for, so that it need not ask for more.
-const LEAST_ROOM: usize = 512;
+/// Initial capacity of hickory's encoder. A smaller one would be grown at once.
+const MIN_CAPACITY: usize = 512;
 
-/// A message.
+/// Parts of a message.
 pub struct Parts<'a> {
     /// Id, flags and the lower bits of the response code.
     pub metadata: Metadata,
-    /// The question, if there is one.
+    /// Question, if there is one.
     pub question: Option<Question<'a>>,
-    /// Numbers of answers, authorities and additional records in `records`.
+    /// Number of answers, authorities and additional records in `records`.
     pub counts: [u16; 3],
-    /// Bytes after the question. Pointers in it count from the message's beginning.
+    /// Bytes after the question. Pointers in them count from the start of the message.
     pub records: &'a [u8],
     /// OPT record to append.
     pub edns: Option<Edns>,
 }
 
 impl Parts<'_> {
-    /// The message, which has to come to no more than 65,535 bytes.
+    /// Encodes the message, which must not exceed 65,535 bytes.
     pub fn write(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.bytes().max(LEAST_ROOM));
-        let written = self.put(&mut BinEncoder::new(&mut out));
-        // There is no other error than that it is too long: names are put as bytes.
+        let mut out = Vec::with_capacity(self.bytes().max(MIN_CAPACITY));
+        let written = self.encode(&mut BinEncoder::new(&mut out));
+        // The only possible error is excessive length, because names are copied as bytes.
         debug_assert!(written.is_ok(), "{written:?}");
         out
     }
 
-    fn put(&self, out: &mut BinEncoder<'_>) -> Result<(), ProtoError> {
+    fn encode(&self, out: &mut BinEncoder<'_>) -> Result<(), ProtoError> {
         let [answers, authorities, additionals] = self.counts;
         let additionals = additionals.saturating_add(self.edns.is_some().into());
         let queries = self.question.is_some().into();
@@ -60,18 +60,18 @@ impl Parts<'_> {
         self.edns.as_ref().map_or(Ok(()), |edns| edns.emit(out))
     }
 
-    /// Maximum size of the message.
+    /// Upper bound of the message size.
     fn bytes(&self) -> usize {
         let question = self.question.map_or(0, |question| question.name.len() + 4);
-        crate::wire::HEADER + question + self.records.len() + MOST_OPT
+        crate::wire::HEADER + question + self.records.len() + MAX_OPT
     }
 }
 
-/// OPT record of this side in a message with `rcode`, of which it has the upper bits; `error` is an
-/// extended one.
+/// OPT record of a message with `rcode`, whose upper bits it carries, and with an extended error if
+/// `error` is given.
 pub fn edns(rcode: ResponseCode, dnssec_ok: bool, error: Option<u16>) -> Edns {
     let mut edns = Edns::new();
-    edns.set_rcode_high(rcode.high()).set_dnssec_ok(dnssec_ok).set_max_payload(OUR_ROOM);
+    edns.set_rcode_high(rcode.high()).set_dnssec_ok(dnssec_ok).set_max_payload(MAX_UDP_PAYLOAD);
     if let Some(error) = error {
         let error = EdnsOption::Unknown(EXTENDED_ERROR, error.to_be_bytes().to_vec());
         edns.options_mut().insert(error);

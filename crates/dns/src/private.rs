@@ -1,7 +1,8 @@
-//! Addresses that names of the Internet have no business to lead to.
+//! Private addresses, to which names of the Internet must not lead.
 //!
-//! A page on the Internet whose name leads to an address of the cabin's own network may talk to what listens
-//! there as if that were its own server (DNS rebinding). Unbound calls the remedy `private-address`.
+//! A page on the Internet whose name leads to an address of the cabin's own network can talk to
+//! services there as if they were its own server (DNS rebinding). Unbound's protection is called
+//! `private-address`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,9 +11,15 @@ use hickory_proto::serialize::binary::BinDecoder;
 
 use crate::wire::{self, Record};
 
-/// True if `ip` is of a network that is not the Internet's: private (RFC 1918, RFC 4193), shared (RFC 6598),
-/// link-local, loopback, or unspecified, which many systems take for loopback. An IPv6 address that stands for
-/// one of IPv4 (mapped, compatible, 6to4, NAT64) counts as that.
+/// Returns `true` if `ip` belongs to a network that is not the Internet's:
+///
+/// - private (RFC 1918, RFC 4193)
+/// - shared (RFC 6598)
+/// - link-local or loopback
+/// - unspecified, which many systems treat as loopback
+///
+/// An IPv6 address that represents an IPv4 address (mapped, compatible, 6to4, NAT64) counts as that
+/// address.
 pub fn is_private(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => is_private_v4(ip),
@@ -31,19 +38,19 @@ fn is_private_v6(ip: Ipv6Addr) -> bool {
         is_private_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)))
     };
     match ip.segments() {
-        // Compatible ones, `::` and `::1` among them; and NAT64's own prefix.
+        // IPv4-compatible addresses, including `::` and `::1`, and the NAT64 prefix.
         [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => pair(high, low),
-        // NAT64 within one network (RFC 8215): whatever it stands for is near.
+        // NAT64 within one network (RFC 8215): always local.
         [0x64, 0xff9b, 1, ..] => true,
         [0x2002, high, low, ..] => pair(high, low),
-        // Site-local addresses were what unique local ones are now (RFC 3879).
+        // Site-local addresses were replaced by unique local addresses (RFC 3879).
         [first, ..] => {
             ip.is_unique_local() || ip.is_unicast_link_local() || first & 0xffc0 == 0xfec0
         }
     }
 }
 
-/// The addresses that a record tells.
+/// Addresses in a record.
 pub(crate) fn addresses_of(record: &Record<'_>) -> Vec<IpAddr> {
     match record.kind {
         RecordType::A => addresses::<4>(record.data),
@@ -53,11 +60,12 @@ pub(crate) fn addresses_of(record: &Record<'_>) -> Vec<IpAddr> {
     }
 }
 
-/// Keys of the hints among a service's parameters.
+/// Keys of the address hints among service parameters.
 const IPV4_HINT: u16 = 4;
 const IPV6_HINT: u16 = 6;
 
-/// The hints of a service: a priority, a name without pointers, and parameters that look like EDNS options.
+/// Address hints of a service record: a priority, a name without pointers, and parameters encoded
+/// like EDNS options.
 fn hints(data: &[u8]) -> Option<Vec<IpAddr>> {
     let mut rest = BinDecoder::new(data);
     rest.read_u16().ok()?;
@@ -71,7 +79,7 @@ fn hints(data: &[u8]) -> Option<Vec<IpAddr>> {
     Some(hints.flatten().collect())
 }
 
-/// Addresses of `N` bytes each, one after another.
+/// Addresses of `N` bytes each, in sequence.
 fn addresses<const N: usize>(data: &[u8]) -> Vec<IpAddr>
 where
     IpAddr: From<[u8; N]>,
@@ -88,7 +96,7 @@ mod tests {
     use hickory_proto::rr::{RData, Record as Written};
 
     #[test]
-    fn what_is_not_of_the_internet_is_private() {
+    fn private_addresses_are_recognized() {
         for private in [
             "10.1.2.3",
             "172.16.0.1",
@@ -126,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_found_wherever_a_client_may_read_them() {
-        let asked = query("a.test.", RecordType::HTTPS);
-        let found = |change: &dyn Fn(&mut hickory_proto::op::Message)| {
-            let message = answer_with(&asked, change);
-            Answer::parse(&key(&asked), &message).unwrap().find_address(is_private)
+    fn addresses_are_found_in_all_records_that_clients_use() {
+        let request = query("a.test.", RecordType::HTTPS);
+        let find = |change: &dyn Fn(&mut hickory_proto::op::Message)| {
+            let message = answer_with(&request, change);
+            Answer::parse(&key(&request), &message).unwrap().find_address(is_private)
         };
         let raw = |kind: RecordType, data: &[u8]| {
             let data = RData::Unknown { code: kind, rdata: NULL::with(data.to_vec()) };
@@ -139,16 +147,16 @@ mod tests {
         // Priority 1, the name itself, ALPN, then hints: a public and a private one.
         let service = b"\0\x01\0\0\x01\0\x03\x02h2\0\x04\0\x08\x09\x09\x09\x09\x0a\0\0\x01";
         let private = Some(IpAddr::from([10, 0, 0, 1]));
-        assert_eq!(found(&|it| _ = it.add_answer(raw(RecordType::HTTPS, service))), private);
+        assert_eq!(find(&|it| _ = it.add_answer(raw(RecordType::HTTPS, service))), private);
         let hint = b"\0\x01\0\0\x06\0\x10\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x07";
         let local = Some("fd00::7".parse().unwrap());
-        assert_eq!(found(&|it| _ = it.add_additional(raw(RecordType::SVCB, hint))), local);
+        assert_eq!(find(&|it| _ = it.add_additional(raw(RecordType::SVCB, hint))), local);
         let extra = [10, 0, 0, 1];
-        assert_eq!(found(&|it| _ = it.add_additional(raw(RecordType::A, &extra))), private);
-        assert_eq!(found(&|it| _ = it.add_answer(raw(RecordType::TXT, &extra))), None);
-        assert_eq!(found(&|it| _ = it.add_answer(raw(RecordType::HTTPS, &service[..20]))), None);
-        let asked = query("a.test.", RecordType::A);
-        let public = Answer::parse(&key(&asked), &address(&asked, 60, 1)).unwrap();
+        assert_eq!(find(&|it| _ = it.add_additional(raw(RecordType::A, &extra))), private);
+        assert_eq!(find(&|it| _ = it.add_answer(raw(RecordType::TXT, &extra))), None);
+        assert_eq!(find(&|it| _ = it.add_answer(raw(RecordType::HTTPS, &service[..20]))), None);
+        let request = query("a.test.", RecordType::A);
+        let public = Answer::parse(&key(&request), &address(&request, 60, 1)).unwrap();
         assert_eq!(public.find_address(is_private), None);
     }
 }

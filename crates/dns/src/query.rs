@@ -13,49 +13,49 @@ use crate::key::Key;
 use crate::parts::{Parts, edns};
 use crate::wire::{self, Malformed, Question, Record};
 
-/// Types 249 to 254 ask for zones and for sessions, not for records.
+/// Types 249 to 254 request zone transfers and sessions, not records.
 const TRANSFERS: std::ops::RangeInclusive<u16> = 249..=254;
 
-/// Addresses in one answer, which then fits into the smallest packet with the longest name; the
-/// others of a name are left out.
-const MOST_ADDRESSES: usize = 7;
+/// Maximum number of addresses in one answer. With the longest name the answer then fits into the
+/// smallest packet. Further addresses are left out.
+const MAX_ADDRESSES: usize = 7;
 
-/// The least that every client takes over UDP (RFC 1035 section 4.2.1).
-pub const MIN_ROOM: usize = 512;
+/// UDP size that every client accepts (RFC 1035 section 4.2.1).
+pub const MIN_UDP_BYTES: usize = 512;
 
 /// Maximum size of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// The client's own limit, but never more than this: the content of one packet.
+    /// The client's own limit, at most this: the content of one packet.
     Packet(u16),
-    /// Whatever there is.
+    /// Unlimited (65,535 bytes).
     Stream,
 }
 
-/// A query for records.
+/// Query for records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// The header's id and flags.
+    /// Id and flags of the header.
     pub metadata: Metadata,
     /// Key of the question.
     pub key: Key,
-    /// The name as the client spells it, on the wire.
+    /// Name in wire format, as the client spells it.
     pub spelled: Box<[u8]>,
-    /// The client's UDP buffer, where it speaks EDNS.
+    /// UDP buffer size of the client, if it uses EDNS.
     pub edns: Option<u16>,
 }
 
-/// Reason for which the cache does not answer a message.
+/// Reason why a message is not processed as a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is not a query at all: silence.
+    /// Not a query at all: send nothing.
     Silence,
-    /// This is the answer.
+    /// Send this answer.
     Reply(Vec<u8>),
 }
 
 impl Query {
-    /// Reads what a client sent.
+    /// Parses a message from a client.
     pub fn parse(message: &[u8]) -> Result<Self, Refusal> {
         let (header, rest) = match wire::header(message) {
             Ok((header, rest)) if header.message_type == MessageType::Query => (header, rest),
@@ -75,14 +75,15 @@ impl Query {
         if TRANSFERS.contains(&key.kind().into()) {
             return refuse(ResponseCode::NotImp, edns);
         }
-        // What others have asked for is nobody's business: no query without recursion.
+        // Queries without recursion are refused, because they would reveal what others have
+        // queried.
         if key.class() != DNSClass::IN || !header.recursion_desired {
             return refuse(ResponseCode::Refused, edns);
         }
         Ok(query)
     }
 
-    /// The query, and the version of EDNS that it speaks.
+    /// Reads the query and its EDNS version.
     fn read(header: &Header, mut rest: BinDecoder<'_>) -> Result<(Self, u8), Malformed> {
         let counts = &header.counts;
         if (counts.queries, counts.answers, counts.authorities) != (1, 0, 0) {
@@ -113,9 +114,9 @@ impl Query {
     pub fn room(&self, room: Room) -> usize {
         match room {
             Room::Stream => usize::from(u16::MAX),
-            Room::Packet(most) => {
-                let said = usize::from(self.edns.unwrap_or(0)).max(MIN_ROOM);
-                said.min(usize::from(most).max(MIN_ROOM))
+            Room::Packet(max) => {
+                let accepted = usize::from(self.edns.unwrap_or(0)).max(MIN_UDP_BYTES);
+                accepted.min(usize::from(max).max(MIN_UDP_BYTES))
             }
         }
     }
@@ -125,20 +126,20 @@ impl Query {
         self.metadata.authentic_data || self.key.dnssec_ok()
     }
 
-    /// The question as the client spells it.
-    pub(crate) fn asked(&self) -> Question<'_> {
-        Question { name: &self.spelled, ..self.key.asked() }
+    /// Question as the client spells it.
+    pub(crate) fn as_question(&self) -> Question<'_> {
+        Question { name: &self.spelled, ..self.key.as_question() }
     }
 
-    /// The header of an answer with `rcode`, of which it says the lower bits. The rest is EDNS's: who does
-    /// not speak that would take a code above 15 for another one, BADVERS for success, and is told of a
-    /// failure.
-    pub(crate) fn answered(&self, rcode: ResponseCode) -> Metadata {
-        let is_told = rcode.high() == 0 || self.edns.is_some();
-        answered(&self.metadata, if is_told { rcode } else { ResponseCode::ServFail })
+    /// Header of an answer with the lower bits of `rcode`. The upper bits need EDNS. Without EDNS a
+    /// client would mistake a code above 15 for another one, for example BADVERS for success; it
+    /// gets SERVFAIL.
+    pub(crate) fn response_metadata(&self, rcode: ResponseCode) -> Metadata {
+        let can_express = rcode.high() == 0 || self.edns.is_some();
+        response_metadata(&self.metadata, if can_express { rcode } else { ResponseCode::ServFail })
     }
 
-    /// An answer with those of `ips` that are of the family asked for.
+    /// Encodes an answer with those of `ips` that belong to the requested family.
     pub fn addresses(&self, ips: &[IpAddr], ttl_s: u32) -> Vec<u8> {
         let written = self.write_addresses(ips, ttl_s);
         written.unwrap_or_else(|_| self.reply(ResponseCode::ServFail, None))
@@ -152,18 +153,18 @@ impl Query {
             }
             _ => None,
         };
-        let data = ips.iter().filter_map(data).take(MOST_ADDRESSES);
+        let data = ips.iter().filter_map(data).take(MAX_ADDRESSES);
         let mut message = Message::query();
-        message.metadata = self.answered(ResponseCode::NoError);
+        message.metadata = self.response_metadata(ResponseCode::NoError);
         message.answers = data.map(|it| rr::Record::from_rdata(name.clone(), ttl_s, it)).collect();
         message.queries.push(op::Query::query(name, self.key.kind()));
         message.edns = self.opt(ResponseCode::NoError, None);
         message.to_vec()
     }
 
-    /// An answer without records, with an extended error (RFC 8914) for who understands one.
+    /// Encodes an answer without records; clients with EDNS also get the extended error (RFC 8914).
     pub fn reply(&self, rcode: ResponseCode, error: Option<u16>) -> Vec<u8> {
-        let (metadata, question) = (self.answered(rcode), Some(self.asked()));
+        let (metadata, question) = (self.response_metadata(rcode), Some(self.as_question()));
         let edns = self.opt(rcode, error);
         Parts { metadata, question, counts: [0; 3], records: &[], edns }.write()
     }
@@ -174,20 +175,20 @@ impl Query {
     }
 }
 
-/// The header of the answer to a message that has that `header`.
-fn answered(header: &Metadata, rcode: ResponseCode) -> Metadata {
-    let mut answered = Metadata::response_from_request(header);
-    answered.recursion_available = true;
-    answered.response_code = rcode;
-    answered
+/// Header of the answer to a message with `header`.
+fn response_metadata(header: &Metadata, rcode: ResponseCode) -> Metadata {
+    let mut response = Metadata::response_from_request(header);
+    response.recursion_available = true;
+    response.response_code = rcode;
+    response
 }
 
-/// The answer to `message`, of which no more than the header may be understood.
+/// Answer to `message`, of which perhaps only the header is valid.
 fn refuse(message: &[u8], header: &Header, rcode: ResponseCode, is_edns: bool) -> Refusal {
-    let asks = rcode != ResponseCode::FormErr && header.counts.queries == 1;
-    let question = wire::header(message).ok().filter(|_| asks);
+    let has_question = rcode != ResponseCode::FormErr && header.counts.queries == 1;
+    let question = wire::header(message).ok().filter(|_| has_question);
     let question = question.and_then(|(_, mut rest)| wire::question(&mut rest).ok());
-    let metadata = answered(&header.metadata, rcode);
+    let metadata = response_metadata(&header.metadata, rcode);
     let edns = is_edns.then(|| edns(rcode, false, None));
     Refusal::Reply(Parts { metadata, question, counts: [0; 3], records: &[], edns }.write())
 }
@@ -198,7 +199,7 @@ mod tests {
     use crate::testing::{query, query_with};
     use hickory_proto::op::Edns;
 
-    fn refusal(message: &Message) -> ResponseCode {
+    fn refusal_code(message: &Message) -> ResponseCode {
         match Query::parse(&message.to_vec().unwrap()) {
             Err(Refusal::Reply(reply)) => {
                 let reply = Message::from_vec(&reply).unwrap();
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_read_as_they_were_written() {
+    fn queries_are_parsed() {
         let read = Query::parse(&query("WwW.example.NET.", RecordType::HTTPS)).unwrap();
         assert_eq!(&*read.spelled, b"\x03WwW\x07example\x03NET\x00");
         assert_eq!(read.key.host_name().as_deref(), Some("www.example.net"));
@@ -232,21 +233,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_asked_for_is_refused() {
-        let asked = |change: fn(&mut Message)| {
+    fn unsupported_messages_are_refused() {
+        let code_of = |change: fn(&mut Message)| {
             let bytes = query_with("a.test.", RecordType::A, change);
-            refusal(&Message::from_vec(&bytes).unwrap())
+            refusal_code(&Message::from_vec(&bytes).unwrap())
         };
-        assert_eq!(asked(|m| m.metadata.recursion_desired = false), ResponseCode::Refused);
-        assert_eq!(asked(|m| m.metadata.op_code = OpCode::Status), ResponseCode::NotImp);
+        assert_eq!(code_of(|m| m.metadata.recursion_desired = false), ResponseCode::Refused);
+        assert_eq!(code_of(|m| m.metadata.op_code = OpCode::Status), ResponseCode::NotImp);
         assert_eq!(
-            asked(|m| _ = m.queries[0].set_query_class(DNSClass::CH)),
+            code_of(|m| _ = m.queries[0].set_query_class(DNSClass::CH)),
             ResponseCode::Refused
         );
-        let axfr = asked(|m| _ = m.queries[0].set_query_type(RecordType::AXFR));
+        let axfr = code_of(|m| _ = m.queries[0].set_query_type(RecordType::AXFR));
         assert_eq!(axfr, ResponseCode::NotImp);
-        assert_eq!(asked(|m| m.queries.clear()), ResponseCode::FormErr);
-        let version = asked(|m| {
+        assert_eq!(code_of(|m| m.queries.clear()), ResponseCode::FormErr);
+        let version = code_of(|m| {
             let mut edns = Edns::new();
             edns.set_version(1);
             m.set_edns(edns);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_why_to_who_understands() {
+    fn extended_errors_go_to_clients_with_edns() {
         let plain = Query::parse(&query("a.test.", RecordType::A)).unwrap();
         let reply = Message::from_vec(&plain.reply(ResponseCode::ServFail, Some(22))).unwrap();
         assert!(reply.edns.is_none() && reply.metadata.response_code == ResponseCode::ServFail);

@@ -1,47 +1,48 @@
-//! Lifetimes of answers, and limits on questions.
+//! Settings: lifetimes of answers, limits on queries.
 
 use std::time::Duration;
 
-/// Settings of the operator. The defaults are for a link of some 800 ms.
+/// Settings of the operator. The defaults suit a link with a round trip of about 800 ms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Answers are kept within this many bytes; an address costs some 400, so 16 MiB are about
-    /// 40,000 of them.
+    /// Memory of the cache. An address answer costs about 400 bytes, so 16 MiB hold about 40,000.
     pub memory_bytes: usize,
-    /// Answers that say they hold shorter are kept this long.
+    /// Minimum lifetime of answers; shorter TTLs are raised to it.
     pub min_ttl: Duration,
-    /// Answers that say they hold longer are asked for again after this.
+    /// Maximum lifetime of answers; longer TTLs are cut to it.
     pub max_ttl: Duration,
-    /// Denials that say they hold longer are asked for again after this (RFC 2308 section 5).
+    /// Maximum lifetime of denials (RFC 2308 section 5).
     pub max_negative_ttl: Duration,
-    /// For this long after its time is over an answer is given nevertheless, while it is asked for
-    /// anew (RFC 8767); zero never does.
+    /// Time after its lifetime for which an answer is still served while it is refreshed (RFC
+    /// 8767). Zero disables stale answers.
     pub max_stale: Duration,
     /// TTL of a stale answer (RFC 8767 section 4).
     pub stale_ttl: Duration,
-    /// Pause after a failure before the next attempt; twice as long after each further failure, up
-    /// to five minutes (RFC 9520 section 3.2).
+    /// Pause after a failure before the next attempt. It doubles with each further failure, up to
+    /// five minutes (RFC 9520 section 3.2).
     pub failure_ttl: Duration,
-    /// Names asked for at least this often within a lifetime are asked for again before it ends; 0
-    /// never does.
+    /// Number of hits within a lifetime from which a name is prefetched before the lifetime ends. 0
+    /// disables prefetching.
     pub prefetch_hits: u32,
-    /// Names asked for again like this per second, on average; two seconds' worth at a stretch.
+    /// Prefetches per second on average. The burst is two seconds' worth.
     pub prefetch_per_second: f64,
-    /// Bytes of answers that are taken of the ground unasked when the resolver begins without knowing
-    /// anything; 0 takes none.
+    /// Bytes of pushed answers accepted from the ground when the resolver starts with an empty
+    /// cache. 0 accepts none.
     pub warm_start_bytes: u32,
-    /// Queries that one client (an address) may send per second, on average; 64 times as many all of a
-    /// network of IPv6 (a /64) that the ground has answered of late, and as many all others of it.
+    /// Queries per second that one client (a device, or an address of an unknown device) may send,
+    /// on average. All clients of an IPv6 /64 that the ground has answered recently share 64 times
+    /// as many; all other clients of the /64 share the same amount again.
     pub client_per_second: f64,
-    /// And at a stretch: a page's worth.
+    /// Burst of one client: the queries of a page.
     pub client_burst: f64,
-    /// Questions under way to the ground; each with its clients is some 1 KiB, so 1,024 are 1 MiB.
+    /// Maximum number of pending queries to the ground. With its clients each costs about 1 KiB:
+    /// 1,024 × 1 KiB = 1 MiB.
     pub max_asks: usize,
-    /// Answers over UDP are never larger than this, so that they go in one packet.
+    /// Maximum size of answers over UDP, so that they fit in one packet.
     pub udp_bytes: u16,
 }
 
-/// RFC 9520 section 3.2: at most five minutes.
+/// Maximum pause after failures (RFC 9520 section 3.2).
 pub const MAX_FAILURE: Duration = Duration::from_secs(300);
 
 impl Default for Settings {

@@ -1,4 +1,4 @@
-//! Messages for tests, written by another implementation.
+//! Test messages, written by another implementation.
 
 use std::net::Ipv4Addr;
 
@@ -24,24 +24,24 @@ pub fn query_with(text: &str, kind: RecordType, change: impl FnOnce(&mut Message
     message.to_vec().unwrap()
 }
 
-/// The key of a query.
+/// Key of a query.
 pub fn key(query: &[u8]) -> Key {
     crate::Query::parse(query).unwrap().key
 }
 
-/// The answer to `query`, which `change` may fill.
+/// Answer to `query`, which `change` may fill.
 pub fn answer_with(query: &[u8], change: impl FnOnce(&mut Message)) -> Vec<u8> {
-    let asked = Message::from_vec(query).unwrap();
-    let mut message = Message::response(asked.metadata.id, OpCode::Query);
+    let query = Message::from_vec(query).unwrap();
+    let mut message = Message::response(query.metadata.id, OpCode::Query);
     message.metadata.recursion_desired = true;
     message.metadata.recursion_available = true;
-    message.metadata.checking_disabled = asked.metadata.checking_disabled;
-    message.add_queries(asked.queries);
+    message.metadata.checking_disabled = query.metadata.checking_disabled;
+    message.add_queries(query.queries);
     change(&mut message);
     message.to_vec().unwrap()
 }
 
-/// An answer with one address.
+/// Answer with one address.
 pub fn address(query: &[u8], ttl: u32, last: u8) -> Vec<u8> {
     answer_with(query, |message| {
         let owner = message.queries[0].name().clone();
@@ -50,7 +50,7 @@ pub fn address(query: &[u8], ttl: u32, last: u8) -> Vec<u8> {
     })
 }
 
-/// There is no such name.
+/// Denial: the name does not exist.
 pub fn denial(query: &[u8], ttl: u32, minimum: u32) -> Vec<u8> {
     answer_with(query, |message| {
         message.metadata.response_code = hickory_proto::op::ResponseCode::NXDomain;

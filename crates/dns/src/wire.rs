@@ -1,8 +1,8 @@
-//! DNS messages by hickory-proto's decoder, without copying them: what stands in a message, and where.
+//! Zero-copy reading of DNS messages with hickory-proto's decoder: fields and their positions.
 //!
-//! Numbers, types, the header and strings are read as hickory reads them. Names are read to their end and
-//! not into a `Name`: the cache goes by their bytes, and where pointers lead is for whoever asked. Data are
-//! not looked at. `docs/decisions/0008-dns-messages.md` says why.
+//! Numbers, types, the header and strings are read by hickory. Names are read only to their end,
+//! not into a `Name`: the cache uses their bytes, and following pointers is left to the caller.
+//! Record data is not interpreted. `docs/decisions/0008-dns-messages.md` explains why.
 
 use hickory_proto::op::Header;
 use hickory_proto::rr::rdata::opt::EdnsCode;
@@ -11,13 +11,13 @@ use hickory_proto::serialize::binary::{
     BinDecodable, BinDecoder, BinEncodable, DecodeError, EncodedSize, Restrict,
 };
 
-/// A header's bytes.
+/// Size of a header.
 pub const HEADER: usize = Header::LEN;
 
-/// Bytes of type and class behind a question's name.
+/// Size of type and class after the name of a question.
 const AFTER_NAME: usize = 4;
 
-/// Bytes that are no DNS message.
+/// Bytes that are not a DNS message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a DNS message: it ends too soon, or a name in it does not end")]
 pub struct Malformed;
@@ -28,58 +28,60 @@ impl From<DecodeError> for Malformed {
     }
 }
 
-/// A question whose name stands there whole.
+/// Question with an uncompressed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// The name as it is spelled, on the wire.
+    /// Name in wire format, in its original spelling.
     pub name: &'a [u8],
-    /// The type of records asked for.
+    /// Record type.
     pub kind: RecordType,
-    /// Their class.
+    /// Record class.
     pub class: DNSClass,
 }
 
-/// The header of `message`, and what is left to be read.
+/// Reads the header of `message`. Returns it with a decoder for the rest.
 pub fn header(message: &[u8]) -> Result<(Header, BinDecoder<'_>), Malformed> {
     let mut rest = BinDecoder::new(message);
     Ok((Header::read(&mut rest)?, rest))
 }
 
-/// Writes the header of `message` anew, where it has one.
+/// Overwrites the header of `message`, if it has one.
 pub fn set_header(message: &mut [u8], header: &Header) {
     if let (Some(head), Ok(bytes)) = (message.get_mut(..HEADER), header.to_bytes()) {
         head.copy_from_slice(&bytes);
     }
 }
 
-/// Reads a question. A name that points to another is none here: in a question there is no other.
+/// Reads a question. A compressed name is an error, because in a question there is no earlier name
+/// to point to.
 pub fn question<'a>(rest: &mut BinDecoder<'a>) -> Result<Question<'a>, Malformed> {
     let name = plain_name(rest)?;
     Ok(Question { name, kind: RecordType::read(rest)?, class: DNSClass::read(rest)? })
 }
 
-/// Reads a name that has no pointers.
+/// Reads a name without pointers.
 pub fn plain_name<'a>(rest: &mut BinDecoder<'a>) -> Result<&'a [u8], Malformed> {
     let start = rest.index();
     if skip_name(rest)? { Err(Malformed) } else { Ok(rest.slice_from(start)?) }
 }
 
-/// A resource record, and its place in its message.
+/// Resource record with its position in the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Offset of its name.
+    /// Offset of the name.
     pub start: usize,
-    /// Its type.
+    /// Record type.
     pub kind: RecordType,
-    /// Its class; what OPT says the sender's buffer is.
+    /// Class; in an OPT record the sender's buffer size.
     pub class: u16,
-    /// Offset of its TTL.
+    /// Offset of the TTL.
     pub ttl_at: usize,
-    /// Value in that field; of OPT, the upper bits of the response code, a version and flags.
+    /// Value of the TTL field; in an OPT record the upper bits of the response code, the version
+    /// and the flags.
     pub ttl_field: u32,
-    /// Offset of its data.
+    /// Offset of the data.
     pub data_at: usize,
-    /// Its data.
+    /// Data.
     pub data: &'a [u8],
 }
 
@@ -98,37 +100,38 @@ impl<'a> Record<'a> {
         Ok(Self { start, kind, class, ttl_at, ttl_field, data_at, data })
     }
 
-    /// Its TTL in seconds.
+    /// TTL in seconds.
     pub fn ttl(&self) -> u32 {
         ttl_seconds(self.ttl_field)
     }
 
-    /// Offset of its end.
+    /// Offset of the end of the record.
     pub fn end(&self) -> usize {
         self.data_at + self.data.len()
     }
 
-    /// Returns `true` if its owner is the root.
+    /// Returns `true` if the owner is the root.
     pub fn is_of_root(&self) -> bool {
-        // A name of one byte, then type and class.
+        // The name has one byte; type and class follow.
         self.ttl_at == self.start + 1 + AFTER_NAME
     }
 }
 
-/// A TTL as it is meant: one with the highest bit counts as 0 (RFC 2181 section 8).
+/// TTL in seconds: a value with the highest bit set counts as 0 (RFC 2181 section 8).
 pub fn ttl_seconds(ttl_field: u32) -> u32 {
     if ttl_field > i32::MAX as u32 { 0 } else { ttl_field }
 }
 
-/// Reads past a question, whatever its name.
+/// Skips a question, whatever its name.
 pub fn skip_question(rest: &mut BinDecoder<'_>) -> Result<(), Malformed> {
     skip_name(rest)?;
     rest.read_slice(AFTER_NAME)?;
     Ok(())
 }
 
-/// Reads to the end of a name; whether that is a pointer. Where it leads is not followed: hickory's `Name`
-/// follows it, and a message of 64 KiB may have thousands of pointers to one name of 126 labels.
+/// Skips a name and returns `true` if it ends with a pointer. The pointer is not followed.
+/// Hickory's `Name` follows pointers, and a message of 64 KiB may have thousands of them to one
+/// name of 126 labels.
 fn skip_name(rest: &mut BinDecoder<'_>) -> Result<bool, Malformed> {
     const POINTER: u8 = 0xc0;
     let start = rest.index();
@@ -144,8 +147,8 @@ fn skip_name(rest: &mut BinDecoder<'_>) -> Result<bool, Malformed> {
     Err(Malformed)
 }
 
-/// The options in the data of an OPT record, up to the first that is not whole. Hickory's `OPT` copies each
-/// of them byte by byte, and writes a line into the log where one is broken, as often as somebody sends it.
+/// EDNS options in the data of an OPT record, up to the first incomplete one. Hickory's `OPT`
+/// copies each option byte by byte and logs each broken one, so a sender could flood the log.
 pub fn options(data: &[u8]) -> impl Iterator<Item = (EdnsCode, &[u8])> {
     let mut rest = BinDecoder::new(data);
     std::iter::from_fn(move || {
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn names_end_where_they_end() {
+    fn names_are_read_to_their_end() {
         assert_eq!(owner_end(b"\x03www\x00rest"), Ok(5));
         assert_eq!(owner_end(b"\x03www\xc0\x0crest"), Ok(6));
         assert_eq!(plain_end(b"\x03www\xc0\x00"), Err(Malformed));
@@ -188,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_its_bytes_and_has_no_pointer() {
+    fn questions_keep_their_bytes_and_reject_pointers() {
         let read = |message: &[u8]| {
             let mut rest = header(message)?.1;
             question(&mut rest)
                 .map(|question| (question.name.to_vec(), question.kind, rest.index()))
         };
-        // The header has zeros, which a pointer could lead to as the root.
+        // The header has zeros, to which a pointer could lead as the root.
         let message = |name: &[u8]| [&[0; 12], name, &[0, 28, 0, 1]].concat();
         let spelled = b"\x03wWw\x03g.v\x02\xffk\x00";
         let expected = (spelled.to_vec(), RecordType::AAAA, 12 + spelled.len() + 4);
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn options_end_where_one_is_broken() {
+    fn options_end_at_a_broken_one() {
         let data = b"\x00\x0f\x00\x02\x00\x09\x00\x0c\x00\x00\x00\x0a\x00\x04abc";
         let read: Vec<_> = options(data).collect();
         let expected: [(_, &[u8]); 2] =
@@ -227,13 +230,13 @@ mod tests {
     }
 
     proptest! {
-        /// A record that hickory reads is one here, and ends where hickory says.
+        /// A record that hickory reads is also read here, and has the same end.
         #[test]
-        fn whatever_hickory_reads_is_read(
+        fn records_match_hickory(
             labels in prop::collection::vec("[a-z]{1,63}", 0..6), pointer in prop::option::of(0u16..16),
             kind in 60_000u16..60_010, data in prop::collection::vec(any::<u8>(), 1..20),
         ) {
-            // The root, and names that end with it or in the middle of one another.
+            // The root, and names that end with it or within one another.
             let mut bytes = b"\x00\x03abc\x00\x02de\xc0\x01\x01f\xc0\x06".to_vec();
             let at = bytes.len() as u16;
             for label in &labels {

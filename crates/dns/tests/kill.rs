@@ -1,4 +1,4 @@
-//! A process that writes its journal is killed in the middle, again and again.
+//! Kills a process that writes its journal, again and again.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bentpipe_dns::Key;
-use bentpipe_dns::journal::{Place, Record, Records};
+use bentpipe_dns::journal::{JournalLock, Record, Records};
 
-/// In the environment of the process that is killed: where its journal is.
+/// Environment variable with the journal path of the killed process.
 const CHILD: &str = "BENTPIPE_DNS_JOURNAL";
 
-/// Its records of every append; their messages differ in length and content.
+/// Records of each append; their messages differ in length and content.
 const BATCH: u32 = 40;
 
 fn record(n: u32) -> Record {
@@ -21,7 +21,7 @@ fn record(n: u32) -> Record {
 }
 
 #[test]
-fn killed_in_mid_write_it_loses_no_more_than_what_was_being_written() {
+fn a_kill_loses_at_most_the_records_being_written() {
     if let Some(path) = std::env::var_os(CHILD) {
         return write_for_ever(Path::new(&path));
     }
@@ -30,7 +30,7 @@ fn killed_in_mid_write_it_loses_no_more_than_what_was_being_written() {
     for run in 0..25u32 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .env(CHILD, &path)
-            .args(["--exact", "killed_in_mid_write_it_loses_no_more_than_what_was_being_written"])
+            .args(["--exact", "a_kill_loses_at_most_the_records_being_written"])
             .arg("--nocapture")
             .stdout(Stdio::piped())
             .spawn()
@@ -40,17 +40,17 @@ fn killed_in_mid_write_it_loses_no_more_than_what_was_being_written() {
         for line in lines {
             let Some(count) = line.strip_prefix("on disk: ") else { continue };
             written = count.parse().unwrap();
-            // SIGKILL at another point of each run; what was printed since is read all the same.
+            // SIGKILL at another point in each run; output that was already printed is still read.
             if written >= BATCH * (3 + run) {
                 child.kill().unwrap();
             }
         }
         child.wait().unwrap();
-        // The lock went with the process.
-        let bytes = Place::claim(&path).unwrap().read().unwrap();
+        // The lock ended with the process.
+        let bytes = JournalLock::acquire(&path).unwrap().read().unwrap();
         let mut count = 0;
-        for found in Records::of(&bytes) {
-            assert_eq!(found, record(count), "corrupt");
+        for read in Records::of(&bytes) {
+            assert_eq!(read, record(count), "corrupt");
             count += 1;
         }
         assert!(count >= written && written > 0, "{count} of {written} are there");
@@ -58,8 +58,8 @@ fn killed_in_mid_write_it_loses_no_more_than_what_was_being_written() {
 }
 
 fn write_for_ever(path: &Path) {
-    let mut file = Place::claim(path).unwrap().begin(&[]).unwrap();
-    // Far more than is waited for.
+    let mut file = JournalLock::acquire(path).unwrap().rewrite(&[]).unwrap();
+    // Far more than the test waits for.
     for batch in 0..10_000 {
         let records: Vec<_> = (batch * BATCH..(batch + 1) * BATCH).map(record).collect();
         file.append(&records).unwrap();

@@ -1,14 +1,14 @@
-//! A URL that the halves may speak of.
+//! URLs that both gateways can process.
 
 use std::fmt;
 
 use url::Url;
 
-/// The longest URL, in bytes: longer ones are asked for across the link as ever.
+/// Maximum length of a URL, bytes. Longer ones are requested across the link as usual.
 pub const MAX_URL_BYTES: usize = 2048;
 
-/// The ports that browsers ask nothing of (WHATWG Fetch, "port blocking"), in order: whoever listens there
-/// speaks another protocol, and may take a request for something that it knows. 0 is none.
+/// Ports that browsers refuse to use (WHATWG Fetch, "port blocking"), sorted. Servers on them speak
+/// other protocols, and may misinterpret a request. 0 is not a port.
 const BLOCKED_PORTS: [u16; 83] = [
     0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101,
     102, 103, 104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427,
@@ -21,30 +21,30 @@ const BLOCKED_PORTS: [u16; 83] = [
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(Url);
 
-/// A scheme, a host and a port (RFC 6454), as connections are kept by.
+/// A scheme, a host and a port (RFC 6454).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// `true` for TLS.
     pub is_secure: bool,
-    /// The host: a name in lower case, or an address, IPv6 in brackets.
+    /// Host: a name in lower case, or an address, IPv6 in brackets.
     pub host: String,
-    /// The port.
+    /// Port.
     pub port: u16,
 }
 
-/// Reason for which a text is not an [`Address`].
+/// Reason why a text is not an [`Address`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// It is no URL.
+    /// Not a URL.
     #[error("it is not an absolute URL")]
     Syntax,
-    /// Something else than HTTP.
+    /// Neither `http` nor `https`.
     #[error("its scheme is neither http nor https")]
     Scheme,
-    /// A username or password is in it: what it opens is nobody else's.
+    /// The URL has a username or a password, so its content is personal.
     #[error("it has a username or a password in it")]
     Credentials,
-    /// A port that browsers ask nothing of, because another protocol is spoken there, or 0.
+    /// Port 0, or a port that browsers refuse because it belongs to another protocol.
     #[error("its port is one that browsers do not ask")]
     Port,
     /// More than [`MAX_URL_BYTES`].
@@ -53,7 +53,7 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// Reads an absolute URL.
+    /// Parses an absolute URL.
     pub fn parse(text: &str) -> Result<Self, AddressError> {
         if text.len() > MAX_URL_BYTES {
             return Err(AddressError::Long);
@@ -61,7 +61,7 @@ impl Address {
         Self::checked(Url::parse(text).map_err(|_| AddressError::Syntax)?)
     }
 
-    /// Resolves `reference` on a page with this base (RFC 3986 section 5, as browsers do it).
+    /// Resolves `reference` against this base (RFC 3986 section 5, like browsers do).
     pub fn join(&self, reference: &str) -> Result<Self, AddressError> {
         if reference.len() > MAX_URL_BYTES {
             return Err(AddressError::Long);
@@ -76,7 +76,7 @@ impl Address {
         if !url.username().is_empty() || url.password().is_some() {
             return Err(AddressError::Credentials);
         }
-        // Both schemes have a host and a default port: the parser refuses them without.
+        // The parser guarantees a host and a default port for both schemes.
         if url.host_str().is_none_or(str::is_empty) {
             return Err(AddressError::Syntax);
         }
@@ -90,18 +90,18 @@ impl Address {
         Ok(Self(url))
     }
 
-    /// The one spelling of it.
+    /// The normalized text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// The host, as in [`Origin::host`].
+    /// Host, as in [`Origin::host`].
     pub fn host(&self) -> &str {
-        // checked() refuses URLs without one.
+        // checked() refuses URLs without a host.
         self.0.host_str().unwrap_or_default()
     }
 
-    /// Returns `true` if it is requested over TLS.
+    /// Returns `true` for `https`.
     pub fn is_secure(&self) -> bool {
         self.0.scheme() == "https"
     }
@@ -113,12 +113,12 @@ impl Address {
         Origin { is_secure, host: self.host().to_owned(), port }
     }
 
-    /// The path and the query, as a request's first line has them.
+    /// Path and query, as in a request line.
     pub fn path_and_query(&self) -> &str {
         &self.0[url::Position::BeforePath..url::Position::AfterQuery]
     }
 
-    /// The host, and the port where it is not the scheme's own: what a `Host` header says.
+    /// Value for the `Host` field: the host, and the port unless it is the scheme's default.
     pub fn authority(&self) -> &str {
         &self.0[url::Position::BeforeHost..url::Position::AfterPort]
     }
@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_plain_web_addresses_pass() {
+    fn only_plain_web_addresses_are_accepted() {
         let page = Address::parse("http://Example.org:80/a/b?q#part").unwrap();
         assert_eq!(page.as_str(), "http://example.org/a/b?q");
         let join = |text: &str| page.join(text).map(|address| address.to_string());
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn ports_of_other_protocols_are_in_order() {
+    fn blocked_ports_are_sorted() {
         assert!(BLOCKED_PORTS.is_sorted());
         assert!([80, 443, 8080].iter().all(|port| BLOCKED_PORTS.binary_search(port).is_err()));
     }
 
     #[test]
-    fn a_request_is_made_of_its_parts() {
+    fn parts_of_an_address_form_a_request() {
         let address = Address::parse("https://[2001:db8::1]:8443/x/y?z=1").unwrap();
         assert_eq!(address.authority(), "[2001:db8::1]:8443");
         assert_eq!(address.path_and_query(), "/x/y?z=1");
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_address_has_one_spelling(text in "(https?://)?[a-z0-9.@:/?#%\\[\\] -]{0,40}") {
+        fn every_address_has_one_normal_form(text in "(https?://)?[a-z0-9.@:/?#%\\[\\] -]{0,40}") {
             let base = Address::parse("http://base.test/dir/").unwrap();
             if let Ok(address) = base.join(&text) {
                 prop_assert_eq!(Address::parse(address.as_str()), Ok(address.clone()));

@@ -1,11 +1,11 @@
-//! Digest of the cabin's cache in a few hundred bytes: a Golomb-Rice coded set of hashes, as in the
-//! IETF draft "Cache Digests for HTTP/2".
+//! Digest of the air gateway's cache in a few hundred bytes: a Golomb-coded set of hashes with Rice
+//! parameter 10, as in the IETF draft "Cache Digests for HTTP/2".
 //!
-//! Two things are simpler than in the draft. Only fresh responses are told, so there are no
-//! validators. And not the whole cache is told but the objects of one site, the newest first, at most
-//! [`MAX_ENTRIES`]: 10,000 objects would take 14 kB, a second of a 128 kbit/s return link, before
-//! each page. An object that is missing from a digest is still not sent for long: the cabin
-//! cancels it as soon as it is promised.
+//! Two things are simpler than in the draft. Only fresh responses are included, so there are no
+//! validators. Only the newest objects of one site are included, at most [`MAX_ENTRIES`]. A whole
+//! cache of 10,000 objects would take 14 kB before each page: a second of a 128 kbit/s return link.
+//! An object that is missing from a digest costs little, because the air gateway cancels it as soon
+//! as it is promised.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,21 @@ use blake2::{Blake2s256, Digest as _};
 
 use crate::address::{Address, Origin};
 
-/// The most objects of one digest, as many as a page may have: 512 of them take about 740 bytes.
+/// Maximum number of objects in a digest, as many as a page may have. 512 of them take about 740
+/// bytes.
 pub const MAX_ENTRIES: usize = crate::MAX_OBJECTS;
 
-/// The most bytes of one: 512 remainders, and quotients that come to no more than twice as many bits.
+/// Maximum size of a digest, bytes: 512 remainders, and quotients with at most twice as many bits.
 pub const MAX_BYTES: usize = 1024;
 
-/// One object in 2^10 that the cabin does not have is taken for one that it has, and then costs the
-/// round trip that it would have cost without a push.
+/// Bits of a remainder. One in 2^10 objects that the cache lacks is mistaken for a cached one, and
+/// costs the round trip that it would have cost without a push.
 const REMAINDER_BITS: u32 = 10;
 
-/// The set, as far as hashes tell.
+/// A set of hashes with false positives.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CacheDigest {
-    /// Bits of each hash: a set of 2^n has n + [`REMAINDER_BITS`].
+    /// Bits per hash: a set of 2^n has n + [`REMAINDER_BITS`].
     bits: u32,
     hashes: BTreeSet<u32>,
 }
@@ -37,7 +38,7 @@ pub struct CacheDigest {
 pub struct DigestError;
 
 impl CacheDigest {
-    /// The first [`MAX_ENTRIES`] of objects, by their [`hash`].
+    /// Creates a digest of the first [`MAX_ENTRIES`] objects, by their [`hash`].
     pub fn of(hashes: impl IntoIterator<Item = u64>) -> Self {
         let all: Vec<u64> = hashes.into_iter().take(MAX_ENTRIES).collect();
         if all.is_empty() {
@@ -47,15 +48,15 @@ impl CacheDigest {
         Self { bits, hashes: all.into_iter().map(|hash| cut(hash, bits)).collect() }
     }
 
-    /// Returns `true` if the cabin has this object; wrong about once in 1,000 times for objects it
+    /// Returns `true` if the cache has this object. Wrong for about one in 1,000 objects that it
     /// lacks.
     pub fn has(&self, address: &Address) -> bool {
         !self.hashes.is_empty() && self.hashes.contains(&cut(hash(address), self.bits))
     }
 
-    /// On the wire: nothing for an empty set; else the number of hashes less one in two bytes, the bits
-    /// of each beyond ten in one byte, and the differences of the hashes in their order,
-    /// each as a Rice code, most significant bit first, padded with zeros.
+    /// Encodes the digest. An empty set has no bytes. Otherwise: the number of hashes minus one in
+    /// two bytes, the bits per hash beyond ten in one byte, then the differences of the sorted
+    /// hashes as Rice codes, most significant bit first, padded with zeros.
     pub fn encode(&self) -> Vec<u8> {
         let Some(count) = self.hashes.len().checked_sub(1) else { return Vec::new() };
         // Both fit: there are at most MAX_ENTRIES.
@@ -74,7 +75,7 @@ impl CacheDigest {
         out
     }
 
-    /// Reads back [`CacheDigest::encode`], and nothing else.
+    /// Decodes the output of [`CacheDigest::encode`], and nothing else.
     pub fn decode(bytes: &[u8]) -> Result<Self, DigestError> {
         let (count, beyond, coded) = match bytes {
             [] => return Ok(Self::default()),
@@ -84,7 +85,7 @@ impl CacheDigest {
             _ => return Err(DigestError),
         };
         let (count, beyond) = (usize::from(count) + 1, u32::from(*beyond));
-        // The hashes may be fewer than the entries where two were the same, never more.
+        // Two entries may share a hash, so there can be fewer hashes than entries.
         if beyond > MAX_ENTRIES.ilog2() || count > 1 << beyond {
             return Err(DigestError);
         }
@@ -107,7 +108,7 @@ impl CacheDigest {
             next = hash + 1;
         }
         let digest = Self { bits, hashes };
-        // One encoding of each: what is left must be the padding.
+        // Each digest has one encoding: the rest must be the padding.
         if digest.encode() == bytes { Ok(digest) } else { Err(DigestError) }
     }
 }
@@ -130,8 +131,8 @@ impl Bits {
     }
 }
 
-/// The first 64 bits of the BLAKE2s-256 of an address as caches file it: with the port that it has or
-/// its scheme's own, as in `http://example.net:80/a?b=c`.
+/// First 64 bits of the BLAKE2s-256 hash of an address in the form of cache keys: with an explicit
+/// port, as in `http://example.net:80/a?b=c`.
 pub fn hash(address: &Address) -> u64 {
     let Origin { is_secure, host, port } = address.origin();
     let scheme = if is_secure { "https" } else { "http" };
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn it_knows_what_is_in_it_and_hardly_anything_else() {
+    fn a_digest_has_few_false_positives() {
         let have = addresses(MAX_ENTRIES);
         let digest = CacheDigest::of(have.iter().map(hash));
         assert!(have.iter().all(|one| digest.has(one)));
@@ -170,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn digests_read_back(count in 0..=MAX_ENTRIES) {
+        fn digests_round_trip(count in 0..=MAX_ENTRIES) {
             let digest = CacheDigest::of(addresses(count).iter().map(hash));
             let bytes = digest.encode();
             prop_assert!(bytes.len() <= MAX_BYTES);
@@ -178,7 +179,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_parses_has_one_encoding(bytes in prop::collection::vec(any::<u8>(), 0..1100)) {
+        fn every_digest_has_one_encoding(bytes in prop::collection::vec(any::<u8>(), 0..1100)) {
             if let Ok(digest) = CacheDigest::decode(&bytes) {
                 prop_assert_eq!(digest.encode(), bytes);
             }

@@ -1,5 +1,5 @@
-//! Referrer of an object's request, as in browsers (W3C Referrer Policy, and HTML section 4.2.5.1
-//! for the names that `<meta>` still knows).
+//! `Referer` of an object's request, as in browsers (W3C Referrer Policy, and HTML section 4.2.5.1
+//! for the older names in `<meta>`).
 
 use http::HeaderMap;
 use http::header::REFERRER_POLICY;
@@ -9,28 +9,29 @@ use crate::address::Address;
 /// Referrer policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReferrerPolicy {
-    /// Nothing.
+    /// Send nothing.
     NoReferrer,
-    /// All, but nothing without TLS of what came with it.
+    /// Send the full URL, but nothing from TLS to no TLS.
     NoReferrerWhenDowngrade,
-    /// The origin.
+    /// Send the origin.
     Origin,
-    /// All to the origin itself, its name to others.
+    /// Send the full URL to the same origin, and the origin to others.
     OriginWhenCrossOrigin,
-    /// All to the origin itself, nothing to others.
+    /// Send the full URL to the same origin, and nothing to others.
     SameOrigin,
-    /// The origin, but nothing without TLS of what came with it.
+    /// Send the origin, but nothing from TLS to no TLS.
     StrictOrigin,
-    /// Default of browsers: the whole URL to the origin itself, its name to others, and nothing
-    /// without TLS of what came with it.
+    /// Send the full URL to the same origin, the origin to others, and nothing from TLS to no TLS.
+    /// The default of browsers.
     #[default]
     StrictOriginWhenCrossOrigin,
-    /// All, to everybody.
+    /// Always send the full URL.
     UnsafeUrl,
 }
 
 impl ReferrerPolicy {
-    /// One by its name, as in the attribute `referrerpolicy`; the empty name and others say nothing.
+    /// Parses a policy as in the attribute `referrerpolicy`. Returns `None` for empty and unknown
+    /// names.
     pub fn named(name: &str) -> Option<Self> {
         Some(match &name.to_ascii_lowercase()[..] {
             "no-referrer" => Self::NoReferrer,
@@ -45,7 +46,7 @@ impl ReferrerPolicy {
         })
     }
 
-    /// The same of the content of a `<meta name="referrer">`, which knows older names too.
+    /// Parses the content of a `<meta name="referrer">`, which may have an older name.
     pub fn in_meta(content: &str) -> Option<Self> {
         match &content.to_ascii_lowercase()[..] {
             "never" => Some(Self::NoReferrer),
@@ -56,7 +57,7 @@ impl ReferrerPolicy {
         }
     }
 
-    /// Policy of an answer: the last valid name in its `Referrer-Policy`. `None` if there is none.
+    /// Policy of a response: the last valid name in `Referrer-Policy`.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let lines = headers.get_all(REFERRER_POLICY).iter();
         let names = lines.flat_map(|line| line.to_str().unwrap_or_default().split(','));
@@ -94,14 +95,14 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn as_much_is_told_as_the_policy_says() {
+    fn referer_follows_the_policy() {
         let url = |text: &str| Address::parse(text).unwrap();
         let told = |policy: &str, from: &str, to: &str| {
             let policy = ReferrerPolicy::named(policy).unwrap();
             policy.referer(&url(from), &url(to)).unwrap_or_default()
         };
         let (plain, secure) = ("http://a.test:8080/x?y", "https://a.test/x");
-        // To the page's own origin, to another, and from TLS to one without.
+        // To the page's own origin, to another, and from TLS to none.
         for (policy, own, other, downgrade) in [
             ("no-referrer", "", "", ""),
             ("no-referrer-when-downgrade", plain, plain, ""),
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_name_that_is_one_counts() {
+    fn the_last_valid_policy_counts() {
         let of = |lines: &[&'static str]| {
             let line = |text: &&'static str| (REFERRER_POLICY, HeaderValue::from_static(text));
             ReferrerPolicy::of(&lines.iter().map(line).collect())

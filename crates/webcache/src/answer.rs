@@ -1,4 +1,4 @@
-//! Forms of a stored answer to one client: 200, 206, 304 or 416.
+//! Form of a stored response for one client: 200, 206, 304 or 416.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use crate::body::Body;
 use crate::fill::Fill;
 use crate::head::Head;
-use crate::range::{Asked, Slice};
+use crate::range::{RangeRequest, Slice};
 use crate::store::Pieces;
 use crate::validate;
 
-/// Fields of a 304 (RFC 9110 §15.4.5); Last-Modified too, for clients without an ETag.
+/// Fields of a 304 (RFC 9110 §15.4.5), and Last-Modified for clients without an ETag.
 const IN_304: [HeaderName; 7] =
     [CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, VARY, LAST_MODIFIED];
 
-/// Location of the body.
+/// Source of the body.
 pub enum Content<'a> {
-    /// Nobody asks for it; its length.
+    /// No body is needed. Contains its length.
     Unread(u64),
-    /// Here.
+    /// In memory.
     Whole(Bytes),
     /// On disk.
     Pieces(Pieces),
-    /// On its way, of this length if that is known.
+    /// Arriving, with its length if that is known.
     Filling(&'a std::sync::Arc<Fill>, Option<u64>),
 }
 
@@ -42,12 +42,13 @@ impl Content<'_> {
         }
     }
 
-    /// From `first` up to and with `last`; `None` where that has been forgotten.
+    /// Reads from byte `first` to byte `last` (inclusive). Returns `None` if these bytes are no
+    /// longer in memory.
     fn read(self, first: u64, last: Option<u64>) -> Option<Body> {
         match self {
             Self::Unread(_) => Some(Body::empty()),
             Self::Whole(bytes) => {
-                // Both lie within the length, which is one of memory.
+                // Both are within the length, so they fit into `usize`.
                 let end = last.map_or(bytes.len(), |last| last as usize + 1);
                 Some(Body::bytes(bytes.slice(first as usize..end)))
             }
@@ -60,8 +61,8 @@ impl Content<'_> {
     }
 }
 
-/// Builds the answer of `head` with `content` to a request of `method` with the fields `request`,
-/// with `age` if that is shown; `None` if the content has been forgotten.
+/// Builds the response of `head` and `content` to a request with this method and these fields.
+/// `age` becomes the Age field. Returns `None` if the content is no longer in memory.
 pub fn answer(
     head: &Head,
     content: Content<'_>,
@@ -75,7 +76,7 @@ pub fn answer(
     let length = content.length();
     let is_ranged = plain && *method == Method::GET && validate::range_holds(request, head);
     let slice = match length.filter(|_| is_ranged) {
-        Some(length) => Asked::of(request).within(length),
+        Some(length) => RangeRequest::of(request).within(length),
         None => Slice::Whole,
     };
     let mut headers = head.headers.clone();
@@ -92,14 +93,14 @@ pub fn answer(
             (StatusCode::RANGE_NOT_SATISFIABLE, Body::empty())
         }
     };
-    let told = match slice {
+    let content_length = match slice {
         Slice::Whole => length,
         Slice::Part { first, last } => Some(last - first + 1),
         Slice::Beyond => Some(0),
     };
     // A 204 has no Content-Length (RFC 9110 §8.6).
-    if let Some(told) = told.filter(|_| head.status != StatusCode::NO_CONTENT) {
-        headers.insert(CONTENT_LENGTH, told.into());
+    if let Some(content_length) = content_length.filter(|_| head.status != StatusCode::NO_CONTENT) {
+        headers.insert(CONTENT_LENGTH, content_length.into());
     }
     if plain && length.is_some() {
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));

@@ -1,4 +1,4 @@
-//! Bodies that clients are given.
+//! Response bodies for clients.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,33 +6,34 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use crate::error::OriginError;
 use crate::fill::FillReader;
-use crate::origin::{Failure, OriginBody};
+use crate::origin::OriginBody;
 use crate::store::PieceReader;
 
-/// The body of an answer.
+/// Body of a response.
 pub struct Body(Kind);
 
 enum Kind {
     Bytes(Bytes),
-    /// With its length, where it is known.
+    /// An arriving body, with its remaining length if that is known.
     Filling(FillReader, Option<u64>),
     Passing(OriginBody),
     Stored(PieceReader),
 }
 
 impl Body {
-    /// One that is here.
+    /// Creates a body from bytes in memory.
     pub fn bytes(bytes: Bytes) -> Self {
         Self(Kind::Bytes(bytes))
     }
 
-    /// None.
+    /// Creates an empty body.
     pub fn empty() -> Self {
         Self::bytes(Bytes::new())
     }
 
-    /// One that comes from an origin and is not kept.
+    /// Creates a body that is forwarded from an origin and not stored.
     pub fn passing(body: OriginBody) -> Self {
         Self(Kind::Passing(body))
     }
@@ -48,12 +49,12 @@ impl Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Failure;
+    type Error = OriginError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
         match &mut self.get_mut().0 {
             Kind::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),

@@ -1,4 +1,4 @@
-//! One fetch for all who ask for the same at the same time: who leads, and who follows.
+//! Collapsed forwarding: one client fetches, and others with the same request wait for its response.
 
 use std::sync::Arc;
 
@@ -6,134 +6,145 @@ use http::HeaderMap;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::cache::{Ask, Cache, PATIENCE, Served};
-use crate::fetch::{Direct, Fetch, Known};
-use crate::flight::{Held, Lead, Progress, Role};
+use crate::cache::{Cache, ClientRequest, MAX_COLLAPSE_WAIT, Served};
+use crate::fetch::{Fetch, FetchResult, Revalidation};
+use crate::flight::{Leader, Progress, ReuseReason, Role};
 use crate::head::Head;
-use crate::policy::{Use, is_anothers_guess, usable};
+use crate::policy::{Use, needs_explicit_freshness, usable};
 use crate::status::{Forwarded, Member, Outcome};
 use crate::store::Entry;
 
 impl Cache {
-    /// Joins the fetch under way, or begins it; `None` where what is stored has to be looked at again.
-    pub(crate) async fn share(&self, fetch: Fetch, ask: Ask<'_>, why: Forwarded) -> Option<Served> {
+    /// Joins the fetch in progress, or starts one.
+    pub(crate) async fn share(
+        &self,
+        fetch: Fetch,
+        client: ClientRequest<'_>,
+        why: Forwarded,
+    ) -> Option<Served> {
         match self.0.flights.join(&fetch.key, || self.next_flight()) {
-            Role::Leads(lead) => Some(self.lead(fetch, Some(lead), ask, why).await),
-            Role::Follows(progress) => match self.follow(progress, ask, why).await {
+            Role::Leader(leader) => Some(self.lead(fetch, Some(leader), client, why).await),
+            Role::Follower(progress) => match self.follow(progress, client, why).await {
                 Some(served) => Some(served),
-                None => Some(self.lead(fetch, None, ask, why).await),
+                None => Some(self.lead(fetch, None, client, why).await),
             },
         }
     }
 
-    /// Fetches, for all who wait for it too if `lead` is there.
+    /// Fetches, also for the clients that wait for `leader`, if any.
     pub(crate) async fn lead(
         &self,
         fetch: Fetch,
-        lead: Option<Lead>,
-        ask: Ask<'_>,
+        leader: Option<Leader>,
+        client: ClientRequest<'_>,
         why: Forwarded,
     ) -> Served {
-        let served = match fetch.begin(lead).await {
-            Direct::Passing(answer) => return self.passed(answer, why),
-            Direct::Failed(failure) => {
-                return Served { response: Err(failure), outcome: Outcome::Failed };
+        let served = match fetch.start(leader).await {
+            FetchResult::Unshared(answer) => return self.respond_forwarded(answer, why),
+            FetchResult::Failed(error) => {
+                return Served { response: Err(error), outcome: Outcome::Failed };
             }
-            Direct::Flowing(flowing, _hold) => {
-                let (outcome, member) = if flowing.pushed {
+            FetchResult::Receiving(transfer, _reader) => {
+                let (outcome, member) = if transfer.pushed {
                     (Outcome::Pushed, Member::pushed())
                 } else {
                     (Outcome::Miss(why), Member { stored: true, ..Member::forwarded(why) })
                 };
-                self.give_flowing(&flowing, ask, outcome, member)
+                self.respond_transfer(&transfer, client, outcome, member)
             }
-            Direct::Stored(entry, held) => {
-                let (outcome, member) = of_held(held, why);
-                self.give(&entry, ask, outcome, member).await
+            FetchResult::Stored(entry, reason) => {
+                let (outcome, member) = reuse_status(reason, why);
+                self.respond_stored(&entry, client, outcome, member).await
             }
-            // Asked for as the client did, this time.
-            Direct::TooLarge => None,
+            // The range is forwarded as the client sent it.
+            FetchResult::TooLarge => None,
         };
         match served {
             Some(served) => served,
-            None => self.pass(ask, why).await,
+            None => self.forward(client, why).await,
         }
     }
 
-    /// Follows another client's fetch, if its answer suits this request too.
+    /// Waits for another client's fetch. Returns `None` if its response does not fit this request.
     async fn follow(
         &self,
         mut progress: watch::Receiver<Progress>,
-        ask: Ask<'_>,
+        client: ClientRequest<'_>,
         why: Forwarded,
     ) -> Option<Served> {
         let waited = matches!(*progress.borrow(), Progress::Waiting);
-        let known = |progress: &Progress| !matches!(progress, Progress::Waiting);
-        let now = timeout(PATIENCE, progress.wait_for(known)).await.ok()?.ok()?.clone();
-        let headers = ask.request.headers();
-        match now {
-            Progress::Flowing(flowing) => {
-                let fits = self.fits(&flowing.head, headers, waited);
-                fits.then(|| self.give_collapsed(&flowing, ask, why)).flatten()
+        let is_decided = |progress: &Progress| !matches!(progress, Progress::Waiting);
+        let decided = timeout(MAX_COLLAPSE_WAIT, progress.wait_for(is_decided)).await.ok()?;
+        let decided = decided.ok()?.clone();
+        let headers = client.request.headers();
+        match decided {
+            Progress::Receiving(transfer) => {
+                let fits = self.fits(&transfer.head, headers, waited);
+                fits.then(|| self.respond_collapsed(&transfer, client, why)).flatten()
             }
-            Progress::Stored(entry, held)
+            Progress::Stored(entry, reason)
                 if self.fits(&entry.head(), headers, waited)
-                    && self.may_hold(&entry.head(), headers, held) =>
+                    && self.may_reuse(&entry.head(), headers, reason) =>
             {
-                let (outcome, member) = of_held(held, why);
-                self.give(&entry, ask, outcome, Member { collapsed: true, ..member }).await
+                let (outcome, member) = reuse_status(reason, why);
+                let member = Member { collapsed: true, ..member };
+                self.respond_stored(&entry, client, outcome, member).await
             }
-            Progress::Failed(failure) => {
-                Some(Served { response: Err(failure), outcome: Outcome::Failed })
+            Progress::Failed(error) => {
+                Some(Served { response: Err(error), outcome: Outcome::Failed })
             }
             _ => None,
         }
     }
 
-    /// Returns `true` if an answer that has just arrived suits a request with these fields. One
-    /// that was `waited` for does, even if it must be confirmed each time (RFC 9111 §4).
+    /// Returns `true` if a response that has just arrived fits a request with these fields. If the
+    /// client `waited` for it, the response fits even if it must be validated before each reuse
+    /// (RFC 9111 §4).
     pub(crate) fn fits(&self, head: &Head, request: &HeaderMap, waited: bool) -> bool {
         let usable = || usable(head, request, &self.0.rules, self.now());
         head.selection.fits(request)
-            && !is_anothers_guess(head, request, &self.0.rules)
+            && !needs_explicit_freshness(head, request, &self.0.rules)
             && (waited || usable() == Use::Fresh)
     }
 
-    /// Returns `true` if a stored answer may stand in for a failure for a request with these fields
-    /// too: the first client may have allowed more.
-    fn may_hold(&self, head: &Head, request: &HeaderMap, held: Held) -> bool {
+    /// Returns `true` if the stored response may also be used for a request with these fields. The
+    /// leading client may have allowed more.
+    fn may_reuse(&self, head: &Head, request: &HeaderMap, reason: ReuseReason) -> bool {
         let allowed = usable(head, request, &self.0.rules, self.now());
-        match (held, allowed) {
-            (Held::Error(_), Use::Validate { if_error, .. }) => if_error,
-            (Held::Offline, Use::Validate { if_offline, .. }) => if_offline,
+        match (reason, allowed) {
+            (ReuseReason::Error(_), Use::Validate { if_error, .. }) => if_error,
+            (ReuseReason::Offline, Use::Validate { if_offline, .. }) => if_offline,
             _ => true,
         }
     }
 
-    /// Asks anew for `entry` behind an answer that has been given.
-    pub(crate) fn refresh(&self, ask: Ask<'_>, entry: &Arc<Entry>) {
+    /// Revalidates `entry` in the background after it was used stale.
+    pub(crate) fn refresh(&self, client: ClientRequest<'_>, entry: &Arc<Entry>) {
         let Ok(permit) = self.0.refreshes.clone().try_acquire_owned() else { return };
-        let Role::Leads(lead) = self.0.flights.join(ask.key, || self.next_flight()) else { return };
-        let known = Known { entry: entry.clone(), if_error: true, if_offline: true };
-        let fetch = Fetch { known: Some(known), wanted: true, ..Fetch::new(self, ask) };
+        let joined = self.0.flights.join(client.key, || self.next_flight());
+        let Role::Leader(leader) = joined else { return };
+        let stored = Revalidation { entry: entry.clone(), if_error: true, if_offline: true };
+        let fetch =
+            Fetch { revalidation: Some(stored), is_background: true, ..Fetch::new(self, client) };
         tokio::spawn(async move {
             let _permit = permit;
-            // For nobody: an answer that cannot be stored ends here.
-            drop(fetch.begin(Some(lead)).await);
+            // A response that cannot be stored is dropped.
+            drop(fetch.start(Some(leader)).await);
         });
     }
 }
 
-/// Outcome and log member for a stored answer that is used after the origin was asked.
-fn of_held(held: Held, why: Forwarded) -> (Outcome, Member) {
+/// Outcome and Cache-Status member of a stored response that is used after a request to the origin.
+fn reuse_status(reason: ReuseReason, why: Forwarded) -> (Outcome, Member) {
     let forwarded = |status| Member { forwarded_status: status, ..Member::forwarded(why) };
-    match held {
-        Held::Confirmed => (Outcome::Validated, forwarded(Some(http::StatusCode::NOT_MODIFIED))),
-        Held::Error(Some(status)) => (Outcome::StoodIn, forwarded(Some(status))),
-        // RFC 9211 §2.1: what is used because the origin is not available is a hit.
-        Held::Error(None) => {
-            (Outcome::StoodIn, Member { detail: Some("no-answer"), ..Member::hit() })
+    let hit = |detail| Member { detail: Some(detail), ..Member::hit() };
+    match reason {
+        ReuseReason::Validated => {
+            (Outcome::Validated, forwarded(Some(http::StatusCode::NOT_MODIFIED)))
         }
-        Held::Offline => (Outcome::StoodIn, Member { detail: Some("offline"), ..Member::hit() }),
+        ReuseReason::Error(Some(status)) => (Outcome::StaleIfError, forwarded(Some(status))),
+        // RFC 9211 §2.1: a response that is used because the origin is unavailable is a hit.
+        ReuseReason::Error(None) => (Outcome::StaleIfError, hit("no-answer")),
+        ReuseReason::Offline => (Outcome::StaleIfError, hit("offline")),
     }
 }

@@ -1,16 +1,17 @@
-//! Cache-Control (RFC 9111 §5.2) and CDN-Cache-Control (RFC 9213), read so that what is malformed allows less.
+//! Cache-Control (RFC 9111 §5.2) and CDN-Cache-Control (RFC 9213). Malformed input allows less,
+//! never more.
 
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, PRAGMA};
 use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
 
-/// Field for caches that answer for origins (RFC 9213 §3.1), which this one does for its passengers.
+/// Field for caches that act for origins (RFC 9213 §3.1). This cache does so for its passengers.
 const CDN_CACHE_CONTROL: &str = "cdn-cache-control";
 
-/// RFC 9111 §1.2.2: more seconds than these mean "for ever".
-const MOST_SECONDS: u64 = 1 << 31;
+/// Value of `delta-seconds` that means "for ever" (RFC 9111 §1.2.2).
+const MAX_DELTA_SECONDS: u64 = 1 << 31;
 
-/// Tells if a request wants what is stored or nothing (RFC 9111 §5.2.1.7).
+/// Returns `true` if a request accepts only a stored response (RFC 9111 §5.2.1.7).
 pub fn is_only_if_cached(request: &HeaderMap) -> bool {
     Directives::of_request(request).only_if_cached
 }
@@ -18,61 +19,65 @@ pub fn is_only_if_cached(request: &HeaderMap) -> bool {
 /// Cache directives of one message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directives {
-    /// Nothing of it is kept.
+    /// `no-store`.
     pub no_store: bool,
-    /// It is used only after asking the origin. The form with field names counts as the plain one.
+    /// `no-cache`. The form with field names counts as the plain one.
     pub no_cache: bool,
-    /// It is for one person. The form with field names counts as the plain one.
+    /// `private`. The form with field names counts as the plain one.
     pub private: bool,
-    /// It is for everybody.
+    /// `public`.
     pub public: bool,
-    /// It is never used stale.
+    /// `must-revalidate`: the response is never used stale.
     pub must_revalidate: bool,
-    /// The same, said to shared caches.
+    /// `proxy-revalidate`: `must-revalidate` for shared caches.
     pub proxy_revalidate: bool,
-    /// It is kept only by caches that know its status.
+    /// `must-understand`: only a cache that knows the status may store the response.
     pub must_understand: bool,
-    /// In requests: the origin is not to be asked.
+    /// `only-if-cached`, in requests.
     pub only_if_cached: bool,
-    /// Seconds that it is fresh; in requests, the most that it may be old.
+    /// `max-age`: the freshness lifetime, or the maximum age in requests. Seconds.
     pub max_age: Option<u64>,
-    /// The same for shared caches, instead.
+    /// `s-maxage`: replaces `max_age` for shared caches. Seconds.
     pub s_maxage: Option<u64>,
-    /// In requests: how many seconds it must still be fresh.
+    /// `min-fresh` in requests: the minimum remaining freshness. Seconds.
     pub min_fresh: Option<u64>,
-    /// In requests: how many seconds it may be stale.
+    /// `max-stale` in requests: the maximum staleness. Seconds.
     pub max_stale: Option<u64>,
-    /// Seconds for which it may be used stale while it is validated (RFC 5861 §3).
+    /// `stale-while-revalidate` (RFC 5861 §3). Seconds.
     pub stale_while_revalidate: Option<u64>,
-    /// Seconds for which it may be used stale when the origin fails (RFC 5861 §4).
+    /// `stale-if-error` (RFC 5861 §4). Seconds.
     pub stale_if_error: Option<u64>,
-    /// They come from a targeted field: Cache-Control and Expires say nothing to this cache (RFC 9213 §2.2).
+    /// `true` if the directives come from a targeted field. Cache-Control and Expires are then
+    /// ignored (RFC 9213 §2.2).
     pub is_targeted: bool,
 }
 
 impl Directives {
-    /// Directives of a response: its targeted field, if that is valid and not empty, or
-    /// Cache-Control.
+    /// Directives of a response: those of the targeted field if it is valid and not empty,
+    /// otherwise those of Cache-Control.
     pub fn of_response(headers: &HeaderMap) -> Self {
         Self::targeted(headers).unwrap_or_else(|| Self::of_cache_control(headers))
     }
 
-    /// RFC 9213 §2: the field is a Dictionary of RFC 8941, and one that is none, or empty, is ignored.
+    /// The targeted field is a Dictionary of RFC 8941. An invalid or empty one is ignored (RFC 9213
+    /// §2).
     fn targeted(headers: &HeaderMap) -> Option<Self> {
         let lines = headers.get_all(CDN_CACHE_CONTROL).iter().map(http::HeaderValue::as_bytes);
         let lines: Vec<&[u8]> = lines.collect();
         let all = lines.join(&b", "[..]);
-        let said: Dictionary =
-            Parser::new(&all).parse().ok().filter(|said: &Dictionary| !said.is_empty())?;
+        let dictionary: Dictionary = Parser::new(&all)
+            .parse()
+            .ok()
+            .filter(|dictionary: &Dictionary| !dictionary.is_empty())?;
         let mut directives = Self { is_targeted: true, ..Self::default() };
-        for (name, value) in &said {
+        for (name, value) in &dictionary {
             let value = match value {
                 ListEntry::Item(Item { bare_item: BareItem::Boolean(false), .. }) => continue,
                 ListEntry::Item(Item { bare_item: BareItem::Boolean(true), .. }) => None,
                 ListEntry::Item(Item { bare_item: BareItem::Integer(value), .. }) => {
                     Some(value.to_string().into_bytes())
                 }
-                // No number of seconds: what wants one allows nothing.
+                // Not a number of seconds: directives that need one count as zero.
                 _ => Some(b"-".to_vec()),
             };
             directives.note(name.as_str().as_bytes(), value.as_deref());
@@ -88,7 +93,7 @@ impl Directives {
         directives
     }
 
-    /// Directives of a request; `Pragma: no-cache` counts if there is no Cache-Control (§5.4).
+    /// Directives of a request. `Pragma: no-cache` counts if there is no Cache-Control (§5.4).
     pub fn of_request(headers: &HeaderMap) -> Self {
         let mut directives = Self::of_cache_control(headers);
         if !headers.contains_key(CACHE_CONTROL) {
@@ -100,16 +105,16 @@ impl Directives {
         directives
     }
 
-    /// Returns `true` if it may never be used stale, whoever allows it.
+    /// Returns `true` if the response may not be used stale in any case.
     pub fn never_stale(&self) -> bool {
-        // §5.2.2.10: for shared caches s-maxage says proxy-revalidate too.
+        // `s-maxage` implies `proxy-revalidate` (§5.2.2.10).
         self.must_revalidate || self.proxy_revalidate || self.no_cache || self.s_maxage.is_some()
     }
 
     fn read(&mut self, mut text: &[u8]) {
         while !text.is_empty() {
             let Some((name, value, rest)) = directive(text) else {
-                // A quote without its end: whatever it swallowed may have forbidden anything.
+                // An unterminated quote may have swallowed any restriction.
                 self.no_store = true;
                 return;
             };
@@ -131,10 +136,14 @@ impl Directives {
             b"max-age" => set(&mut self.max_age, seconds(value).unwrap_or(0), 0),
             b"s-maxage" => set(&mut self.s_maxage, seconds(value).unwrap_or(0), 0),
             b"min-fresh" => {
-                set(&mut self.min_fresh, seconds(value).unwrap_or(MOST_SECONDS), MOST_SECONDS);
+                set(
+                    &mut self.min_fresh,
+                    seconds(value).unwrap_or(MAX_DELTA_SECONDS),
+                    MAX_DELTA_SECONDS,
+                );
             }
-            // Without a value, however stale (§5.2.1.2).
-            b"max-stale" if value.is_none() => set(&mut self.max_stale, MOST_SECONDS, 0),
+            // Without a value, any staleness is allowed (§5.2.1.2).
+            b"max-stale" if value.is_none() => set(&mut self.max_stale, MAX_DELTA_SECONDS, 0),
             b"max-stale" => set(&mut self.max_stale, seconds(value).unwrap_or(0), 0),
             b"stale-while-revalidate" => {
                 set(&mut self.stale_while_revalidate, seconds(value).unwrap_or(0), 0);
@@ -145,22 +154,22 @@ impl Directives {
     }
 }
 
-/// Two that disagree are as invalid as a value that is no number (§4.2.1): `strict` is what they
-/// count for.
+/// Sets a directive. Two different values count as an invalid one (§4.2.1), which is replaced by
+/// `strict`.
 fn set(slot: &mut Option<u64>, value: u64, strict: u64) {
     *slot = Some(if slot.is_some_and(|before| before != value) { strict } else { value });
 }
 
-/// Delta-seconds (§1.2.2).
-fn seconds(value: Option<&[u8]>) -> Option<u64> {
+/// Parses `delta-seconds` (§1.2.2). A number that is too large counts as 2^31.
+pub(crate) fn seconds(value: Option<&[u8]>) -> Option<u64> {
     let value = value.filter(|value| !value.is_empty() && value.iter().all(u8::is_ascii_digit))?;
     let text = std::str::from_utf8(value).ok()?;
-    Some(text.parse().map_or(MOST_SECONDS, |seconds: u64| seconds.min(MOST_SECONDS)))
+    Some(text.parse().map_or(MAX_DELTA_SECONDS, |seconds: u64| seconds.min(MAX_DELTA_SECONDS)))
 }
 
 type Directive<'a> = (&'a [u8], Option<Vec<u8>>, &'a [u8]);
 
-/// The first directive of a list, and what follows its comma; `None` where a quote does not end.
+/// Splits off the first directive of a list. Returns `None` if a quote is not terminated.
 fn directive(text: &[u8]) -> Option<Directive<'_>> {
     let (mut quoted, mut escaped) = (false, false);
     let mut end = text.len();
@@ -219,39 +228,40 @@ mod tests {
     }
 
     #[test]
-    fn names_have_no_case_and_values_may_be_quoted() {
-        let said = read(&["No-Store, MAX-AGE=\"60\" ,S-MaxAge = 5", "stale-while-revalidate=7"]);
-        assert!(said.no_store);
+    fn names_ignore_case_and_values_may_be_quoted() {
+        let directives =
+            read(&["No-Store, MAX-AGE=\"60\" ,S-MaxAge = 5", "stale-while-revalidate=7"]);
+        assert!(directives.no_store);
         assert_eq!(
-            (said.max_age, said.s_maxage, said.stale_while_revalidate),
+            (directives.max_age, directives.s_maxage, directives.stale_while_revalidate),
             (Some(60), Some(5), Some(7))
         );
     }
 
     #[test]
-    fn a_comma_in_quotes_separates_nothing() {
-        let said = read(&["x=\"a, no-store, b\\\", no-cache\", private=\"set-cookie, x\""]);
-        assert!(!said.no_store && !said.no_cache && said.private);
+    fn a_quoted_comma_is_not_a_separator() {
+        let directives = read(&["x=\"a, no-store, b\\\", no-cache\", private=\"set-cookie, x\""]);
+        assert!(!directives.no_store && !directives.no_cache && directives.private);
     }
 
     #[test]
-    fn an_open_quote_keeps_nothing() {
+    fn an_unterminated_quote_forbids_storing() {
         assert!(read(&["max-age=60, x=\"y, public"]).no_store);
     }
 
     #[test]
-    fn what_is_no_number_of_seconds_is_stale() {
+    fn an_invalid_number_of_seconds_means_stale() {
         for wrong in ["max-age", "max-age=", "max-age=-1", "max-age=1.5", "max-age=x"] {
             assert_eq!(read(&[wrong]).max_age, Some(0), "{wrong}");
         }
         assert_eq!(read(&["max-age=60, max-age=61"]).max_age, Some(0));
         assert_eq!(read(&["max-age=60", "max-age=60"]).max_age, Some(60));
-        assert_eq!(read(&["max-age=99999999999999999999999"]).max_age, Some(MOST_SECONDS));
-        assert_eq!(read(&["max-stale"]).max_stale, Some(MOST_SECONDS));
+        assert_eq!(read(&["max-age=99999999999999999999999"]).max_age, Some(MAX_DELTA_SECONDS));
+        assert_eq!(read(&["max-stale"]).max_stale, Some(MAX_DELTA_SECONDS));
     }
 
     #[test]
-    fn a_targeted_field_counts_alone_if_it_is_valid() {
+    fn a_valid_targeted_field_replaces_cache_control() {
         let of = |lines: &[&'static str]| {
             let mut map = HeaderMap::new();
             map.append(CACHE_CONTROL, HeaderValue::from_static("max-age=5, private"));
@@ -260,9 +270,12 @@ mod tests {
             }
             Directives::of_response(&map)
         };
-        let said = of(&["max-age=60;x=1, must-revalidate", "s-maxage=70, public=?0"]);
-        assert_eq!((said.max_age, said.s_maxage, said.is_targeted), (Some(60), Some(70), true));
-        assert!(said.must_revalidate && !said.private && !said.public);
+        let directives = of(&["max-age=60;x=1, must-revalidate", "s-maxage=70, public=?0"]);
+        assert_eq!(
+            (directives.max_age, directives.s_maxage, directives.is_targeted),
+            (Some(60), Some(70), true)
+        );
+        assert!(directives.must_revalidate && !directives.private && !directives.public);
         assert!(of(&["no-store"]).no_store && of(&["private=\"x\""]).private);
         for strict in ["max-age=\"60\"", "max-age", "max-age=-1", "max-age=1.5", "max-age=(1)"] {
             assert_eq!(of(&[strict]).max_age, Some(0), "{strict}");
@@ -270,7 +283,7 @@ mod tests {
         for ignored in ["", " ", "max-age=60,", "Max-Age=60", "max-age=60 private", "a b"] {
             assert_eq!((of(&[ignored]).max_age, of(&[ignored]).is_targeted), (Some(5), false));
         }
-        // It is for answers.
+        // It is for responses only.
         let mut request = HeaderMap::new();
         request.insert(CDN_CACHE_CONTROL, HeaderValue::from_static("no-store"));
         assert!(!Directives::of_request(&request).no_store);
@@ -291,18 +304,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_to_their_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_can_be_parsed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             Directives::default().read(&bytes);
         }
 
         #[test]
-        fn no_store_is_seen_wherever_it_stands(
+        fn no_store_is_found_in_any_position(
             before in "[a-z]{0,5}(=\"[^\"\\\\]{0,5}\")?",
             after in "[a-z]{0,5}(=[0-9]{0,5})?",
         ) {
-            let mut said = Directives::default();
-            said.read(format!("{before},no-STORE , {after}").as_bytes());
-            prop_assert!(said.no_store);
+            let mut directives = Directives::default();
+            directives.read(format!("{before},no-STORE , {after}").as_bytes());
+            prop_assert!(directives.no_store);
         }
     }
 }

@@ -1,197 +1,210 @@
-//! One question to an origin, and what becomes of the answer: stored, passed on, or neither.
+//! One request to an origin. Its response is stored, only forwarded, or dropped.
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, StatusCode};
 use tokio::sync::oneshot;
 
-use crate::cache::{Ask, Cache, MOST_BEHIND_RANGE, REMEMBERED};
+use crate::cache::{Cache, ClientRequest};
+use crate::error::OriginError;
 use crate::fill::{FillReader, SEGMENT_BYTES};
-use crate::flight::{Flowing, Held, Lead, Progress};
-use crate::give::content_length;
-use crate::head::{Moment, is_for_one};
+use crate::flight::{Leader, Progress, ReuseReason, Transfer, Waiters};
+use crate::head::{Moment, content_length, is_for_one};
 use crate::key::Key;
-use crate::origin::{Answer, Confirming, Failure, ForOthers, Origin, STALLED, StandIn};
+use crate::origin::{Answer, Origin, OriginRequest};
 use crate::policy;
 use crate::pump::Pump;
 use crate::range::without_range;
 use crate::store::Entry;
 use crate::validate;
 
-/// A question to be asked.
+/// Largest object that is fetched whole for a range request, bytes: 4 s of the link at 8 Mbit/s.
+pub const MAX_WHOLE_FOR_RANGE_BYTES: u64 = 4 << 20;
+
+/// Time for which the cache remembers that a response could not be stored, or was too large to be
+/// fetched whole. No client waits for another one's fetch of that key meanwhile.
+const NEGATIVE_MEMORY: Duration = Duration::from_secs(120);
+
+/// An answer, with the times of its request and of its arrival.
+type TimedAnswer = (Answer, (Moment, Moment));
+
+/// A request to be sent.
 pub(crate) struct Fetch {
     pub cache: Cache,
     pub key: Key,
     pub request: Request<()>,
     pub origin: Arc<dyn Origin>,
-    /// Stored answer.
-    pub known: Option<Known>,
-    /// `true` if the client wants a part, and all is fetched.
-    pub ranged: bool,
-    /// `true` if it continues when nobody waits for it.
-    pub wanted: bool,
+    /// Stored response to validate, if any.
+    pub revalidation: Option<Revalidation>,
+    /// `true` if the client wants a range, and the whole object is fetched.
+    pub is_range: bool,
+    /// `true` if the fetch continues although no client waits for it.
+    pub is_background: bool,
 }
 
-/// Stored answer that has to be confirmed.
+/// A stored response to be validated, and the failures in which it may be used stale.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct Revalidation {
     pub entry: Arc<Entry>,
-    /// `true` if it answers when the origin fails.
+    /// `true` if it may be used when the origin fails.
     pub if_error: bool,
-    /// `true` if it answers when the ground cannot be reached.
+    /// `true` if it may be used when the origin cannot be reached.
     pub if_offline: bool,
 }
 
-impl Known {
-    /// Returns `true` if it answers in place of `failure`.
-    pub fn stands_in_for(&self, failure: &Failure) -> bool {
-        if failure.offline { self.if_offline } else { self.if_error }
+impl Revalidation {
+    /// Returns `true` if the stored response may be used after `error`.
+    pub fn allows_stale(&self, error: &OriginError) -> bool {
+        if error.is_offline() { self.if_offline } else { self.if_error }
     }
 }
 
 /// Result for the client that caused the fetch.
-pub(crate) enum Direct {
-    Passing(Answer),
-    /// With a reader that keeps it going until the one who asked has its own.
-    Flowing(Flowing, FillReader),
-    Stored(Arc<Entry>, Held),
-    /// The object is larger than is fetched whole for a part of it.
+pub(crate) enum FetchResult {
+    /// A response that is not stored, for this client alone.
+    Unshared(Answer),
+    /// A response that is arriving. The reader keeps the transfer alive until the client has a
+    /// reader of its own.
+    Receiving(Transfer, FillReader),
+    /// The stored response is used.
+    Stored(Arc<Entry>, ReuseReason),
+    /// The object is too large to be fetched whole for a range.
     TooLarge,
-    Failed(Failure),
+    Failed(OriginError),
 }
 
 impl Fetch {
-    pub fn new(cache: &Cache, ask: Ask<'_>) -> Self {
+    pub fn new(cache: &Cache, client: ClientRequest<'_>) -> Self {
         Self {
             cache: cache.clone(),
-            key: ask.key.clone(),
-            request: ask.request.clone(),
-            origin: ask.origin.clone(),
-            known: None,
-            ranged: false,
-            wanted: false,
+            key: client.key.clone(),
+            request: client.request.clone(),
+            origin: client.origin.clone(),
+            revalidation: None,
+            is_range: false,
+            is_background: false,
         }
     }
 
-    /// Asks, in a task of its own: the one who waits here may go, and others wait too.
-    pub async fn begin(self, lead: Option<Lead>) -> Direct {
-        let (told, direct) = oneshot::channel();
-        // As long as this is here somebody waits.
-        let _follow = lead.as_ref().map(Lead::follow);
-        tokio::spawn(self.run(lead, told));
-        // The task tells before it ends, unless the runtime ends first.
-        direct.await.unwrap_or(Direct::Failed(Failure { offline: false, code: STALLED }))
+    /// Sends the request in a task of its own, because other clients may wait for the response after
+    /// this one has gone.
+    pub async fn start(self, leader: Option<Leader>) -> FetchResult {
+        let (result, first) = oneshot::channel();
+        // Counts this client as a waiting one.
+        let _subscription = leader.as_ref().map(Leader::subscribe);
+        tokio::spawn(self.run(leader, result));
+        // The task always sends a result, unless the runtime shuts down first.
+        first.await.unwrap_or(FetchResult::Failed(OriginError::Stalled))
     }
 
-    async fn run(mut self, lead: Option<Lead>, mut told: oneshot::Sender<Direct>) {
-        let wanted = self.wanted;
-        let unwanted = async {
-            told.closed().await;
-            match &lead {
-                _ if wanted => pending().await,
-                Some(lead) => lead.unwanted().await,
+    async fn run(mut self, leader: Option<Leader>, mut result: oneshot::Sender<FetchResult>) {
+        let is_background = self.is_background;
+        let abandoned = async {
+            result.closed().await;
+            match &leader {
+                _ if is_background => pending().await,
+                Some(leader) => leader.abandoned().await,
                 None => {}
             }
         };
-        let others = lead.as_ref().map(Lead::others);
-        let asking = async { self.ask(others).await };
-        let asked = tokio::select! {
+        let waiters = leader.as_ref().map(Leader::waiters);
+        let answered = tokio::select! {
             biased;
-            asked = asking => asked,
-            () = unwanted => return,
+            answered = async { self.query(waiters).await } => answered,
+            () = abandoned => return,
         };
-        match asked {
-            Ok((answer, times)) => self.sort(answer, times, lead, told).await,
-            Err(failure) => {
-                let held = if failure.offline { Held::Offline } else { Held::Error(None) };
-                let kept = self.known.filter(|known| known.stands_in_for(&failure));
-                let (progress, direct) = match kept {
-                    Some(Known { entry, .. }) => {
-                        (Progress::Stored(entry.clone(), held), Direct::Stored(entry, held))
-                    }
-                    None => (Progress::Failed(failure.clone()), Direct::Failed(failure)),
+        match answered {
+            Ok((answer, times)) => self.handle(answer, times, leader, result).await,
+            Err(error) => {
+                let offline = error.is_offline();
+                let reason = if offline { ReuseReason::Offline } else { ReuseReason::Error(None) };
+                let stale = self.revalidation.filter(|stored| stored.allows_stale(&error));
+                let (progress, direct) = match stale {
+                    Some(Revalidation { entry, .. }) => (
+                        Progress::Stored(entry.clone(), reason),
+                        FetchResult::Stored(entry, reason),
+                    ),
+                    None => (Progress::Failed(error.clone()), FetchResult::Failed(error)),
                 };
-                tell(lead.as_ref(), progress);
-                let _ = told.send(direct);
+                publish(leader.as_ref(), progress);
+                let _ = result.send(direct);
             }
         }
     }
 
-    /// Sends the question; a second time where the first answer was 304 and confirms nothing.
-    async fn ask(
-        &mut self,
-        others: Option<ForOthers>,
-    ) -> Result<(Answer, (Moment, Moment)), Failure> {
-        if let Some(others) = others {
-            self.request.extensions_mut().insert(others);
-        }
+    /// Sends the request. Sends it once more, without the cache's own conditions, if the first answer
+    /// is a 304 that confirms nothing.
+    async fn query(&mut self, others: Option<Waiters>) -> Result<TimedAnswer, OriginError> {
         let as_it_came = self.request.headers().clone();
-        let headers = self.request.headers_mut();
-        without_range(headers);
-        let Some(known) = &self.known else { return self.send().await };
-        let head = known.entry.head();
-        validate::ask_whether(headers, &head);
-        self.request.extensions_mut().insert(Confirming);
-        let first = self.send().await?;
+        without_range(self.request.headers_mut());
+        let Some(stored) = &self.revalidation else { return self.send(false, others).await };
+        let head = stored.entry.head();
+        validate::make_conditional(self.request.headers_mut(), &head);
+        let first = self.send(true, others.clone()).await?;
         let (answer, _) = &first;
         if answer.response.status() != StatusCode::NOT_MODIFIED {
             return Ok(first);
         }
         if !answer.trusted {
-            // Whoever says so may be anybody: it confirms nothing, and the client has not asked whether
-            // something holds that it does not know of.
+            // Anybody may have sent this 304, so it confirms nothing. The client cannot use it
+            // either, because the conditions were the cache's.
             *self.request.headers_mut() = as_it_came;
-            self.request.extensions_mut().remove::<Confirming>();
-            return self.send().await;
+            return self.send(false, others).await;
         }
         if validate::confirms(answer.response.headers(), &head) {
             return Ok(first);
         }
-        // It is about something that is not here.
-        self.cache.0.store.supersede(&known.entry);
-        self.known = None;
+        // The 304 is about a response that is not stored here.
+        self.cache.0.store.supersede(&stored.entry);
+        self.revalidation = None;
         validate::unconditional(self.request.headers_mut());
-        self.send().await
+        self.send(true, others).await
     }
 
-    async fn send(&self) -> Result<(Answer, (Moment, Moment)), Failure> {
+    async fn send(
+        &self,
+        revalidating: bool,
+        others: Option<Waiters>,
+    ) -> Result<TimedAnswer, OriginError> {
         let clock = &self.cache.0.clock;
         let requested_at = clock();
-        let mut request = self.request.clone();
-        if self.known.as_ref().is_some_and(|known| known.if_offline) {
-            request.extensions_mut().insert(StandIn);
-        }
+        let stale_ok = self.revalidation.as_ref().is_some_and(|stored| stored.if_offline);
+        let request =
+            OriginRequest { request: self.request.clone(), stale_ok, revalidating, others };
         let answer = self.origin.send(request).await?;
         Ok((answer, (requested_at, clock())))
     }
 
-    /// Decides what becomes of `answer`.
-    async fn sort(
+    /// Decides whether `answer` is stored, shared or forwarded, and transfers its body.
+    async fn handle(
         self,
         answer: Answer,
         times: (Moment, Moment),
-        lead: Option<Lead>,
-        told: oneshot::Sender<Direct>,
+        leader: Option<Leader>,
+        result: oneshot::Sender<FetchResult>,
     ) {
         let store = &self.cache.0.store;
         let status = answer.response.status();
-        if let Some((entry, held)) = self.kept(&answer, times) {
-            tell(lead.as_ref(), Progress::Stored(entry.clone(), held));
-            let _ = told.send(Direct::Stored(entry, held));
+        if let Some((entry, reason)) = self.reuse(&answer, times) {
+            publish(leader.as_ref(), Progress::Stored(entry.clone(), reason));
+            let _ = result.send(FetchResult::Stored(entry, reason));
             return;
         }
         let length = content_length(answer.response.headers());
-        if self.ranged && status == StatusCode::OK && length.is_none_or(|it| it > MOST_BEHIND_RANGE)
+        if self.is_range
+            && status == StatusCode::OK
+            && length.is_none_or(|it| it > MAX_WHOLE_FOR_RANGE_BYTES)
         {
-            self.cache.0.large.note(&self.key, times.1, REMEMBERED);
+            self.cache.0.large.insert(&self.key, times.1, NEGATIVE_MEMORY);
             self.note_superseded(&answer);
-            tell(lead.as_ref(), Progress::Alone);
-            let _ = told.send(Direct::TooLarge);
+            publish(leader.as_ref(), Progress::NotShared);
+            let _ = result.send(FetchResult::TooLarge);
             return;
         }
-        let said = (status, answer.response.headers());
-        let head = policy::storable(&self.key, self.request.headers(), said, times)
+        let response = (status, answer.response.headers());
+        let head = policy::storable(&self.key, self.request.headers(), response, times)
             .filter(|_| answer.trusted && *self.request.method() == Method::GET);
         let fits = length.is_none_or(|it| it <= store.object_bytes());
         if head.is_none() || !fits {
@@ -201,79 +214,84 @@ impl Fetch {
         let first = length.unwrap_or(u64::MAX).min(SEGMENT_BYTES as u64);
         let Some(head) = head.filter(|_| fits && room.grow_to(store, first)) else {
             self.note_superseded(&answer);
-            tell(lead.as_ref(), Progress::Alone);
-            let _ = told.send(Direct::Passing(answer));
+            publish(leader.as_ref(), Progress::NotShared);
+            let _ = result.send(FetchResult::Unshared(answer));
             return;
         };
-        let flowing =
-            Flowing { head: head.into(), fill: Arc::default(), length, pushed: answer.pushed };
-        tell(lead.as_ref(), Progress::Flowing(flowing.clone()));
-        if let Some(hold) = flowing.fill.read(0, None) {
-            let _ = told.send(Direct::Flowing(flowing.clone(), hold));
+        let transfer =
+            Transfer { head: head.into(), fill: Arc::default(), length, pushed: answer.pushed };
+        publish(leader.as_ref(), Progress::Receiving(transfer.clone()));
+        if let Some(reader) = transfer.fill.read(0, None) {
+            let _ = result.send(FetchResult::Receiving(transfer.clone(), reader));
         }
         let request = self.request.headers().clone();
-        let mut pump = Pump::new(self.cache, self.key, request, flowing, room, (lead, self.origin));
-        // Who asks for a part will ask for others, and each fetch begins at the first byte.
-        pump.take(answer.response, self.wanted || self.ranged).await;
+        let mut pump =
+            Pump::new(self.cache, self.key, request, transfer, room, (leader, self.origin));
+        // A client that requests one range usually requests more, and each fetch starts at byte 0.
+        pump.run(answer.response, self.is_background || self.is_range).await;
     }
 
-    /// Stored answer, if `answer` confirms it, or is a failure for which it stands in.
-    fn kept(&self, answer: &Answer, times: (Moment, Moment)) -> Option<(Arc<Entry>, Held)> {
-        let known = self.known.as_ref()?;
+    /// Returns the stored response if `answer` confirms it, or is an error for which it may be used
+    /// stale.
+    fn reuse(&self, answer: &Answer, times: (Moment, Moment)) -> Option<(Arc<Entry>, ReuseReason)> {
+        let stored = self.revalidation.as_ref()?;
         let status = answer.response.status();
         if status == StatusCode::NOT_MODIFIED && answer.trusted {
             let newer = answer.response.headers();
             if is_for_one(newer) {
-                // The body was everybody's until now; it is given this once.
-                self.cache.0.store.supersede(&known.entry);
-                return Some((known.entry.clone(), Held::Confirmed));
+                // The body was public until now, so this client still gets it.
+                self.cache.0.store.supersede(&stored.entry);
+                return Some((stored.entry.clone(), ReuseReason::Validated));
             }
             let freshen = |head: &mut crate::head::Head| head.freshen(newer, times.0, times.1);
-            self.cache.0.store.change(&known.entry, freshen);
-            return Some((known.entry.clone(), Held::Confirmed));
+            self.cache.0.store.change(&stored.entry, freshen);
+            return Some((stored.entry.clone(), ReuseReason::Validated));
         }
-        let stands_in = known.if_error && is_failure(status);
-        stands_in.then(|| (known.entry.clone(), Held::Error(Some(status))))
+        let is_stale_ok = stored.if_error && is_server_failure(status);
+        is_stale_ok.then(|| (stored.entry.clone(), ReuseReason::Error(Some(status))))
     }
 
-    /// Notes that `answer`, which is not stored, supersedes the stored one, if it does so for
-    /// everybody.
+    /// Removes the stored response if `answer`, which is not stored itself, supersedes it for all
+    /// clients.
     fn note_superseded(&self, answer: &Answer) {
         let status = answer.response.status();
-        if let Some(known) = self.known.as_ref().filter(|_| self.is_for_all(answer))
-            && !is_failure(status)
+        if let Some(stored) = self.revalidation.as_ref().filter(|_| self.is_for_all(answer))
+            && !is_server_failure(status)
         {
-            self.cache.0.store.supersede(&known.entry);
+            self.cache.0.store.supersede(&stored.entry);
         }
     }
 
-    /// Nobody shall wait for what cannot be stored, if nobody's could be: neither because of who asked,
-    /// nor because of how, nor for a moment.
+    /// Remembers that responses under this key cannot be stored, so that clients do not wait for
+    /// each other. Ignores an answer that was unstorable only because of its client, the form of its
+    /// request, or a temporary failure.
     fn note_unstorable(&self, answer: &Answer, times: (Moment, Moment), fits: bool) {
         let status = answer.response.status();
-        let said = (status, answer.response.headers());
-        let nobodys = || policy::storable(&self.key, &HeaderMap::new(), said, times).is_none();
-        if self.is_for_all(answer) && !status.is_server_error() && (!fits || nobodys()) {
-            self.cache.0.unstorable.note(&self.key, times.1, REMEMBERED);
+        let response = (status, answer.response.headers());
+        let for_nobody =
+            || policy::storable(&self.key, &HeaderMap::new(), response, times).is_none();
+        if self.is_for_all(answer) && !status.is_server_error() && (!fits || for_nobody()) {
+            self.cache.0.unstorable.insert(&self.key, times.1, NEGATIVE_MEMORY);
         }
     }
 
-    /// Returns `true` if `answer` certainly is the origin's, and the same that others would get.
+    /// Returns `true` if `answer` certainly comes from the origin, and other clients would get the
+    /// same one.
     fn is_for_all(&self, answer: &Answer) -> bool {
         let about_one =
             matches!(answer.response.status().as_u16(), 206 | 304 | 401 | 407 | 412 | 416);
         let headers = answer.response.headers();
-        answer.trusted && !about_one && !policy::is_about_who_asks(self.request.headers(), headers)
+        answer.trusted && !about_one && !policy::depends_on_client(self.request.headers(), headers)
     }
 }
 
-/// The statuses for which what is stored may stand in (RFC 5861 §4).
-fn is_failure(status: StatusCode) -> bool {
+/// Returns `true` for a status in place of which a stale response may be used (RFC 5861 §4).
+fn is_server_failure(status: StatusCode) -> bool {
     matches!(status.as_u16(), 500 | 502 | 503 | 504)
 }
 
-fn tell(lead: Option<&Lead>, progress: Progress) {
-    if let Some(lead) = lead {
-        lead.tell(progress);
+fn publish(leader: Option<&Leader>, progress: Progress) {
+    if let Some(leader) = leader {
+        leader.publish(progress);
     }
 }

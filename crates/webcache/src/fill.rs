@@ -1,69 +1,70 @@
-//! A body that is read while it is written: one writer, many readers.
+//! A body that one writer fills while many readers read it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
 
-use crate::origin::{Failure, STALLED};
+use crate::error::OriginError;
 
-/// Bytes that a reader gets at once, and the unit in which a body is held.
+/// Size of the segments in which a body is stored. A reader gets at most one at a time.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
 
-/// Once a body is known not to be stored, the writer is at most so far ahead of the slowest reader,
-/// bytes. For each such body that is all the memory it takes, once its readers have read what was kept
-/// before.
+/// Maximum distance between the writer and the slowest reader of a body that will not be stored,
+/// bytes. It is also the memory that such a body needs, once its readers have passed what was
+/// buffered before.
 pub const WINDOW_BYTES: u64 = 1024 * 1024;
 
-/// Total time for which one reader of a body that is not stored may delay others; after it, the
-/// reader's body breaks off. A reader alone may take its time.
-pub const MOST_DELAY: Duration = Duration::from_secs(5);
+/// Maximum total time by which one reader of a body that is not stored may delay the others. After
+/// it, the reader's body breaks off. A reader that is alone may be as slow as it likes.
+pub const MAX_READER_DELAY: Duration = Duration::from_secs(5);
 
 /// Interval of checks for delayed readers.
-const LOOK: Duration = Duration::from_millis(250);
+const DELAY_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A body on its way.
+/// A body that is arriving.
 #[derive(Debug, Default)]
 pub struct Fill(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Full segments, [`SEGMENT_BYTES`] each: readers share these.
+    /// Complete segments of [`SEGMENT_BYTES`] each. Readers share them.
     full: VecDeque<Bytes>,
-    /// Bytes after them.
+    /// Bytes after the complete segments.
     last: BytesMut,
     /// Offset of the first segment.
     base: u64,
     length: u64,
-    end: Option<Result<(), Failure>>,
-    /// `true` if all of it is kept for readers to come.
+    end: Option<Result<(), OriginError>>,
+    /// `true` if the whole body is buffered for future readers.
     whole: bool,
-    readers: BTreeMap<u64, Place>,
+    readers: BTreeMap<u64, ReaderState>,
     next_reader: u64,
     writer: Option<Waker>,
     moved_at: Instant,
-    held: Option<Held>,
+    guard: Option<Guard>,
 }
 
-/// Resource that is released when nobody reads any more.
-struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>);
+/// Resource that is released with the body.
+struct Guard(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>);
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Held")
+        f.write_str("Guard")
     }
 }
 
 #[derive(Debug)]
-struct Place {
+struct ReaderState {
     at: u64,
     waker: Option<Waker>,
-    /// Time for which others have waited for it.
+    /// Time for which other readers have waited for this one.
     delay: Duration,
 }
 
@@ -80,23 +81,24 @@ impl Default for State {
             next_reader: 0,
             writer: None,
             moved_at: Instant::now(),
-            held: None,
+            guard: None,
         }
     }
 }
 
 impl Fill {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held, so what it guards is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
-    /// Adds to the body. Waits only where it is not kept whole and readers are behind, and for none of
-    /// them longer than [`MOST_DELAY`] while others wait.
+    /// Appends to the body. Waits only if the body is not buffered whole and a reader is
+    /// [`WINDOW_BYTES`] behind. While other readers wait too, it waits at most [`MAX_READER_DELAY`]
+    /// for each reader.
     pub async fn push(&self, bytes: &[u8]) {
         loop {
             let began = Instant::now();
-            let has_room = timeout(LOOK, poll_fn(|cx| self.poll_room(cx))).await.is_ok();
+            let has_room =
+                timeout(DELAY_CHECK_INTERVAL, poll_fn(|cx| self.poll_room(cx))).await.is_ok();
             let waited = began.elapsed();
             if !waited.is_zero() {
                 self.state().charge(waited);
@@ -122,46 +124,48 @@ impl Fill {
         Poll::Pending
     }
 
-    /// Says that no more comes, or why.
-    pub fn finish(&self, end: Result<(), Failure>) {
+    /// Ends the body, completely or with an error.
+    pub fn finish(&self, end: Result<(), OriginError>) {
         let mut state = self.state();
         state.end.get_or_insert(end);
         state.wake_readers();
     }
 
-    /// From now on only the present readers are served: what all of them have read is forgotten.
+    /// Buffers no longer the whole body: from now on only the present readers are served, and bytes
+    /// that all of them have read are dropped.
     pub fn forget_what_is_read(&self) {
         self.state().whole = false;
     }
 
-    /// Returns `true` if more should arrive, and nothing has for `long`.
+    /// Returns `true` if the body has not ended, and nothing has arrived for `long`.
     pub fn is_stuck(&self, long: Duration) -> bool {
         let state = self.state();
         state.end.is_none() && state.moved_at.elapsed() >= long
     }
 
-    /// Keeps `held` as long as this is here.
-    pub fn hold(&self, held: impl Send + 'static) {
-        self.state().held = Some(Held(Box::new(held)));
+    /// Keeps `resource` until the body is dropped.
+    pub fn hold(&self, resource: impl Send + 'static) {
+        self.state().guard = Some(Guard(Box::new(resource)));
     }
 
-    /// Bytes received.
+    /// Number of bytes received.
     pub fn length(&self) -> u64 {
         self.state().length
     }
 
-    /// Bytes in memory.
-    pub fn held_bytes(&self) -> u64 {
+    /// Number of bytes in memory.
+    pub fn buffered_bytes(&self) -> u64 {
         let state = self.state();
         state.length - state.base
     }
 
-    /// Returns `true` if nobody reads it.
+    /// Returns `true` if the body has no readers.
     pub fn is_unread(&self) -> bool {
         self.state().readers.is_empty()
     }
 
-    /// All of it, in one piece, where all has come and is still here. Copies it, outside of the lock.
+    /// Returns the whole body in one piece. Returns `None` if it has not ended successfully or is
+    /// no longer buffered whole. Copies the body without holding the lock.
     pub fn whole(&self) -> Option<Bytes> {
         let (full, last, length) = {
             let state = self.state();
@@ -177,7 +181,8 @@ impl Fill {
         Some(all.into())
     }
 
-    /// From now on readers share `body`, which is [`Fill::whole`], with whoever else has it.
+    /// Replaces the segments by slices of `body`, the result of [`Fill::whole`]. Readers then share
+    /// memory with the other owners of `body`.
     pub fn adopt(&self, body: &Bytes) {
         let mut state = self.state();
         for (at, segment) in state.full.iter_mut().enumerate() {
@@ -185,8 +190,8 @@ impl Fill {
         }
     }
 
-    /// Reads from `first` up to and with `last`, or to the end. `None` where the beginning has been
-    /// forgotten.
+    /// Adds a reader from byte `first` to byte `last` (inclusive), or to the end. Returns `None` if
+    /// the body is no longer buffered whole.
     pub fn read(self: &Arc<Self>, first: u64, last: Option<u64>) -> Option<FillReader> {
         let mut state = self.state();
         if !state.whole {
@@ -194,7 +199,7 @@ impl Fill {
         }
         let id = state.next_reader;
         state.next_reader += 1;
-        state.readers.insert(id, Place { at: first, waker: None, delay: Duration::ZERO });
+        state.readers.insert(id, ReaderState { at: first, waker: None, delay: Duration::ZERO });
         drop(state);
         Some(FillReader { fill: self.clone(), id, at: first, last })
     }
@@ -213,7 +218,7 @@ impl State {
         }
     }
 
-    /// Forgets what every reader has read.
+    /// Drops the segments that every reader has read.
     fn trim(&mut self) {
         if self.whole {
             return;
@@ -225,22 +230,23 @@ impl State {
         }
     }
 
-    /// The writer has `waited` for those that are a window behind. Where others have read all there is,
-    /// these have waited too: who has cost them too much is let go.
+    /// Charges the writer's waiting time to the readers that are [`WINDOW_BYTES`] behind, if a
+    /// reader that has read everything waited too. Drops readers that exceed [`MAX_READER_DELAY`].
     fn charge(&mut self, waited: Duration) {
         let length = self.length;
-        // Who wants a range may be ahead of what has come.
+        // A reader of a range may be ahead of the writer.
         if !self.readers.values().any(|reader| reader.at >= length) {
             return;
         }
-        let is_behind = |reader: &&mut Place| length.saturating_sub(reader.at) >= WINDOW_BYTES;
+        let is_behind =
+            |reader: &&mut ReaderState| length.saturating_sub(reader.at) >= WINDOW_BYTES;
         for reader in self.readers.values_mut().filter(is_behind) {
             reader.delay += waited;
         }
-        self.readers.retain(|_, reader| reader.delay < MOST_DELAY);
+        self.readers.retain(|_, reader| reader.delay < MAX_READER_DELAY);
     }
 
-    /// Bytes from `at` to the end of a segment.
+    /// Bytes from `at` to the end of its segment.
     fn at(&self, at: u64) -> Option<Bytes> {
         let offset = usize::try_from(at.checked_sub(self.base)?).ok()?;
         let (segment, within) = (offset / SEGMENT_BYTES, offset % SEGMENT_BYTES);
@@ -258,7 +264,7 @@ impl State {
     }
 }
 
-/// One reader of a [`Fill`].
+/// A reader of a [`Fill`].
 #[derive(Debug)]
 pub struct FillReader {
     fill: Arc<Fill>,
@@ -268,26 +274,26 @@ pub struct FillReader {
 }
 
 impl FillReader {
-    /// The next bytes, or the end.
+    /// Polls for the next bytes. Returns `None` at the end.
     pub fn poll_next(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Failure>>> {
+    ) -> Poll<Option<Result<Bytes, OriginError>>> {
         let this = self.get_mut();
         if this.last.is_some_and(|last| this.at > last) {
             return Poll::Ready(None);
         }
         let mut state = this.fill.state();
         if !state.readers.contains_key(&this.id) {
-            // It was let go, and what it has not read may be forgotten.
-            return Poll::Ready(Some(Err(Failure { offline: false, code: STALLED })));
+            // This reader was too slow and was dropped. Its bytes may be gone.
+            return Poll::Ready(Some(Err(OriginError::Stalled)));
         }
         if let Some(mut bytes) = state.at(this.at) {
             let wanted = this.last.map_or(u64::MAX, |last| last - this.at + 1);
             bytes.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
             this.at += bytes.len() as u64;
-            if let Some(place) = state.readers.get_mut(&this.id) {
-                place.at = this.at;
+            if let Some(reader) = state.readers.get_mut(&this.id) {
+                reader.at = this.at;
             }
             if let Some(writer) = state.writer.take() {
                 writer.wake();
@@ -298,8 +304,8 @@ impl FillReader {
             Some(Ok(())) => Poll::Ready(None),
             Some(Err(failure)) => Poll::Ready(Some(Err(failure.clone()))),
             None => {
-                if let Some(place) = state.readers.get_mut(&this.id) {
-                    place.waker = Some(cx.waker().clone());
+                if let Some(reader) = state.readers.get_mut(&this.id) {
+                    reader.waker = Some(cx.waker().clone());
                 }
                 Poll::Pending
             }

@@ -1,63 +1,65 @@
-//! One fetch for all who ask for the same at the same time (collapsed forwarding).
+//! Collapsed forwarding: fetches in progress, and the clients that wait for them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Weak};
 
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
+use crate::error::OriginError;
 use crate::fill::Fill;
 use crate::head::Head;
 use crate::key::Key;
-use crate::origin::{Failure, ForOthers};
 use crate::store::Entry;
 
 /// Progress of a fetch.
 #[derive(Clone)]
 pub enum Progress {
-    /// Nothing has come.
+    /// No response has arrived.
     Waiting,
-    /// The answer is on its way.
-    Flowing(Flowing),
-    /// The stored answer still holds, or is as good as anything that can be had.
-    Stored(Arc<Entry>, Held),
-    /// The answer is for one only: everybody has to ask for oneself.
-    Alone,
-    /// There is no answer.
-    Failed(Failure),
+    /// The response is arriving.
+    Receiving(Transfer),
+    /// The stored response is used.
+    Stored(Arc<Entry>, ReuseReason),
+    /// The response is for the fetching client alone: all others send their own requests.
+    NotShared,
+    /// The fetch failed.
+    Failed(OriginError),
 }
 
-/// An answer on its way.
+/// A response whose body is arriving.
 #[derive(Clone)]
-pub struct Flowing {
+pub struct Transfer {
     pub head: Arc<Head>,
     pub fill: Arc<Fill>,
-    /// Length, if the origin announced it.
+    /// Content-Length, if the origin announced it.
     pub length: Option<u64>,
-    /// `true` if it comes from the ground unasked.
+    /// `true` if the ground gateway pushed it.
     pub pushed: bool,
 }
 
-/// Reason for which a stored answer is used after the origin was asked.
+/// Reason why a stored response is used after a request to the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
-    /// It said 304.
-    Confirmed,
-    /// It failed, with this status if it said anything.
+pub enum ReuseReason {
+    /// The origin confirmed it with 304.
+    Validated,
+    /// The origin failed, with this status if it responded at all.
     Error(Option<StatusCode>),
-    /// It could not be reached.
+    /// The origin could not be reached.
     Offline,
 }
 
-/// The fetches under way.
+/// Fetches in progress.
 #[derive(Default)]
 pub struct Flights(Mutex<ByKey>);
 
-/// Fetches in progress: each with its number, and the channel to those who wait.
+/// Number and progress channel of each fetch.
 type ByKey = HashMap<Key, (u64, Arc<watch::Sender<Progress>>)>;
 
-/// The right to fetch; others wait for what its holder says.
-pub struct Lead {
+/// The right to fetch for all clients that request the same key. Clients wait for its progress.
+pub struct Leader {
     flights: Arc<Flights>,
     key: Key,
     number: u64,
@@ -66,77 +68,98 @@ pub struct Lead {
 
 /// Role of a client in a fetch.
 pub enum Role {
-    /// The one who fetches.
-    Leads(Lead),
-    /// One who waits for another.
-    Follows(watch::Receiver<Progress>),
+    /// Sends the request.
+    Leader(Leader),
+    /// Waits for another client's response.
+    Follower(watch::Receiver<Progress>),
+}
+
+/// Clients that wait for the response to another client's request.
+///
+/// This is a weak reference, because a request may outlive its response.
+#[derive(Clone)]
+pub struct Waiters(Weak<watch::Sender<Progress>>);
+
+impl Waiters {
+    /// Releases the waiting clients, because the response will be for one client only. Each of them
+    /// then sends its own request.
+    pub fn release(&self) {
+        if let Some(progress) = self.0.upgrade() {
+            progress.send_replace(Progress::NotShared);
+        }
+    }
+}
+
+impl fmt::Debug for Waiters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Waiters")
+    }
 }
 
 impl Flights {
     fn map(&self) -> MutexGuard<'_, ByKey> {
-        // Nothing panics while it is held, so what it guards is whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
-    /// Joins the fetch for `key`, or begins it.
-    pub fn join(self: &Arc<Self>, key: &Key, numbers: impl FnOnce() -> u64) -> Role {
+    /// Joins the fetch of `key`, or starts one.
+    pub fn join(self: &Arc<Self>, key: &Key, next_number: impl FnOnce() -> u64) -> Role {
         let mut map = self.map();
         if let Some((_, progress)) = map.get(key) {
-            return Role::Follows(progress.subscribe());
+            return Role::Follower(progress.subscribe());
         }
-        let (number, progress) = (numbers(), Arc::new(watch::Sender::new(Progress::Waiting)));
+        let (number, progress) = (next_number(), Arc::new(watch::Sender::new(Progress::Waiting)));
         map.insert(key.clone(), (number, progress.clone()));
-        Role::Leads(Lead { flights: self.clone(), key: key.clone(), number, progress })
+        Role::Leader(Leader { flights: self.clone(), key: key.clone(), number, progress })
     }
 
-    /// Progress of the fetch for `key`, if there is one.
-    pub fn look(&self, key: &Key) -> Option<Progress> {
+    /// Progress of the fetch of `key`, if there is one.
+    pub fn progress(&self, key: &Key) -> Option<Progress> {
         self.map().get(key).map(|(_, progress)| progress.borrow().clone())
     }
 }
 
-impl Lead {
-    /// Tells those who wait; nothing more once they have been let go.
-    pub fn tell(&self, progress: Progress) {
-        self.progress.send_if_modified(|told| {
-            let waits = !matches!(told, Progress::Alone);
-            if waits {
-                *told = progress;
+impl Leader {
+    /// Publishes the progress. Has no effect after the waiting clients were released.
+    pub fn publish(&self, next: Progress) {
+        self.progress.send_if_modified(|progress| {
+            let is_shared = !matches!(progress, Progress::NotShared);
+            if is_shared {
+                *progress = next;
             }
-            waits
+            is_shared
         });
     }
 
-    /// Guard by which the fetching client lets the waiting ones go.
-    pub fn others(&self) -> ForOthers {
-        ForOthers(Arc::downgrade(&self.progress))
+    /// Handle by which the origin can release the waiting clients.
+    pub fn waiters(&self) -> Waiters {
+        Waiters(Arc::downgrade(&self.progress))
     }
 
-    /// One who waits.
-    pub fn follow(&self) -> watch::Receiver<Progress> {
+    /// Adds a waiting client.
+    pub fn subscribe(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
 
-    /// Done when nobody waits any more.
-    pub async fn unwanted(&self) {
+    /// Resolves when no client waits any more.
+    pub async fn abandoned(&self) {
         self.progress.closed().await;
     }
 }
 
-impl Drop for Lead {
+impl Drop for Leader {
     fn drop(&mut self) {
         let mut map = self.flights.map();
         if map.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
             map.remove(&self.key);
         }
         drop(map);
-        // Whoever still waits has been left.
+        // The fetch ended without a result: clients that still wait send their own requests.
         self.progress.send_if_modified(|progress| {
-            let waits = matches!(progress, Progress::Waiting);
-            if waits {
-                *progress = Progress::Alone;
+            let is_waiting = matches!(progress, Progress::Waiting);
+            if is_waiting {
+                *progress = Progress::NotShared;
             }
-            waits
+            is_waiting
         });
     }
 }

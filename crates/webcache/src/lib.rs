@@ -1,90 +1,150 @@
-//! A shared HTTP cache for the near side of a long link.
+//! A shared HTTP cache for the near side of a slow or expensive link.
 //!
-//! [`Cache::serve`] answers a GET or a HEAD from what is stored, or asks an [`Origin`] and stores what it
-//! may. The policy is arithmetic on heads and moments: `directives` reads Cache-Control, [`Head`] knows
-//! freshness and age (RFC 9111 §4.2), `policy` what may be stored and used (§3, §4; RFC 5861), `validate`
-//! conditional requests (§4.3), `range` parts (RFC 9110 §14), [`Selection`] Vary (§4.1). None of these
-//! knows a clock or a socket. `store` keeps heads and the latest bodies in memory and bodies on disk,
-//! each within a budget; `fill` is a body that is read while it is written, `flight` one fetch for all
-//! who ask for the same.
+//! [`Cache::serve`] answers a GET or HEAD from the store. If it cannot, it sends the request to an
+//! [`Origin`] and stores the response if it may. The rules are RFC 9111 and RFC 5861, as a shared
+//! cache applies them.
 //!
-//! What is stored lies under a [`Key`]: scheme, host, port, path and query. The caller makes the key, and
-//! has to be certain that what its [`Origin`] brings is what that address means, or say that it is not
-//! ([`Answer::trusted`]).
+//! ```
+//! # use std::sync::Arc;
+//! # use bentpipe_webcache::*;
+//! # use futures_util::future::BoxFuture;
+//! # use http::{Request, Response};
+//! # use http_body_util::{BodyExt, Full};
+//! struct Hello;
 //!
-//! # What it never stores
+//! impl Origin for Hello {
+//!     fn send(&self, _: OriginRequest) -> BoxFuture<'static, Result<Answer, OriginError>> {
+//!         let body = Full::new("hello".into()).map_err(|never| match never {}).boxed_unsync();
+//!         let mut response = Response::new(body);
+//!         response.headers_mut().insert("cache-control", "max-age=60".parse().unwrap());
+//!         Box::pin(async { Ok(Answer { response, trusted: true, pushed: false }) })
+//!     }
+//! }
 //!
-//! Beyond what RFC 9111 forbids: any answer with Set-Cookie; any answer to a request with Authorization;
-//! an answer to a request with Cookie unless it says `public` or `s-maxage`; partial content; answers
-//! that vary by Cookie where there was one; answers to requests with fields that browsers do not send
-//! (X-Forwarded-Host and the like) unless Vary names these.
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cache = Cache::open(&Settings::default(), Rules::default())?;
+//! let origin: Arc<dyn Origin> = Arc::new(Hello);
+//! let key = Key::new(Scheme::Http, "example.net", 80, "/").expect("the key is short");
+//! let request = Request::get("/").body(())?;
+//! for expected in [Outcome::Miss(Forwarded::UriMiss), Outcome::Hit] {
+//!     let served = cache.serve(&key, &request, &origin).await;
+//!     assert_eq!(served.outcome, expected);
+//!     assert_eq!(served.response?.into_body().collect().await?.to_bytes(), "hello");
+//! }
+//! # Ok(())
+//! # }
+//! ```
 //!
-//! # Objects that come unasked
+//! # Modules
 //!
-//! - *Pushed*: an [`Origin`] may have an answer that the ground sent before it was asked for, and says so
-//!   ([`Answer::pushed`]): it is stored like any other, and counts as a hit.
-//! - *Whole*: [`Cache::insert`] stores an object by the same policy.
-//! - *Pinned*: [`Cache::insert`] with `pinned`, or [`Cache::pin`]: nothing displaces it, up to half of the
-//!   room, and it is pinned still after a restart. It is validated like any other when it is stale.
-//! - *Ahead of everybody*: [`Cache::ahead`] fetches an object that nobody has asked for, or has it
-//!   confirmed, and pins it.
-//! - *A digest* of what is here is made of [`Cache::fresh_hashes`], 64 bits an object, by address prefix;
-//!   how it is coded for the link is for those who send it.
+//! | Module | Content |
+//! |---|---|
+//! | `directives` | Cache-Control (RFC 9111 §5.2) and CDN-Cache-Control (RFC 9213) |
+//! | `head` | freshness and age (§4.2) |
+//! | `policy` | what may be stored (§3) and reused (§4, RFC 5861) |
+//! | `validate` | conditional requests (§4.3) |
+//! | `range` | byte ranges (RFC 9110 §14) |
+//! | `vary` | selection by Vary (§4.1) |
+//! | `store` | headers and recent bodies in memory, bodies on disk, each within a budget |
+//! | `fill` | a body that is read while it is written |
+//! | `flight`, `collapse` | one fetch for all clients that request the same key |
+//! | `serve`, `fetch`, `pump`, `respond` | the path of a request and of its response |
+//! | `preload` | objects that are fetched before any client requests them |
+//! | `admin` | insert, pin, invalidate and list objects |
+//!
+//! The first six know neither a clock nor a socket: they compute on header fields and moments.
+//!
+//! # Keys
+//!
+//! A [`Key`] is scheme, host, port, path and query. The caller makes it. The caller's [`Origin`] must
+//! be certain that its response comes from that address, or set [`Answer::trusted`] to `false`.
+//!
+//! # Never stored
+//!
+//! The cache is stricter than RFC 9111. It does not store:
+//!
+//! - a response with Set-Cookie;
+//! - a response to a request with Authorization;
+//! - a response to a request with Cookie, unless it says `public` or `s-maxage`;
+//! - a response that varies by Cookie, if the request had one;
+//! - a response to a request with fields that browsers do not send, such as X-Forwarded-Host, unless
+//!   Vary names these fields;
+//! - partial content.
+//!
+//! # Objects without a client's request
+//!
+//! - *Pushed*: the [`Origin`] already has the response when the request comes, and sets
+//!   [`Answer::pushed`]. It is stored like any other, and counts as a hit.
+//! - *Inserted*: [`Cache::insert`] stores a whole object by the same policy.
+//! - *Pinned*: [`Cache::pin`] protects an object from eviction, also across restarts. Pinned objects
+//!   use at most half of the space. A stale one is validated like any other.
+//! - *Preloaded*: [`Cache::preload`] fetches or validates an object, and pins it.
+//!
+//! [`Cache::fresh_hashes`] lists the fresh objects of an origin, 64 bits each, for a cache digest.
 //!
 //! # Bounds
 //!
-//! Memory: [`Settings::memory_bytes`] for heads, bodies in memory, and bodies on their way, which have at
-//! most half of it, each no more than it leaves to others: with 64 MiB, one of 16 MiB, or two of 10 MiB
-//! each, and small ones beside. A body beyond that, larger than [`Settings::object_bytes`], or longer on
-//! its way than [`MOST_FILLING`], passes through in a window of [`WINDOW_BYTES`] and is not stored. A
-//! reader that is slower there than others delays them for [`MOST_DELAY`] at most. What is stored and larger than
-//! [`MOST_FROM_MEMORY`] is given from disk a segment at a time; a body that is read from memory counts until its
-//! last reader is gone, stored or not. Disk:
-//! [`Settings::disk_bytes`], before each write; what waits for it has at most 32 MiB in 4,096 objects.
-//! Full of what cannot go, either passes requests through. At most 65,536 objects, and 8 answers under one
-//! address.
+//! | Resource | Bound |
+//! |---|---|
+//! | memory: headers, recent bodies, transfers | [`Settings::memory_bytes`] |
+//! | memory for transfers | half of it; each transfer at most what it leaves to others: with 64 MiB, one of 16 MiB, or two of 10 MiB each and small ones |
+//! | stored object | [`Settings::object_bytes`], received within [`MAX_FILL_TIME`] |
+//! | transfer of an object that is not stored | a window of [`WINDOW_BYTES`] |
+//! | delay by a slow reader of such a transfer | [`MAX_READER_DELAY`] |
+//! | body that is served from memory, if a disk has it | [`MAX_FROM_MEMORY_BYTES`]; a larger one is read from disk, a segment at a time |
+//! | disk, reserved before each write | [`Settings::disk_bytes`] |
+//! | pending writes | 32 MiB in 4,096 objects |
+//! | objects, and responses under one key | 65,536, and 8 |
+//!
+//! A body in memory counts until its last reader is gone, even if it was evicted meanwhile. If nothing
+//! can be evicted, new responses are forwarded without being stored.
 
-mod ahead;
+mod admin;
 mod answer;
 mod body;
 mod cache;
 mod collapse;
 mod directives;
+mod error;
 mod fetch;
 mod fill;
 mod flight;
-mod give;
 mod head;
-mod keep;
 mod key;
 mod origin;
 mod policy;
+mod preload;
 mod pump;
 mod range;
 mod recent;
 mod record;
+mod respond;
+mod serve;
 mod status;
 mod store;
 mod validate;
 mod vary;
 
-pub use ahead::{Ahead, Budget, NotAhead};
 pub use body::Body;
-pub use cache::{
-    CACHE_STATUS, Cache, Clock, FURTHEST_RANGE_START, MOST_BEHIND_RANGE, PATIENCE, Served,
-};
+pub use cache::{CACHE_STATUS, Cache, Clock, MAX_COLLAPSE_WAIT, Served};
 pub use directives::is_only_if_cached;
-pub use fill::{MOST_DELAY, SEGMENT_BYTES, WINDOW_BYTES};
+pub use error::OriginError;
+pub use fetch::MAX_WHOLE_FOR_RANGE_BYTES;
+pub use fill::{MAX_READER_DELAY, SEGMENT_BYTES, WINDOW_BYTES};
+pub use flight::Waiters;
 pub use head::{Head, Lifetime, Moment, Rules};
-pub use key::{Key, MOST_KEY_BYTES, Scheme};
-pub use origin::{Answer, Confirming, Failure, ForOthers, Origin, OriginBody, STALLED, StandIn};
+pub use key::{Key, MAX_KEY_BYTES, Scheme};
+pub use origin::{Answer, Origin, OriginBody, OriginRequest};
 pub use policy::{Use, invalidates, storable, usable};
-pub use pump::{MOST_FILLING, STALL};
+pub use preload::{Budget, PreloadError, Preloaded};
+pub use pump::{MAX_FILL_TIME, STALL};
+pub use serve::MAX_RANGE_START;
 pub use status::{Forwarded, Outcome};
-pub use store::{Counts, MOST_FROM_MEMORY, Occupancy, OpenError, Settings};
+pub use store::{Counts, MAX_FROM_MEMORY_BYTES, Occupancy, OpenError, Settings};
 pub use vary::Selection;
 
-/// For the fuzz target: reads any bytes as the file of a stored head.
+/// Decodes any bytes as the file of a stored header, for the fuzz target.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use record::fuzz as fuzz_record;

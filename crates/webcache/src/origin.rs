@@ -1,77 +1,60 @@
-//! Source of answers that are not stored here.
+//! Interface to origins.
 
-use std::sync::Weak;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use tokio::sync::watch;
 
-use crate::flight::Progress;
+use crate::error::OriginError;
+use crate::flight::Waiters;
 
-/// The body of an origin's answer.
-pub type OriginBody = UnsyncBoxBody<Bytes, Failure>;
+/// Body of an origin's response.
+pub type OriginBody = UnsyncBoxBody<Bytes, OriginError>;
 
-/// Asks origins.
+/// Sends requests to origins.
 pub trait Origin: Send + Sync + 'static {
-    /// Sends `request`, which is a GET or a HEAD without a body, and gives the head of the answer.
-    fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>>;
+    /// Sends a request. Resolves when the header of the response has arrived.
+    fn send(&self, request: OriginRequest) -> BoxFuture<'static, Result<Answer, OriginError>>;
 
-    /// Total length of all outages of the way to origins until now: while one lasts, no origin is silent.
-    fn unheard(&self) -> Duration {
+    /// Total length of all outages of the path to origins so far. The cache does not count outages
+    /// as silence of an origin.
+    fn outage_time(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// In the extensions of a request that an [`Origin`] is asked: something stale can stand in if the ground
-/// cannot be reached, so that waiting for the ground is of no use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StandIn;
+/// A request to an origin, and the cache's reasons for it.
+#[derive(Debug, Clone)]
+pub struct OriginRequest {
+    /// The request: a GET or HEAD without a body.
+    pub request: Request<()>,
+    /// `true` if a stale stored response can be used while the origin is offline. The origin should
+    /// then fail at once instead of waiting for the path to return.
+    pub stale_ok: bool,
+    /// `true` if the conditional fields are the cache's own. They are about its stored response,
+    /// not about one that the client has.
+    pub revalidating: bool,
+    /// Other clients that wait for the same response, if any.
+    pub others: Option<Waiters>,
+}
 
-/// In the extensions of a request that an [`Origin`] is asked: its conditions are the cache's own, about what
-/// is stored, and none of the client's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Confirming;
-
-/// In the extensions of a request that an [`Origin`] is asked for others too, who wait for its answer: by
-/// this it says that what comes from now on, be it a failure, is for the one who asked alone.
-///
-/// It keeps nothing alive: a request may be kept for longer than its answer.
-#[derive(Clone)]
-pub struct ForOthers(pub(crate) Weak<watch::Sender<Progress>>);
-
-impl ForOthers {
-    /// Lets the others go, each of whom asks for oneself.
-    pub fn release(&self) {
-        if let Some(progress) = self.0.upgrade() {
-            progress.send_replace(Progress::Alone);
-        }
+impl From<Request<()>> for OriginRequest {
+    /// Forwards a client's request as it is, for this client alone.
+    fn from(request: Request<()>) -> Self {
+        Self { request, stale_ok: false, revalidating: false, others: None }
     }
 }
 
-/// Answer of an origin.
+/// Response of an origin.
 #[derive(Debug)]
 pub struct Answer {
-    /// The answer.
+    /// The response.
     pub response: Response<OriginBody>,
-    /// `true` if this certainly is what the address in the key means, and an early end of the body
-    /// will be noticed. Only then it may be stored.
+    /// `true` if the response certainly comes from the origin of the key, and an early end of its
+    /// body is detected. Only such a response may be stored.
     pub trusted: bool,
-    /// `true` if it was in flight before the request: nothing went further because of the request.
+    /// `true` if the response was on its way before the request: no request crossed the link.
     pub pushed: bool,
 }
-
-/// Reason for which there is no answer, or not all of it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the origin gave no whole answer (code {code})")]
-pub struct Failure {
-    /// `true` if the ground cannot be reached.
-    pub offline: bool,
-    /// The [`Origin`]'s own word for the reason.
-    pub code: u8,
-}
-
-/// [`Failure::code`] for an origin that stopped in the middle of an answer.
-pub const STALLED: u8 = 255;

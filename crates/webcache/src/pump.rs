@@ -1,4 +1,4 @@
-//! Transfer of a body to its readers as it arrives and, at its end, into the store.
+//! Transfer of a response body to its readers while it arrives, and into the store at its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,47 +8,49 @@ use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout};
 
 use crate::cache::Cache;
+use crate::error::OriginError;
 use crate::fill::SEGMENT_BYTES;
-use crate::flight::{Flowing, Lead};
+use crate::flight::{Leader, Transfer};
 use crate::head::Head;
 use crate::key::Key;
-use crate::origin::{Failure, Origin, OriginBody, STALLED};
+use crate::origin::{Origin, OriginBody};
 use crate::store::Room;
 
-/// A body of which nothing comes for so long has failed, with all who read it, unless the origin could not be heard.
+/// Maximum silence in a body, outages of the path excluded. After it the transfer has failed for all
+/// its readers.
 pub const STALL: Duration = Duration::from_secs(60);
 
 /// Longest outage that a body waits for.
 const MAX_OUTAGE: Duration = Duration::from_secs(3600);
 
-/// Shortest time between two looks at whether there is an outage.
-const MIN_LOOK_GAP: Duration = Duration::from_secs(1);
+/// Minimum time between two checks for an outage.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Nothing more comes.
+/// The body is silent for too long.
 struct Stalled;
 
-type Next = Result<http_body::Frame<bytes::Bytes>, Failure>;
+type NextFrame = Result<http_body::Frame<bytes::Bytes>, OriginError>;
 
-/// A body that has not come whole for so long is not stored any more: what it holds of the room for bodies
-/// on their way is given back as it is read. The largest object of 16 MiB has to come at 224 kbit/s.
-pub const MOST_FILLING: Duration = Duration::from_secs(600);
+/// Maximum transfer time of a body that is stored. After it, the body's memory is given back as its
+/// readers proceed. The largest object of 16 MiB must arrive at 224 kbit/s or more.
+pub const MAX_FILL_TIME: Duration = Duration::from_secs(600);
 
-/// A body of more bytes is put together on a thread that may block: copying 256 KiB takes some 50 µs.
-const MOST_COPIED_AT_ONCE: u64 = 256 * 1024;
+/// Largest body that is assembled on an async thread, bytes. Copying 256 KiB takes about 50 µs.
+const MAX_INLINE_COPY_BYTES: u64 = 256 * 1024;
 
-/// A body on its way.
+/// Transfer of one body.
 pub(crate) struct Pump {
     cache: Cache,
     key: Key,
     request: HeaderMap,
-    flowing: Flowing,
+    transfer: Transfer,
     /// Memory reserved for the body.
     room: Option<Room>,
-    /// `true` if it is to be stored.
-    kept: bool,
-    /// While it is here others may join.
-    lead: Option<Lead>,
-    began: Instant,
+    /// `true` if the body will be stored.
+    storing: bool,
+    /// Other clients may join while this exists.
+    leader: Option<Leader>,
+    started_at: Instant,
     origin: Arc<dyn Origin>,
 }
 
@@ -57,131 +59,127 @@ impl Pump {
         cache: Cache,
         key: Key,
         request: HeaderMap,
-        flowing: Flowing,
+        transfer: Transfer,
         room: Room,
-        (lead, origin): (Option<Lead>, Arc<dyn Origin>),
+        (leader, origin): (Option<Leader>, Arc<dyn Origin>),
     ) -> Self {
-        let (room, began) = (Some(room), Instant::now());
-        Self { cache, key, request, flowing, room, kept: true, lead, began, origin }
+        let (room, started_at) = (Some(room), Instant::now());
+        Self { cache, key, request, transfer, room, storing: true, leader, started_at, origin }
     }
 
-    /// Takes all of the body, unless nobody wants it any more; `wanted`, as long as it is to be stored.
-    pub async fn take(&mut self, response: Response<OriginBody>, wanted: bool) {
+    /// Transfers the whole body. Stops early if no reader is left, unless the body will be stored
+    /// and either `to_the_end` is set or more than half of it has arrived.
+    pub async fn run(&mut self, response: Response<OriginBody>, to_the_end: bool) {
         let mut body = response.into_body();
         loop {
-            let worth = self.kept && (wanted || self.is_nearly_done());
-            if !worth && self.flowing.fill.is_unread() {
-                break self.fail(Failure { offline: false, code: STALLED });
+            let worth_storing = self.storing && (to_the_end || self.is_half_done());
+            if !worth_storing && self.transfer.fill.is_unread() {
+                break self.fail(OriginError::Stalled);
             }
             match self.next(&mut body).await {
                 Ok(None) => break self.end().await,
                 Ok(Some(Ok(frame))) => {
-                    // Trailers are not kept (RFC 9110 §6.5.1).
+                    // Trailers are dropped (RFC 9110 §6.5.1).
                     if let Ok(bytes) = frame.into_data() {
                         self.push(&bytes).await;
                     }
                 }
-                Ok(Some(Err(failure))) => break self.fail(failure),
-                Err(Stalled) => break self.fail(Failure { offline: false, code: STALLED }),
+                Ok(Some(Err(error))) => break self.fail(error),
+                Err(Stalled) => break self.fail(OriginError::Stalled),
             }
         }
     }
 
-    /// The next frame, waited for no longer than [`STALL`] beyond the outages meanwhile.
-    async fn next(&self, body: &mut OriginBody) -> Result<Option<Next>, Stalled> {
-        let before = self.origin.unheard();
+    /// Waits for the next frame, at most [`STALL`] plus the outages meanwhile.
+    async fn next(&self, body: &mut OriginBody) -> Result<Option<NextFrame>, Stalled> {
+        let outage_before = self.origin.outage_time();
         let (began, mut patience) = (Instant::now(), STALL);
         loop {
             if let Ok(next) = timeout(patience, body.frame()).await {
                 return Ok(next);
             }
-            let outages = self.origin.unheard().saturating_sub(before).min(MAX_OUTAGE);
+            let outages = self.origin.outage_time().saturating_sub(outage_before).min(MAX_OUTAGE);
             let left = (STALL + outages).saturating_sub(began.elapsed());
             if left.is_zero() {
                 return Err(Stalled);
             }
-            patience = left.max(MIN_LOOK_GAP);
+            patience = left.max(MIN_CHECK_INTERVAL);
         }
     }
 
-    /// Adds to the body.
-    pub async fn push(&mut self, bytes: &[u8]) {
-        if self.kept && !self.has_room_for(bytes.len() as u64) {
-            // It will not be stored; whoever reads it now still gets all of it.
-            self.kept = false;
-            self.lead = None;
-            self.flowing.fill.forget_what_is_read();
+    /// Appends to the body.
+    async fn push(&mut self, bytes: &[u8]) {
+        if self.storing && !self.has_room_for(bytes.len() as u64) {
+            // The body will not be stored, but its present readers still get all of it.
+            self.storing = false;
+            self.leader = None;
+            self.transfer.fill.forget_what_is_read();
         }
-        self.flowing.fill.push(bytes).await;
-        if let Some(room) = self.room.as_mut().filter(|_| !self.kept) {
-            room.shrink_to(self.flowing.fill.held_bytes());
+        self.transfer.fill.push(bytes).await;
+        if let Some(room) = self.room.as_mut().filter(|_| !self.storing) {
+            room.shrink_to(self.transfer.fill.buffered_bytes());
         }
     }
 
-    /// Takes memory for `bytes` more, by segments, where the body may still be stored.
+    /// Reserves memory for `bytes` more, in whole segments, if the body may still be stored.
     fn has_room_for(&mut self, bytes: u64) -> bool {
-        let length = self.flowing.fill.length() + bytes;
+        let length = self.transfer.fill.length() + bytes;
         let segments = length.next_multiple_of(SEGMENT_BYTES as u64);
-        let taken = segments.min(self.flowing.length.unwrap_or(u64::MAX)).max(length);
+        let reserved = segments.min(self.transfer.length.unwrap_or(u64::MAX)).max(length);
         let store = &self.cache.0.store;
         length <= store.object_bytes()
-            && self.began.elapsed() < MOST_FILLING
-            && self.room.as_mut().is_some_and(|room| room.grow_to(store, taken))
+            && self.started_at.elapsed() < MAX_FILL_TIME
+            && self.room.as_mut().is_some_and(|room| room.grow_to(store, reserved))
     }
 
-    /// Returns `true` if more has arrived than is still to come.
-    fn is_nearly_done(&self) -> bool {
-        let here = self.flowing.fill.length();
-        self.flowing.length.is_some_and(|length| length.saturating_sub(here) <= here)
+    /// Returns `true` if at least half of the body has arrived.
+    fn is_half_done(&self) -> bool {
+        let received = self.transfer.fill.length();
+        self.transfer.length.is_some_and(|length| length.saturating_sub(received) <= received)
     }
 
-    /// All has come: it is stored.
-    pub async fn end(&mut self) {
+    /// Ends the body, and stores it if it is complete.
+    async fn end(&mut self) {
         if !self.finish() {
             return;
         }
-        let fill = self.flowing.fill.clone();
-        let whole = if self.is_large() {
+        let fill = self.transfer.fill.clone();
+        let whole = if fill.length() > MAX_INLINE_COPY_BYTES {
             tokio::task::spawn_blocking(move || fill.whole()).await.ok().flatten()
         } else {
             fill.whole()
         };
         if let Some(body) = whole {
-            // Those who are still reading read what is stored.
-            self.flowing.fill.adopt(&body);
-            let head = Head::clone(&self.flowing.head);
+            // Present readers share the stored copy.
+            self.transfer.fill.adopt(&body);
+            let head = Head::clone(&self.transfer.head);
             self.room = None;
             self.cache.0.store.put(&self.key, &self.request, head, body);
         }
-        self.lead = None;
+        self.leader = None;
     }
 
-    /// Returns `true` if joining its pieces takes a while.
-    pub fn is_large(&self) -> bool {
-        self.flowing.fill.length() > MOST_COPIED_AT_ONCE
-    }
-
-    /// Tells the readers that this was all; `false` where it was not, or is not to be stored.
+    /// Reports the end to the readers. Returns `true` if the body is complete and will be stored.
     fn finish(&mut self) -> bool {
-        let fill = &self.flowing.fill;
-        let is_whole = self.flowing.length.is_none_or(|length| length == fill.length());
-        if !is_whole {
-            self.fail(Failure { offline: false, code: STALLED });
+        let fill = &self.transfer.fill;
+        let is_complete = self.transfer.length.is_none_or(|length| length == fill.length());
+        if !is_complete {
+            self.fail(OriginError::Stalled);
             return false;
         }
         fill.finish(Ok(()));
-        if !self.kept
+        if !self.storing
             && let Some(room) = self.room.take().filter(|_| !fill.is_unread())
         {
-            // Slow readers still need it.
+            // Slow readers still use the memory.
             fill.hold(room);
         }
-        self.kept
+        self.storing
     }
 
-    /// No more comes.
-    pub fn fail(&mut self, failure: Failure) {
-        self.flowing.fill.finish(Err(failure));
-        self.lead = None;
+    /// Ends the body with an error.
+    fn fail(&mut self, error: OriginError) {
+        self.transfer.fill.finish(Err(error));
+        self.leader = None;
     }
 }

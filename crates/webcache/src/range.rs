@@ -1,45 +1,45 @@
-//! Parts of a whole object (RFC 9110 §14).
+//! Byte ranges (RFC 9110 §14).
 
 use http::HeaderMap;
 use http::header::{IF_RANGE, RANGE};
 
-/// Part that a Range field requests.
+/// The range that a Range field requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// All of it, or what no cache has to understand: several ranges, another unit. All of it is
-    /// always an answer (§14.2).
+pub enum RangeRequest {
+    /// The whole object. Also the fallback for several ranges and for other units, because the
+    /// whole object is always a valid response (§14.2).
     Whole,
-    /// From this byte on, up to and with the other.
+    /// From this byte to the second one (inclusive), or to the end.
     From(u64, Option<u64>),
-    /// So many at the end.
+    /// The last bytes of the object.
     Last(u64),
 }
 
-/// Part to answer with.
+/// The part of an object to respond with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slice {
-    /// All of it, with 200.
+    /// The whole object, with 200.
     Whole,
-    /// These bytes, the last one included, with 206.
+    /// These bytes, with 206.
     Part {
-        /// The first.
+        /// First byte.
         first: u64,
-        /// The last.
+        /// Last byte, inclusive.
         last: u64,
     },
-    /// 416: the object ends before.
+    /// Nothing, with 416: the range starts after the end.
     Beyond,
 }
 
-impl Asked {
-    /// Part that `request` asks for.
+impl RangeRequest {
+    /// Parses the range that `request` asks for.
     pub fn of(request: &HeaderMap) -> Self {
         let mut values = request.get_all(RANGE).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return Self::Whole };
         value.to_str().ok().and_then(parse).unwrap_or(Self::Whole)
     }
 
-    /// Part of an object of `length` bytes.
+    /// Applies the range to an object of `length` bytes.
     pub fn within(self, length: u64) -> Slice {
         match self {
             Self::Whole => Slice::Whole,
@@ -57,24 +57,24 @@ impl Asked {
     }
 }
 
-/// Removes what asks for a part.
+/// Removes Range and If-Range.
 pub fn without_range(headers: &mut HeaderMap) {
     headers.remove(RANGE);
     headers.remove(IF_RANGE);
 }
 
-fn parse(value: &str) -> Option<Asked> {
+fn parse(value: &str) -> Option<RangeRequest> {
     let (unit, set) = value.split_once('=')?;
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
     let (first, last) = set.trim().split_once('-')?;
     match (first, last) {
-        ("", last) => Some(Asked::Last(number(last)?)),
-        (first, "") => Some(Asked::From(number(first)?, None)),
+        ("", last) => Some(RangeRequest::Last(number(last)?)),
+        (first, "") => Some(RangeRequest::From(number(first)?, None)),
         (first, last) => {
             let (first, last) = (number(first)?, number(last)?);
-            (first <= last).then_some(Asked::From(first, Some(last)))
+            (first <= last).then_some(RangeRequest::From(first, Some(last)))
         }
     }
 }
@@ -92,7 +92,7 @@ mod tests {
 
     fn slice(range: &str, length: u64) -> Slice {
         let headers = HeaderMap::from_iter([(RANGE, HeaderValue::from_str(range).unwrap())]);
-        Asked::of(&headers).within(length)
+        RangeRequest::of(&headers).within(length)
     }
 
     fn part(first: u64, last: u64) -> Slice {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_range_of_bytes() {
+    fn a_single_byte_range_is_parsed() {
         assert_eq!(slice("bytes=0-0", 10), part(0, 0));
         assert_eq!(slice("bytes=2-", 10), part(2, 9));
         assert_eq!(slice("Bytes=5-99999999", 10), part(5, 9));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_end() {
+    fn ranges_after_the_end_are_416() {
         for range in ["bytes=10-", "bytes=10-11", "bytes=-0"] {
             assert_eq!(slice(range, 10), Slice::Beyond, "{range}");
         }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_answered_with_the_whole() {
+    fn all_other_ranges_get_the_whole_object() {
         for range in [
             "bytes=1-2,4-5",
             "lines=1-2",
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_lie_within(range in "bytes=[0-9]{0,12}-[0-9]{0,12}", length in 0u64..1 << 40) {
+        fn slices_are_within_the_object(range in "bytes=[0-9]{0,12}-[0-9]{0,12}", length in 0u64..1 << 40) {
             if let Slice::Part { first, last } = slice(&range, length) {
                 prop_assert!(first <= last && last < length);
             }

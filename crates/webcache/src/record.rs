@@ -1,9 +1,10 @@
-//! Disk format of a stored answer's head: one file, complete or worthless.
+//! Disk format of a stored header.
 //!
-//! Integers are big-endian. The file is a magic number, the fields below, and the BLAKE2s-256 of all
-//! before it. A file that was cut, overwritten in part, or changed in one bit does not have the right
-//! sum and is not read at all; one that has is still parsed strictly.
+//! The file is a magic number, the fields below, and the BLAKE2s-256 hash of all bytes before it.
+//! Integers are big-endian. A file with a wrong hash is ignored, so truncated, partly overwritten
+//! or changed files are never used. A file with the right hash is still parsed strictly.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use blake2::{Blake2s256, Digest};
@@ -11,62 +12,65 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::head::Head;
 use crate::key::Key;
-use crate::vary::{MOST_FIELDS, Selection};
+use crate::vary::{MAX_VARY_FIELDS, Selection};
 
-/// The longest head, in bytes; an answer with a longer one is not stored.
-pub const MOST_HEAD_BYTES: usize = 32 * 1024;
+/// Maximum length of a header file, bytes. A response with a longer header is not stored.
+pub const MAX_HEAD_BYTES: usize = 32 * 1024;
 
-/// The format's name and version: another version's files are thrown away.
+/// Name and version of the format. Files of another version are deleted.
 const MAGIC: &[u8; 8] = b"bpwebc\x00\x01";
 
 const SUM_BYTES: usize = 32;
 
-/// Length prefix of a text.
+/// Size of the length prefix of a string.
 const TEXT_BYTES: usize = 2;
 
-/// The first half of a BLAKE2s-256.
+/// Checksum: the first half of a BLAKE2s-256 hash.
 pub type Sum = [u8; 16];
 
-/// Content of a head's file.
+/// Checksums of the segments of a body: 4 KiB for a body of 16 MiB.
+pub type PieceSums = Arc<[Sum]>;
+
+/// Content of a header file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// The number in the names of its files, so that a renamed file is not taken for another.
+    /// Number in the names of the object's files. It detects renamed files.
     pub id: u64,
-    /// The object's address.
+    /// Key of the object.
     pub key: Key,
-    /// The answer.
+    /// Header of the response.
     pub head: Head,
-    /// The length of the body, bytes.
+    /// Length of the body.
     pub body_bytes: u64,
-    /// The body's sum.
+    /// Checksum of the body.
     pub body_sum: Sum,
 }
 
-/// The sum of a body.
+/// Computes the checksum of a body.
 pub fn sum(body: &[u8]) -> Sum {
-    let mut summing = Summing::default();
+    let mut summing = Checksum::default();
     summing.add(body);
     summing.done()
 }
 
-/// The sum of a body that is not here as a whole.
+/// Checksum of a body that arrives in pieces.
 #[derive(Default)]
-pub struct Summing(Blake2s256);
+pub struct Checksum(Blake2s256);
 
-impl Summing {
+impl Checksum {
     /// Adds the next piece.
     pub fn add(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// The sum of all that was added.
+    /// Returns the checksum of all pieces.
     pub fn done(self) -> Sum {
         self.0.finalize()[..16].try_into().expect("a hash of 32 bytes has 16")
     }
 }
 
 impl Record {
-    /// The file's content; `None` where that would be too long.
+    /// Encodes the file. Returns `None` if it would exceed [`MAX_HEAD_BYTES`].
     pub fn encode(&self) -> Option<Vec<u8>> {
         let head = &self.head;
         let mut out = Vec::with_capacity(1024);
@@ -76,7 +80,7 @@ impl Record {
         out.extend(head.status.as_u16().to_be_bytes());
         out.extend(millis(head.requested_at).to_be_bytes());
         out.extend(millis(head.received_at).to_be_bytes());
-        let flags = [head.guessable, head.invalidated, head.pinned];
+        let flags = [head.heuristic_ok, head.invalidated, head.pinned];
         out.push(flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
         out.extend(self.body_bytes.to_be_bytes());
         out.extend(self.body_sum);
@@ -93,10 +97,10 @@ impl Record {
         }
         let sum = Blake2s256::digest(&out);
         out.extend(sum);
-        (out.len() <= MOST_HEAD_BYTES).then_some(out)
+        (out.len() <= MAX_HEAD_BYTES).then_some(out)
     }
 
-    /// Length of the file that [`Record::encode`] makes of `head` under `key`, without its work.
+    /// Length of the file that [`Record::encode`] would produce, without encoding it.
     pub fn encoded_bytes(key: &Key, head: &Head) -> usize {
         let selected = head.selection.0.iter().map(|(name, value)| {
             let value = value.as_ref().map_or(0, Vec::len);
@@ -106,26 +110,26 @@ impl Record {
             .headers
             .iter()
             .map(|(name, value)| 2 * TEXT_BYTES + name.as_str().len() + value.len());
-        // Number, status, two moments, flags, length and sum of the body, and two counts.
+        // Number, status, two moments, flags, length and checksum of the body, and two counts.
         let fixed = MAGIC.len() + 8 + 2 + 2 * 8 + 1 + 8 + size_of::<Sum>() + 1 + 2;
         let key = TEXT_BYTES + key.as_str().len();
         fixed + key + selected.sum::<usize>() + fields.sum::<usize>() + SUM_BYTES
     }
 
-    /// Reads a file's content; `None` where it is not exactly what [`Record::encode`] writes.
+    /// Decodes a file. Returns `None` if it is not exactly what [`Record::encode`] writes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() > MOST_HEAD_BYTES {
+        if bytes.len() > MAX_HEAD_BYTES {
             return None;
         }
-        let (content, told) = bytes.split_at_checked(bytes.len().checked_sub(SUM_BYTES)?)?;
-        if Blake2s256::digest(content)[..] != *told {
+        let (content, hash) = bytes.split_at_checked(bytes.len().checked_sub(SUM_BYTES)?)?;
+        if Blake2s256::digest(content)[..] != *hash {
             return None;
         }
         parse(content)
     }
 }
 
-/// Reads what stands before the sum.
+/// Parses all bytes before the hash.
 fn parse(content: &[u8]) -> Option<Record> {
     let mut reader = Reader(content);
     if reader.take(MAGIC.len())? != MAGIC {
@@ -153,7 +157,7 @@ fn parse(content: &[u8]) -> Option<Record> {
         selection,
         requested_at,
         received_at,
-        guessable: flags & 1 != 0,
+        heuristic_ok: flags & 1 != 0,
         invalidated: flags & 2 != 0,
         pinned: flags & 4 != 0,
     };
@@ -162,7 +166,7 @@ fn parse(content: &[u8]) -> Option<Record> {
 
 fn selection(reader: &mut Reader<'_>) -> Option<Selection> {
     let count = usize::from(reader.u8()?);
-    if count > MOST_FIELDS {
+    if count > MAX_VARY_FIELDS {
         return None;
     }
     let mut fields = Vec::with_capacity(count);
@@ -227,8 +231,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// For the fuzz target: any bytes are read to an end, with and without a right sum, and what is read
-/// is written again as it was.
+/// Decodes any bytes, with their own hash and with a right one, and checks that the result encodes
+/// to the same bytes. For the fuzz target.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) {
     let _ = Record::decode(bytes);
@@ -257,7 +261,7 @@ mod tests {
             selection: Selection(selection),
             requested_at: Duration::from_millis(1),
             received_at: Duration::from_millis(2),
-            guessable: true,
+            heuristic_ok: true,
             invalidated: false,
             pinned: true,
         };
@@ -266,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_record_round_trips() {
         let written = record().encode().unwrap();
         assert_eq!(Record::decode(&written), Some(record()));
         assert_eq!(Record::encoded_bytes(&record().key, &record().head), written.len());
@@ -275,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_seen() {
+    fn every_bit_flip_and_truncation_is_detected() {
         let written = record().encode().unwrap();
         for at in 0..written.len() * 8 {
             let mut flipped = written.clone();
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_head_is_not_written() {
+    fn a_too_long_header_is_not_encoded() {
         let mut long = record();
         for n in 0..40 {
             let name: HeaderName = format!("x-{n}").parse().unwrap();
@@ -299,13 +303,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn any_bytes_can_be_decoded(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             fuzz(&bytes);
         }
 
-        /// With the right sum, so that the parser itself sees the damage.
+        /// Damages bytes under a right hash, so that the parser itself meets them.
         #[test]
-        fn damage_under_a_right_sum_ends(at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
+        fn damage_under_a_right_hash_does_not_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
             let written = record().encode().unwrap();
             let mut content = written[..written.len() - SUM_BYTES].to_vec();
             let at = at.index(content.len());

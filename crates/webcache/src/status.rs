@@ -1,65 +1,64 @@
-//! Handling of a request: for Cache-Status (RFC 9211), and for counting.
+//! Outcome of a request, for Cache-Status (RFC 9211) and for counters.
 
 use http::{HeaderValue, StatusCode};
 
-/// Reason for which a request went to the origin (RFC 9211 §2.2).
+/// Reason why a request was forwarded to the origin (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forwarded {
-    /// Nothing is stored under its address.
+    /// Nothing is stored under the key.
     UriMiss,
-    /// The stored answers fit other requests.
+    /// The stored responses do not match the request's fields.
     VaryMiss,
-    /// The stored answer is too old, or has to be confirmed each time.
+    /// The stored response is stale, or must be validated before each reuse.
     Stale,
-    /// The stored answer is fresh, but the request itself asks for more, or shows who is asking.
+    /// The stored response is fresh, but the request asks for a newer one or identifies its client.
     Request,
-    /// Its method.
+    /// The method is not GET or HEAD.
     Method,
-    /// It is none of the cache's business.
+    /// The cache is not responsible for the request.
     Bypass,
 }
 
-/// Handling of a request.
+/// Outcome of a request in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered from here at once, being fresh.
+    /// Served a fresh response from the store.
     Hit,
-    /// Answered from here at once, being stale.
+    /// Served a stale response from the store without waiting for the origin.
     StaleHit,
-    /// Answered from here, being stale, because the origin failed or could not be reached: its answer was
-    /// waited for.
-    StoodIn,
-    /// Answered from here after the origin confirmed it.
+    /// Served a stale response from the store after the origin failed or could not be reached.
+    StaleIfError,
+    /// Served a response from the store after the origin validated it.
     Validated,
-    /// Answered by a fetch that was under way for somebody else.
+    /// Served the response to another client's request.
     Collapsed,
-    /// Answered by what the ground has sent unasked, or was sending.
+    /// Served a response that the ground gateway pushed.
     Pushed,
-    /// Fetched.
+    /// Fetched from the origin.
     Miss(Forwarded),
-    /// Not answered: it was to come from here alone, and is not here.
-    NotHere,
-    /// The origin gave no answer.
+    /// Failed with 504: the request has `only-if-cached`, and nothing is stored.
+    OnlyIfCached,
+    /// Failed: the origin gave no response.
     Failed,
 }
 
 impl Outcome {
-    /// Returns `true` if the answer's body did not cross the link for this request.
+    /// Returns `true` if the body did not cross the link for this request.
     pub fn saves_bytes(self) -> bool {
         matches!(
             self,
-            Self::Hit | Self::StaleHit | Self::StoodIn | Self::Validated | Self::Collapsed
+            Self::Hit | Self::StaleHit | Self::StaleIfError | Self::Validated | Self::Collapsed
         )
     }
 
-    /// Returns `true` if no request crossed the link for the answer.
+    /// Returns `true` if no request crossed the link for this response.
     pub fn saves_round_trip(self) -> bool {
         matches!(self, Self::Hit | Self::StaleHit | Self::Pushed)
     }
 }
 
 impl Forwarded {
-    /// The member for this cache in Cache-Status where it has only passed a request on.
+    /// Value of Cache-Status for a request that the cache only forwarded.
     pub fn field(self) -> HeaderValue {
         Member::forwarded(self).field()
     }
@@ -76,42 +75,42 @@ impl Forwarded {
     }
 }
 
-/// The member for this cache in Cache-Status.
+/// This cache's member of the Cache-Status list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// `true` if the request did not go further; never with `forwarded`.
+    /// `true` if the request was not forwarded. Excludes `forwarded`.
     pub hit: bool,
-    /// Reason for which it went further.
+    /// Reason why the request was forwarded.
     pub forwarded: Option<Forwarded>,
-    /// Status from the origin, if the client gets another.
+    /// Status of the origin's response, if the client gets another one.
     pub forwarded_status: Option<StatusCode>,
-    /// For how many seconds the answer is still fresh; negative, for how many it has been stale.
+    /// Remaining freshness in seconds. Negative if the response is stale.
     pub ttl: Option<i64>,
-    /// `true` if the origin's answer is being stored.
+    /// `true` if the origin's response is being stored.
     pub stored: bool,
-    /// `true` if somebody else's request went further.
+    /// `true` if the request was collapsed with another client's.
     pub collapsed: bool,
-    /// In a word of our own.
+    /// A detail of our own.
     pub detail: Option<&'static str>,
 }
 
 impl Member {
-    /// Answered from here.
+    /// A member for a response from the store.
     pub fn hit() -> Self {
         Self { hit: true, ..Self::default() }
     }
 
-    /// The ground had sent it, or was sending it.
+    /// A member for a response that the ground gateway pushed.
     pub fn pushed() -> Self {
         Self { detail: Some("pushed"), ..Self::hit() }
     }
 
-    /// It went further.
+    /// A member for a forwarded request.
     pub fn forwarded(why: Forwarded) -> Self {
         Self { forwarded: Some(why), ..Self::default() }
     }
 
-    /// As it is written.
+    /// Formats the member as a field value.
     pub fn field(self) -> HeaderValue {
         let mut text = String::from("bentpipe");
         if self.hit {

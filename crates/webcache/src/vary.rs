@@ -1,18 +1,18 @@
-//! Choice among several answers for a request (RFC 9111 §4.1).
+//! Selection among the responses under one key (RFC 9111 §4.1).
 
 use http::header::{ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, COOKIE, HeaderName, VARY};
 use http::{HeaderMap, HeaderValue};
 
-/// The most fields an answer may vary by; beyond, it is not stored.
-pub const MOST_FIELDS: usize = 16;
+/// Maximum number of fields in Vary. A response with more is not stored.
+pub const MAX_VARY_FIELDS: usize = 16;
 
-/// The fields that an answer varies by, with what the request said that it answered.
+/// Fields that a response varies by, and their values in its request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection(pub(crate) Vec<(HeaderName, Option<Vec<u8>>)>);
 
 impl Selection {
-    /// Selection key of `response`, which answers `request`; `None` if nothing can select it:
-    /// `Vary: *`, or a field that identifies somebody.
+    /// Creates the selection of a response to `request`. Returns `None` if the response cannot be
+    /// reused: it has `Vary: *`, or varies by a field that identifies a person.
     pub fn new(response: &HeaderMap, request: &HeaderMap) -> Option<Self> {
         let mut fields = Vec::new();
         for value in response.get_all(VARY) {
@@ -21,7 +21,7 @@ impl Selection {
                 if name.is_empty() {
                     continue;
                 }
-                // `*` is no name either.
+                // `*` is a valid field name, so it is checked below.
                 let name = HeaderName::from_bytes(name).ok()?;
                 if fields.iter().any(|(known, _)| *known == name) {
                     continue;
@@ -30,7 +30,7 @@ impl Selection {
                 let personal = name == COOKIE || name == AUTHORIZATION;
                 if (personal && value.is_some())
                     || name.as_str() == "*"
-                    || fields.len() == MOST_FIELDS
+                    || fields.len() == MAX_VARY_FIELDS
                 {
                     return None;
                 }
@@ -46,7 +46,7 @@ impl Selection {
     }
 }
 
-/// All that `request` says in the field `name`, in a form that is the same for the same meaning.
+/// Normalized value of the field `name`: equivalent values have the same form.
 fn normal(name: &HeaderName, request: &HeaderMap) -> Option<Vec<u8>> {
     let values: Vec<&HeaderValue> = request.get_all(name).iter().collect();
     if values.is_empty() {
@@ -58,7 +58,7 @@ fn normal(name: &HeaderName, request: &HeaderMap) -> Option<Vec<u8>> {
         .map(squeezed)
         .filter(|part| !part.is_empty())
         .collect();
-    // Their order says nothing, their weights do (RFC 9110 §12.5.3, §12.5.4), and they have no case.
+    // Order and case do not matter, weights do (RFC 9110 §12.5.3, §12.5.4).
     if *name == ACCEPT_ENCODING || *name == ACCEPT_LANGUAGE {
         for part in &mut parts {
             part.make_ascii_lowercase();
@@ -70,7 +70,7 @@ fn normal(name: &HeaderName, request: &HeaderMap) -> Option<Vec<u8>> {
     Some(parts.join(&b','))
 }
 
-/// Without space around it, and with one space for several within.
+/// Trims whitespace, and collapses inner whitespace into one space.
 fn squeezed(part: &[u8]) -> Vec<u8> {
     let words = part.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(&b' ')
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_meaning_fits() {
+    fn equivalent_values_match() {
         let gzip = [("accept-encoding", "gzip, deflate;q=0.5")];
         assert!(fits("Accept-Encoding", &gzip, &[("accept-encoding", "Deflate; q=0.5,GZIP")]));
         let two_lines = [("accept-encoding", "gzip"), ("accept-encoding", "deflate;q=0.5")];
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn another_meaning_does_not() {
+    fn different_values_do_not_match() {
         assert!(!fits("accept-encoding", &[("accept-encoding", "gzip")], &[]));
         assert!(!fits("x-a", &[("x-a", "1, 2")], &[("x-a", "2, 1")]));
         assert!(!fits("x-a", &[("x-a", "a")], &[("x-a", "A")]));
@@ -113,20 +113,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_selects_what_varies_by_everything_or_by_who_asks() {
+    fn vary_by_everything_or_by_person_is_not_selectable() {
         let request = map(&[("cookie", "id=1")]);
         for vary in ["*", "accept, *", "Cookie", "\u{e9}", "a b"] {
             assert_eq!(Selection::new(&map(&[("vary", vary)]), &request), None, "{vary}");
         }
         let anonymous = Selection::new(&map(&[("vary", "cookie")]), &map(&[])).unwrap();
         assert!(anonymous.fits(&map(&[])) && !anonymous.fits(&request));
-        let many: Vec<String> = (0..=MOST_FIELDS).map(|n| format!("x-{n}")).collect();
+        let many: Vec<String> = (0..=MAX_VARY_FIELDS).map(|n| format!("x-{n}")).collect();
         assert_eq!(Selection::new(&map(&[("vary", &many.join(","))]), &map(&[])), None);
     }
 
     proptest! {
         #[test]
-        fn a_request_always_fits_the_answer_to_itself(vary in "[a-z*, -]{0,20}", value in "[ -~]{0,20}") {
+        fn a_request_matches_its_own_response(vary in "[a-z*, -]{0,20}", value in "[ -~]{0,20}") {
             let request = map(&[("a", &value), ("accept-encoding", &value)]);
             if let Some(selection) = Selection::new(&map(&[("vary", &vary)]), &request) {
                 prop_assert!(selection.fits(&request));

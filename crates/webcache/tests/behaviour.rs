@@ -1,18 +1,18 @@
-//! HEAD, invalidation, ranges, variants, and whose words count.
+//! HEAD, invalidation, ranges, variants, and untrusted responses.
 
 mod common;
 
-use bentpipe_webcache::{Failure, Outcome, Settings};
-use common::{Got, Rig, Says, got, headers, key, response};
+use bentpipe_webcache::{OriginError, Outcome, Settings};
+use common::{Got, Reply, Rig, got, headers, key, response};
 use http::{Method, StatusCode};
 use tokio::sync::mpsc;
 
 const FRESH: &str = "cache-control: max-age=60";
 
-/// A rig in which `body` is stored under `/`.
+/// A rig with `body` stored under `/`.
 async fn stored(fields: &str, body: &'static str) -> Rig {
     let rig = Rig::new();
-    rig.says_text(fields, body);
+    rig.reply_text(fields, body);
     rig.get("/", "").await;
     rig
 }
@@ -22,37 +22,37 @@ async fn head(rig: &Rig, fields: &str) -> Got {
 }
 
 #[tokio::test]
-async fn head_is_answered_by_what_get_brought() {
+async fn head_is_answered_from_a_stored_get() {
     let rig = stored(FRESH, "hello").await;
     let answer = head(&rig, "").await;
     assert_eq!(
         (answer.outcome, answer.text(), answer.field("content-length")),
         (Outcome::Hit, "", "5")
     );
-    assert_eq!(rig.asked(), 1);
+    assert_eq!(rig.requests(), 1);
     rig.wait(61);
-    // It confirms what is stored, or says that it has changed (§4.3.5).
-    rig.says_text("cache-control: max-age=600; content-length: 5", "");
+    // A HEAD validates the stored response or invalidates it (§4.3.5).
+    rig.reply_text("cache-control: max-age=600; content-length: 5", "");
     head(&rig, "").await;
     assert_eq!(rig.get("/", "").await.outcome, Outcome::Hit);
     rig.wait(601);
-    rig.says_text("cache-control: max-age=600; content-length: 6", "");
+    rig.reply_text("cache-control: max-age=600; content-length: 6", "");
     head(&rig, "").await;
-    rig.says_text(FRESH, "hello!");
+    rig.reply_text(FRESH, "hello!");
     assert_eq!(rig.get("/", "").await.text(), "hello!");
 }
 
 #[tokio::test]
-async fn a_head_alone_stores_nothing() {
+async fn a_head_request_stores_nothing() {
     let rig = Rig::new();
-    rig.says_text("cache-control: max-age=60; content-length: 5", "");
+    rig.reply_text("cache-control: max-age=60; content-length: 5", "");
     head(&rig, "").await;
-    rig.says_text(FRESH, "hello");
+    rig.reply_text(FRESH, "hello");
     assert_eq!(rig.get("/", "").await.text(), "hello");
 }
 
 #[tokio::test]
-async fn unsafe_methods_invalidate_what_they_may_have_changed() {
+async fn successful_unsafe_methods_invalidate_the_stored_response() {
     let status = |code| StatusCode::from_u16(code).unwrap();
     for (method, code, fields, expected) in [
         (Method::POST, 200, "", true),
@@ -66,7 +66,7 @@ async fn unsafe_methods_invalidate_what_they_may_have_changed() {
     ] {
         let rig = stored("cache-control: max-age=60; etag: \"a\"", "one").await;
         rig.cache.changed(&key("/"), &method, (status(code), &headers(fields)));
-        rig.says_text("304", "");
+        rig.reply_text("304", "");
         let outcome = rig.get("/", "").await.outcome;
         assert_eq!(outcome == Outcome::Validated, expected, "{method} {code}");
     }
@@ -84,22 +84,22 @@ async fn location_is_invalidated_only_at_the_same_origin() {
         let rig = stored("cache-control: max-age=60; etag: \"a\"", "one").await;
         let said = headers(&format!("location: {location}"));
         rig.cache.changed(&key("/form"), &Method::POST, (StatusCode::CREATED, &said));
-        rig.says_text("304", "");
+        rig.reply_text("304", "");
         let outcome = rig.get("/", "").await.outcome;
         assert_eq!(outcome == Outcome::Validated, expected, "{location}");
     }
 }
 
 #[tokio::test]
-async fn an_invalidated_answer_is_not_used_when_the_origin_is_out_of_reach() {
+async fn an_invalidated_response_is_not_used_offline() {
     let rig = stored(FRESH, "one").await;
     rig.cache.changed(&key("/"), &Method::POST, (StatusCode::OK, &headers("")));
-    rig.says(Says::Fails(Failure { offline: true, code: 1 }));
+    rig.reply(Reply::Error(OriginError::Offline));
     assert_eq!(rig.get("/", "").await.outcome, Outcome::Failed);
 }
 
 #[tokio::test]
-async fn ranges_are_cut_from_what_is_stored() {
+async fn ranges_are_cut_from_the_stored_object() {
     let strong =
         "cache-control: max-age=60; etag: \"a\"; last-modified: Sat, 08 Sep 2001 01:46:40 GMT";
     let rig = stored(strong, "0123456789").await;
@@ -119,26 +119,26 @@ async fn ranges_are_cut_from_what_is_stored() {
         let got = rig.get("/", fields).await;
         let seen = (got.status.as_u16(), got.text(), got.field("content-range"));
         assert_eq!(seen, (status, body, content_range), "{fields}");
-        assert_eq!(rig.asked(), 1, "{fields}");
+        assert_eq!(rig.requests(), 1, "{fields}");
     }
 }
 
 #[tokio::test]
-async fn behind_a_range_the_whole_object_is_fetched() {
+async fn a_range_request_fetches_the_whole_object() {
     let rig = Rig::new();
-    rig.says_text("cache-control: max-age=60; content-length: 10", "0123456789");
+    rig.reply_text("cache-control: max-age=60; content-length: 10", "0123456789");
     let part = rig.get("/", "range: bytes=2-4").await;
     assert_eq!((part.status.as_u16(), part.text()), (206, "234"));
-    assert!(!rig.last_asked().contains_key("range"));
+    assert!(!rig.last_request().contains_key("range"));
     assert_eq!(rig.get("/", "").await.text(), "0123456789");
-    assert_eq!(rig.asked(), 1);
+    assert_eq!(rig.requests(), 1);
 }
 
 #[tokio::test]
-async fn behind_a_range_the_whole_object_is_fetched_although_its_reader_has_gone() {
+async fn a_fetch_for_a_range_continues_without_readers() {
     let rig = Rig::new();
     let (sender, pieces) = mpsc::channel(1);
-    rig.says(Says::Slowly(response("cache-control: max-age=60; content-length: 100"), pieces));
+    rig.reply(Reply::Slow(response("cache-control: max-age=60; content-length: 100"), pieces));
     sender.send(Ok("0123456789".into())).await.unwrap();
     let part = rig.get("/", "range: bytes=0-1").await;
     assert_eq!((part.status.as_u16(), part.text()), (206, "01"));
@@ -149,7 +149,7 @@ async fn behind_a_range_the_whole_object_is_fetched_although_its_reader_has_gone
     drop(sender);
     assert_eq!(rig.get("/", "range: bytes=66-68").await.text(), "678");
     assert_eq!(rig.get("/", "").await.text(), "0123456789".repeat(10));
-    assert_eq!(rig.asked(), 1);
+    assert_eq!(rig.requests(), 1);
 }
 
 #[tokio::test]
@@ -158,28 +158,28 @@ async fn a_large_object_is_not_fetched_whole_for_a_range() {
     for fields in ["cache-control: max-age=60; content-length: 5000000", FRESH] {
         let path = if fields == FRESH { "/unknown" } else { "/large" };
         let (_sender, pieces) = mpsc::channel(1);
-        rig.says(Says::Slowly(response(fields), pieces));
-        rig.says_text("206; content-range: bytes 2-4/5000000; cache-control: max-age=60", "234");
+        rig.reply(Reply::Slow(response(fields), pieces));
+        rig.reply_text("206; content-range: bytes 2-4/5000000; cache-control: max-age=60", "234");
         let part = rig.get(path, "range: bytes=2-4").await;
         assert_eq!((part.status.as_u16(), part.text()), (206, "234"));
-        assert_eq!(rig.last_asked()["range"], "bytes=2-4");
-        // From now on it is known.
-        let before = rig.asked();
-        rig.says_text("206; content-range: bytes 5-6/5000000", "56");
+        assert_eq!(rig.last_request()["range"], "bytes=2-4");
+        // The cache remembers that the object is large.
+        let before = rig.requests();
+        rig.reply_text("206; content-range: bytes 5-6/5000000", "56");
         assert_eq!(rig.get(path, "range: bytes=5-6").await.text(), "56");
-        assert_eq!(rig.asked(), before + 1);
+        assert_eq!(rig.requests(), before + 1);
     }
-    // Nor one of which the client wants what is far inside.
-    rig.says_text("206; content-range: bytes 2000000-2000001/5000000", "xx");
+    // Nor is an object of which the client wants a range far from the start.
+    rig.reply_text("206; content-range: bytes 2000000-2000001/5000000", "xx");
     rig.get("/far", "range: bytes=2000000-2000001").await;
-    assert_eq!(rig.last_asked()["range"], "bytes=2000000-2000001");
+    assert_eq!(rig.last_request()["range"], "bytes=2000000-2000001");
 }
 
 #[tokio::test]
-async fn variants_lie_side_by_side_and_are_bounded() {
+async fn variants_are_stored_side_by_side_up_to_eight() {
     let rig = Rig::new();
     for n in 0..20 {
-        rig.says(Says::Whole(
+        rig.reply(Reply::Whole(
             response("cache-control: max-age=60; vary: x").map(|()| format!("{n}").into()),
         ));
         rig.get("/", &format!("x: {n}")).await;
@@ -188,46 +188,46 @@ async fn variants_lie_side_by_side_and_are_bounded() {
     for n in 12..20 {
         assert_eq!(rig.get("/", &format!("x: {n}")).await.text(), n.to_string());
     }
-    assert_eq!(rig.asked(), 20);
+    assert_eq!(rig.requests(), 20);
 }
 
 #[tokio::test]
-async fn what_is_not_trusted_is_not_stored() {
+async fn an_untrusted_response_is_not_stored() {
     let rig = Rig::new();
-    rig.says(Says::Untrusted(response(FRESH).map(|()| "evil".into())));
+    rig.reply(Reply::Untrusted(response(FRESH).map(|()| "evil".into())));
     assert_eq!(rig.get("/", "").await.text(), "evil");
-    rig.says_text(FRESH, "good");
+    rig.reply_text(FRESH, "good");
     assert_eq!(rig.get("/", "").await.text(), "good");
-    // Nor does it confirm what is stored.
+    // An untrusted 304 does not validate the stored response.
     rig.wait(61);
-    rig.says(Says::Untrusted(response("304; cache-control: max-age=6000").map(|()| "".into())));
+    rig.reply(Reply::Untrusted(response("304; cache-control: max-age=6000").map(|()| "".into())));
     rig.get("/", "").await;
-    rig.says_text(FRESH, "new");
+    rig.reply_text(FRESH, "new");
     assert_eq!(rig.get("/", "").await.text(), "new");
 }
 
 #[tokio::test]
-async fn what_is_not_trusted_confirms_removes_and_marks_nothing() {
+async fn an_untrusted_response_changes_nothing_in_the_store() {
     let fresh = "cache-control: max-age=60; etag: \"a\"";
     let rig = stored(fresh, "one").await;
     rig.wait(61);
-    // Its 304 answers our question, not the client's: it is asked once more as the client did.
+    // The untrusted 304 answers the cache's conditions, so the client's own request is sent too.
     let untrusted =
-        |fields: &str, body: &'static str| Says::Untrusted(response(fields).map(|()| body.into()));
-    rig.says(untrusted("304; cache-control: max-age=6000", ""));
-    rig.says(untrusted("cache-control: private", "evil"));
+        |fields: &str, body: &'static str| Reply::Untrusted(response(fields).map(|()| body.into()));
+    rig.reply(untrusted("304; cache-control: max-age=6000", ""));
+    rig.reply(untrusted("cache-control: private", "evil"));
     let got = rig.get("/", "").await;
     assert_eq!((got.status.as_u16(), got.text()), (200, "evil"));
-    assert!(!rig.last_asked().contains_key("if-none-match"));
-    // What is here is here still, stale as it was, and others may wait for one fetch.
-    rig.says_text("304; cache-control: max-age=60", "");
+    assert!(!rig.last_request().contains_key("if-none-match"));
+    // The stored response is unchanged and still stale, and clients may wait for one fetch.
+    rig.reply_text("304; cache-control: max-age=60", "");
     let got = rig.get("/", "").await;
     assert_eq!((got.outcome, got.text()), (Outcome::Validated, "one"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_the_origin_says_to_anybody_keeps_others_from_waiting() {
-    // The first asks for what is only its own affair, and is answered so.
+async fn only_a_public_unstorable_response_stops_collapsing() {
+    // The first request is personal, and so is its response.
     for (first, answer, trusted) in [
         ("if-none-match: \"z\"", "304; etag: \"z\"", true),
         ("if-none-match: \"z\"", "412", true),
@@ -238,127 +238,127 @@ async fn only_what_the_origin_says_to_anybody_keeps_others_from_waiting() {
     ] {
         let rig = std::sync::Arc::new(Rig::new());
         let whole = response(answer).map(|()| "".into());
-        rig.says(if trusted { Says::Whole(whole) } else { Says::Untrusted(whole) });
+        rig.reply(if trusted { Reply::Whole(whole) } else { Reply::Untrusted(whole) });
         rig.get("/", first).await;
         let (sender, pieces) = mpsc::channel(1);
-        rig.says(Says::Slowly(response(FRESH), pieces));
+        rig.reply(Reply::Slow(response(FRESH), pieces));
         let tasks = common::together(&rig, 5).await;
         sender.send(Ok("all".into())).await.unwrap();
         drop(sender);
         for task in tasks {
             assert_eq!(task.await.unwrap().text(), "all");
         }
-        assert_eq!(rig.asked(), 2, "{first} {answer}");
+        assert_eq!(rig.requests(), 2, "{first} {answer}");
     }
 }
 
 #[tokio::test]
-async fn one_client_does_not_make_others_lose_what_is_stored() {
+async fn a_personal_response_does_not_remove_the_stored_one() {
     let fresh = "cache-control: max-age=60; etag: \"a\"";
     for first in ["cookie: id=1; cache-control: no-cache", "x-evil: 1; cache-control: no-cache"] {
         let rig = stored(fresh, "one").await;
-        rig.says_text("cache-control: private", "own");
+        rig.reply_text("cache-control: private", "own");
         assert_eq!(rig.get("/", first).await.text(), "own", "{first}");
         assert_eq!(rig.get("/", "").await.outcome, Outcome::Hit, "{first}");
     }
-    // What everybody would be told now is another matter.
+    // A response that all clients would get removes the stored one.
     let rig = stored(fresh, "one").await;
-    rig.says_text("cache-control: no-store", "new");
+    rig.reply_text("cache-control: no-store", "new");
     rig.get("/", "cache-control: no-cache").await;
-    rig.says_text(FRESH, "newer");
+    rig.reply_text(FRESH, "newer");
     assert_eq!(rig.get("/", "").await.text(), "newer");
 }
 
 #[tokio::test]
-async fn a_range_of_what_is_stale_is_confirmed_or_bounded() {
+async fn a_range_of_a_stale_object_is_validated_or_forwarded() {
     let fields = "cache-control: max-age=60; etag: \"a\"";
-    // Confirmed, without a body.
+    // Validated without a body.
     let rig = stored(fields, "0123456789").await;
     rig.wait(61);
-    rig.says_text("304; cache-control: max-age=60", "");
+    rig.reply_text("304; cache-control: max-age=60", "");
     let got = rig.get("/", "range: bytes=-2").await;
-    assert_eq!((got.status.as_u16(), got.text(), rig.asked()), (206, "89", 2));
-    assert_eq!(rig.last_asked()["if-none-match"], "\"a\"");
-    assert!(!rig.last_asked().contains_key("range"));
-    // Changed, and large: the client's own question is asked, and what was stored is no more.
+    assert_eq!((got.status.as_u16(), got.text(), rig.requests()), (206, "89", 2));
+    assert_eq!(rig.last_request()["if-none-match"], "\"a\"");
+    assert!(!rig.last_request().contains_key("range"));
+    // Changed and large: the client's range is forwarded, and the stored response is removed.
     rig.wait(61);
     let (_sender, pieces) = mpsc::channel(1);
-    rig.says(Says::Slowly(response("content-length: 5000000"), pieces));
-    rig.says_text("206; content-range: bytes 2-3/5000000", "ab");
+    rig.reply(Reply::Slow(response("content-length: 5000000"), pieces));
+    rig.reply_text("206; content-range: bytes 2-3/5000000", "ab");
     let got = rig.get("/", "range: bytes=2-3").await;
     assert_eq!((got.status.as_u16(), got.text()), (206, "ab"));
-    assert_eq!(rig.last_asked()["range"], "bytes=2-3");
+    assert_eq!(rig.last_request()["range"], "bytes=2-3");
     assert_eq!(rig.cache.occupancy().objects, 0);
-    // Nothing to confirm it by: as if nothing were stored, so that what is far inside is asked for alone.
+    // Without a validator the range is forwarded, as if nothing were stored.
     let rig = stored(FRESH, "0123456789").await;
     rig.wait(61);
-    rig.says_text("206; content-range: bytes 8-9/10", "89");
+    rig.reply_text("206; content-range: bytes 8-9/10", "89");
     assert_eq!(rig.get("/", "range: bytes=-2").await.text(), "89");
-    assert_eq!(rig.last_asked()["range"], "bytes=-2");
-    // And it stands in where the ground cannot be reached.
-    rig.says(Says::Fails(Failure { offline: true, code: 1 }));
+    assert_eq!(rig.last_request()["range"], "bytes=-2");
+    // The stale response is used while the origin cannot be reached.
+    rig.reply(Reply::Error(OriginError::Offline));
     let got = rig.get("/", "range: bytes=-2").await;
-    assert_eq!((got.status.as_u16(), got.text(), got.outcome), (206, "89", Outcome::StoodIn));
+    assert_eq!((got.status.as_u16(), got.text(), got.outcome), (206, "89", Outcome::StaleIfError));
 }
 
 #[tokio::test]
-async fn variants_are_confirmed_each_by_its_own_tag_and_invalidated_together() {
+async fn variants_are_validated_by_their_own_tags_and_invalidated_together() {
     let rig = Rig::new();
     for language in ["de", "en"] {
         let fields =
             format!("cache-control: max-age=60; vary: accept-language; etag: \"{language}\"");
-        rig.says(Says::Whole(response(&fields).map(|()| language.into())));
+        rig.reply(Reply::Whole(response(&fields).map(|()| language.into())));
         rig.get("/", &format!("accept-language: {language}")).await;
     }
     rig.wait(61);
-    rig.says_text("304; cache-control: max-age=60", "");
+    rig.reply_text("304; cache-control: max-age=60", "");
     let got = rig.get("/", "accept-language: de").await;
     assert_eq!((got.outcome, got.text()), (Outcome::Validated, "de"));
-    assert_eq!(rig.last_asked()["if-none-match"], "\"de\"");
+    assert_eq!(rig.last_request()["if-none-match"], "\"de\"");
     rig.wait(-61);
     assert_eq!(rig.get("/", "accept-language: en").await.outcome, Outcome::Hit);
     rig.cache.changed(&key("/"), &Method::PATCH, (StatusCode::NO_CONTENT, &headers("")));
     for language in ["de", "en"] {
-        rig.says_text("304", "");
+        rig.reply_text("304", "");
         let got = rig.get("/", &format!("accept-language: {language}")).await;
         assert_eq!((got.outcome, got.text()), (Outcome::Validated, language));
     }
 }
 
 #[tokio::test]
-async fn cache_status_tells_what_was_done() {
+async fn cache_status_reports_hits_misses_and_stale_use() {
     let fields =
         "cache-control: max-age=60, stale-while-revalidate=9, stale-if-error=100; etag: \"a\"";
     let rig = stored(fields, "0123456789").await;
     let status = |got: &Got| got.field("cache-status").to_owned();
-    rig.says_text("304", "");
+    rig.reply_text("304", "");
     assert_eq!(
         status(&rig.get("/", "cache-control: no-cache").await),
         "bentpipe; fwd=request; fwd-status=304; ttl=60"
     );
     rig.wait(65);
-    rig.says(Says::Nothing);
+    rig.reply(Reply::Never);
     assert_eq!(status(&rig.get("/", "").await), "bentpipe; hit; ttl=-6");
     let rig = stored(fields, "0123456789").await;
     rig.wait(80);
-    rig.says_text("503", "");
+    rig.reply_text("503", "");
     assert_eq!(status(&rig.get("/", "").await), "bentpipe; fwd=stale; fwd-status=503; ttl=-21");
-    rig.says(Says::Fails(Failure { offline: true, code: 1 }));
+    rig.reply(Reply::Error(OriginError::Offline));
     assert_eq!(status(&rig.get("/", "").await), "bentpipe; hit; ttl=-21; detail=offline");
-    rig.says_text("cache-control: max-age=60; content-length: 10; vary: x", "0123456789");
+    rig.reply_text("cache-control: max-age=60; content-length: 10; vary: x", "0123456789");
     let part = rig.get("/new", "range: bytes=1-2").await;
     assert_eq!(status(&part), "bentpipe; fwd=uri-miss; fwd-status=200; ttl=60; stored");
-    rig.says_text("cache-control: max-age=60; vary: x", "other");
+    rig.reply_text("cache-control: max-age=60; vary: x", "other");
     assert_eq!(status(&rig.get("/new", "x: 1").await), "bentpipe; fwd=vary-miss; ttl=60; stored");
     let got = rig.get("/nowhere", "cache-control: only-if-cached").await;
     assert_eq!(status(&got), "bentpipe; detail=only-if-cached");
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_status_tells_of_those_who_followed() {
+async fn cache_status_reports_collapsed_requests() {
     let rig = std::sync::Arc::new(Rig::new());
     let (sender, pieces) = mpsc::channel(1);
-    rig.says(Says::Slowly(response(FRESH), pieces));
+    rig.reply(Reply::Slow(response(FRESH), pieces));
     let tasks = common::together(&rig, 2).await;
     sender.send(Ok("all".into())).await.unwrap();
     drop(sender);
@@ -372,47 +372,47 @@ async fn cache_status_tells_of_those_who_followed() {
 }
 
 #[tokio::test]
-async fn what_comes_and_goes_is_counted() {
+async fn stored_and_evicted_objects_are_counted() {
     let settings = Settings { memory_bytes: 8000, object_bytes: 3000, ..Settings::default() };
     let rig = Rig::with(&settings);
     let text: &'static str = "x".repeat(2500).leak();
     for path in ["/a", "/b", "/c", "/c"] {
-        rig.says_text(&format!("{FRESH}; content-length: 2500"), text);
+        rig.reply_text(&format!("{FRESH}; content-length: 2500"), text);
         rig.get(path, "cache-control: no-cache").await;
     }
     let (counts, here) = (rig.cache.counts(), rig.cache.occupancy());
     assert_eq!((counts.stored, counts.stored_bytes), (4, 10_000));
-    // One of them took the place of its own elder.
+    // One object replaced its own predecessor.
     assert_eq!(counts.stored - counts.evicted - 1, here.objects);
     assert_eq!(counts.evicted_bytes, 2500 * counts.evicted);
     assert!(counts.evicted > 0, "{counts:?}");
 }
 
-fn not_modified(fields: &str) -> Says {
+fn not_modified(fields: &str) -> Reply {
     let mut confirmed = response(fields).map(|()| bytes::Bytes::new());
     *confirmed.status_mut() = http::StatusCode::NOT_MODIFIED;
-    Says::Whole(confirmed)
+    Reply::Whole(confirmed)
 }
 
 #[tokio::test]
-async fn what_a_304_says_to_one_is_not_told_to_others() {
+async fn personal_fields_of_a_304_do_not_reach_other_clients() {
     let rig = Rig::new();
-    rig.says_text("cache-control: max-age=60; etag: \"1\"", "hello");
+    rig.reply_text("cache-control: max-age=60; etag: \"1\"", "hello");
     rig.get("/", "").await;
     rig.wait(61);
-    rig.says(not_modified("cache-control: max-age=60; etag: \"1\"; set-cookie: sid=b"));
+    rig.reply(not_modified("cache-control: max-age=60; etag: \"1\"; set-cookie: sid=b"));
     assert_eq!(rig.get("/", "cookie: sid=b").await.text(), "hello");
     let other = rig.get("/", "").await;
     assert_eq!(
         (other.outcome, other.text(), other.field("set-cookie")),
         (Outcome::Hit, "hello", "")
     );
-    // And one that says that it is nobody else's any more ends that.
+    // A 304 with private or no-store removes the response for others.
     for said in ["private, max-age=600", "no-store"] {
         rig.wait(61);
-        rig.says(not_modified(&format!("cache-control: {said}; etag: \"1\"")));
+        rig.reply(not_modified(&format!("cache-control: {said}; etag: \"1\"")));
         assert_eq!(rig.get("/", "cookie: sid=b").await.text(), "hello");
-        rig.says_text("cache-control: max-age=60; etag: \"1\"", "hello");
+        rig.reply_text("cache-control: max-age=60; etag: \"1\"", "hello");
         let other = rig.get("/", "").await;
         assert!(matches!(other.outcome, Outcome::Miss(_)), "{said}: {:?}", other.outcome);
     }

@@ -1,7 +1,7 @@
-//! At the ground: what is fetched for a page, in what order, and within which budgets.
+//! Plan of the ground gateway: what is fetched for a page, in what order, and within which budgets.
 //!
-//! The planner is told what scanners find and what origins answer, and says what to fetch and
-//! whether to go on. It never fetches a thing itself.
+//! The planner receives the findings of scanners and the response headers of origins. It decides
+//! what to fetch and when to stop. It does not fetch anything itself.
 
 mod rules;
 
@@ -13,35 +13,37 @@ use http::{HeaderMap, StatusCode};
 use crate::MAX_OBJECTS;
 use crate::address::{Address, Origin};
 use crate::digest::CacheDigest;
-use crate::judge::{self, Withheld};
+use crate::pushable::{self, Withheld};
 use crate::referrer::ReferrerPolicy;
-use crate::scan::{Found, Kind, Urgency};
+use crate::scan::{Kind, ObjectRef, Urgency};
 pub use rules::{NameList, NameListError, Rules};
 
-/// Modules that import modules: 1 is what the page names. Each level costs a browser a round trip.
+/// Maximum depth of modules that import modules. 1 is a module that the page names. Each level
+/// costs a browser a round trip.
 pub const MAX_MODULE_DEPTH: u8 = 12;
 
-/// The bounds of what is fetched for one page.
+/// Bounds of the fetches for one page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Objects, at most [`MAX_OBJECTS`].
+    /// Number of objects, at most [`MAX_OBJECTS`].
     pub objects: usize,
-    /// All bytes of all of them.
+    /// Bytes of all objects.
     pub bytes: u64,
-    /// The bytes of one of them.
+    /// Bytes of one object.
     pub object_bytes: u64,
-    /// Style sheets that name style sheets: 1 is what the page names, 3 what those name's names name.
+    /// Depth of style sheets that import style sheets. 1 is a sheet that the page names.
     pub depth: u8,
-    /// From the page's request on; no fetch begins after it.
+    /// Time from the page's request until the last fetch may begin.
     pub time: Duration,
-    /// Fetches at once from one origin. Browsers open six connections.
+    /// Simultaneous fetches from one origin. Browsers open six connections.
     pub per_origin: usize,
-    /// Fetches at once in all.
-    pub at_once: usize,
+    /// Simultaneous fetches in total.
+    pub concurrency: usize,
 }
 
 impl Default for Limits {
-    /// 512 objects of 2 MiB each and 8 MiB in all, three levels, 20 s, six from one origin and 24 in all.
+    /// 512 objects of 2 MiB each and 8 MiB in total, three levels, 20 s, six fetches per origin and
+    /// 24 in total.
     fn default() -> Self {
         Self {
             objects: crate::MAX_OBJECTS,
@@ -50,15 +52,15 @@ impl Default for Limits {
             depth: 3,
             time: Duration::from_secs(20),
             per_origin: 6,
-            at_once: 24,
+            concurrency: 24,
         }
     }
 }
 
-/// An object that is to be fetched, and has been or will be promised.
+/// An object that is to be fetched, and that has been or will be promised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
-    /// Its number on the page's stream, from 1.
+    /// Number of the object on the page's stream, from 1.
     pub id: u16,
     /// Address of the object.
     pub address: Address,
@@ -66,37 +68,37 @@ pub struct Promise {
     pub urgency: Urgency,
 }
 
-/// Reason for which nothing is fetched for a find.
+/// Reason why nothing is fetched for a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub enum Skipped {
-    /// It is found already.
+pub enum SkipReason {
+    /// The object is known already.
     #[error("it is known already")]
-    Known,
-    /// It is no URL that may be asked for, or of another host over TLS, or another origin's font or module,
-    /// which cabins ask for themselves.
-    #[error("it is not for us to fetch")]
+    Duplicate,
+    /// The reference is not a valid URL, is on another host over TLS, or is another origin's font
+    /// or module. Clients fetch these themselves.
+    #[error("clients fetch it themselves")]
     Foreign,
-    /// The operator's list says so.
-    #[error("the operator's rules leave it out")]
-    Ruled,
-    /// The cabin has it.
-    #[error("the cabin has it")]
+    /// The operator's rules exclude it.
+    #[error("the operator's rules exclude it")]
+    Denied,
+    /// The air gateway has it in its cache.
+    #[error("the air gateway has it")]
     Cached,
     /// A budget of the page is used up.
     #[error("the page's budget is used up")]
-    Spent,
+    OverBudget,
 }
 
-/// Reason for which an object that was being fetched is not sent after all.
+/// Reason why an object that was being fetched is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Dropped {
-    /// Its answer may not go unasked.
+pub enum DropReason {
+    /// Its response may not be pushed.
     #[error(transparent)]
     Withheld(#[from] Withheld),
-    /// It is larger than an object may be, or than what is left of the page's bytes.
+    /// It exceeds the object limit or the rest of the page's budget.
     #[error("it is too large")]
-    Large,
-    /// The cabin does not want it, or it is over.
+    TooLarge,
+    /// The air gateway does not want it, or it is finished.
     #[error("nobody wants it any more")]
     Unwanted,
 }
@@ -106,21 +108,22 @@ pub enum Dropped {
 pub struct Planner {
     page: Address,
     base: Address,
-    /// Referrer policy of the page's answer.
+    /// Referrer policy of the page's response.
     referrer: Option<ReferrerPolicy>,
-    /// True if requests for the page's objects will show a cookie that it sets.
+    /// `true` if requests for the page's objects will carry a cookie that the page sets.
     sets_cookie: bool,
     limits: Limits,
     digest: CacheDigest,
     bytes_left: u64,
     objects: Vec<Object>,
-    /// Finds that are one of `objects`, or that the cabin has: at most twice as many as objects.
+    /// References that are one of `objects`, or that the air gateway has: at most twice as many as
+    /// objects.
     known: BTreeSet<Address>,
-    /// By urgency, and then as they were found.
+    /// Sorted by urgency, then by the order in which they were found.
     waiting: BTreeSet<(Urgency, u16)>,
     fetching: BTreeMap<Origin, usize>,
     in_flight: usize,
-    skipped: BTreeMap<Skipped, u32>,
+    skipped: BTreeMap<SkipReason, u32>,
 }
 
 #[derive(Debug)]
@@ -129,14 +132,14 @@ struct Object {
     kind: Kind,
     urgency: Urgency,
     depth: u8,
-    /// The style sheet that it was found in.
+    /// Style sheet or module with the reference to this object.
     inside: Option<u16>,
-    /// Referrer policy given with the find, if any.
+    /// Referrer policy given with the reference, if any.
     referrer: Option<ReferrerPolicy>,
-    /// Referrer policy of its own answer, for finds in it.
+    /// Referrer policy of the object's own response, for references in it.
     within: Option<ReferrerPolicy>,
     bytes: u64,
-    /// Bytes that its answer has announced and not used yet: no other object may use them.
+    /// Announced bytes of the response that have not arrived. They are reserved.
     reserved: u64,
     state: Fetch,
 }
@@ -149,8 +152,8 @@ enum Fetch {
 }
 
 impl Planner {
-    /// Plans for `page`. `digest` is what the cabin has, and `allowance_bytes` what may be pushed as far
-    /// as the cabin's accounts go.
+    /// Creates a plan for `page`. `digest` describes the air gateway's cache, and `allowance_bytes`
+    /// is its push budget for this page.
     pub fn new(page: Address, digest: CacheDigest, allowance_bytes: u64, limits: Limits) -> Self {
         Self {
             base: page.clone(),
@@ -169,47 +172,47 @@ impl Planner {
         }
     }
 
-    /// The page's own `<base>`.
+    /// Applies the page's `<base>`.
     pub fn set_base(&mut self, url: &str) {
         if let Ok(base) = self.page.join(url) {
             self.base = base;
         }
     }
 
-    /// The page's answer has these fields.
+    /// Handles the header of the page's response.
     pub fn page_answered(&mut self, headers: &HeaderMap) {
         self.referrer = ReferrerPolicy::of(headers);
-        self.sets_cookie = judge::sets_cookie(headers);
+        self.sets_cookie = pushable::sets_cookie(headers);
     }
 
-    /// A script in the page sets a cookie.
+    /// Notes that a script in the page sets a cookie.
     pub fn page_sets_cookie(&mut self) {
         self.sets_cookie = true;
     }
 
-    /// `Referer` of the request for an object. As in browsers it names the document that contains
-    /// it, the page or a style sheet, as far as the policy allows.
+    /// `Referer` of the request for an object. As in browsers it is the document that contains the
+    /// reference, the page or a style sheet, as far as the policy allows.
     pub fn referer(&self, id: u16) -> Option<String> {
         let object = self.object(id)?;
-        let (document, said) = match object.inside {
+        let (document, document_policy) = match object.inside {
             None => (&self.page, self.referrer),
             Some(sheet) => {
                 let sheet = self.object(sheet)?;
                 (&sheet.address, sheet.within)
             }
         };
-        let policy = object.referrer.or(said).unwrap_or_default();
+        let policy = object.referrer.or(document_policy).unwrap_or_default();
         policy.referer(document, &object.address)
     }
 
-    /// A scanner has found `found` in the page, or in the object `inside`. What is returned is to be
-    /// promised to the cabin before the bytes in which it was found.
+    /// Handles a reference in the page, or in the object `inside`. The returned object must be
+    /// promised before the bytes that contain the reference are sent.
     pub fn found(
         &mut self,
-        found: &Found,
+        found: &ObjectRef,
         inside: Option<u16>,
         rules: &Rules,
-    ) -> Result<Promise, Skipped> {
+    ) -> Result<Promise, SkipReason> {
         let promise = self.admit(found, inside, rules);
         if let Err(why) = &promise {
             *self.skipped.entry(*why).or_default() += 1;
@@ -219,44 +222,44 @@ impl Planner {
 
     fn admit(
         &mut self,
-        found: &Found,
+        found: &ObjectRef,
         inside: Option<u16>,
         rules: &Rules,
-    ) -> Result<Promise, Skipped> {
-        // First what is cheapest: a page may name a million objects.
+    ) -> Result<Promise, SkipReason> {
+        // The cheapest check comes first, because a page may name a million objects.
         let most = self.limits.objects.min(MAX_OBJECTS);
         if self.objects.len() >= most || self.known.len() > 2 * most || self.bytes_left == 0 {
-            return Err(Skipped::Spent);
+            return Err(SkipReason::OverBudget);
         }
-        let outer = inside.map(|id| self.object(id).ok_or(Skipped::Foreign)).transpose()?;
+        let outer = inside.map(|id| self.object(id).ok_or(SkipReason::Foreign)).transpose()?;
         let base = outer.map_or(&self.base, |object| &object.address);
         let depth = outer.map_or(1, |object| object.depth + 1);
-        let address = base.join(&found.url).map_err(|_| Skipped::Foreign)?;
-        // A browser names the page's origin when it asks for another origin's font or module (CORS), and the
-        // answer may depend on that.
+        let address = base.join(&found.url).map_err(|_| SkipReason::Foreign)?;
+        // A browser sends the page's origin when it requests another origin's font or module
+        // (CORS), and the response may depend on it.
         let is_cors = matches!(found.kind, Kind::Font | Kind::Module)
             && address.origin() != self.page.origin();
         if is_cors || !rules.may_be_served(&address, &self.page) {
-            return Err(Skipped::Foreign);
+            return Err(SkipReason::Foreign);
         }
         if self.known.contains(&address) {
-            return Err(Skipped::Known);
+            return Err(SkipReason::Duplicate);
         }
         if !rules.permit(address.host()) {
-            return Err(Skipped::Ruled);
+            return Err(SkipReason::Denied);
         }
         let most_deep = match found.kind {
             Kind::Module => MAX_MODULE_DEPTH,
             _ => self.limits.depth,
         };
         if depth > most_deep {
-            return Err(Skipped::Spent);
+            return Err(SkipReason::OverBudget);
         }
         self.known.insert(address.clone());
         if self.digest.has(&address) {
-            return Err(Skipped::Cached);
+            return Err(SkipReason::Cached);
         }
-        let Found { kind, urgency, referrer, .. } = *found;
+        let ObjectRef { kind, urgency, referrer, .. } = *found;
         let state = Fetch::Waiting;
         self.objects.push(Object {
             address: address.clone(),
@@ -270,19 +273,19 @@ impl Planner {
             reserved: 0,
             state,
         });
-        // Fits: at most MAX_OBJECTS.
+        // Fits into `u16`: at most MAX_OBJECTS.
         let id = self.objects.len() as u16;
         self.waiting.insert((urgency, id));
         Ok(Promise { id, address, urgency })
     }
 
-    /// Next object to fetch, `elapsed` after the page was requested; `None` until something
-    /// changes.
+    /// Next object to fetch, `elapsed` after the page was requested. Returns `None` if nothing can
+    /// be fetched until something changes.
     pub fn next_fetch(&mut self, elapsed: Duration) -> Option<Promise> {
         if elapsed >= self.limits.time || self.bytes_left == 0 {
             return None;
         }
-        if self.in_flight >= self.limits.at_once {
+        if self.in_flight >= self.limits.concurrency {
             return None;
         }
         let free = |id: u16| {
@@ -300,49 +303,51 @@ impl Planner {
         Some(Promise { id: next.1, address: object.address.clone(), urgency: object.urgency })
     }
 
-    /// Returns `true` if nothing is being fetched and nothing waits to be, as things stand.
+    /// Returns `true` if no fetch is in progress, and none can begin as things stand.
     pub fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.waiting.is_empty()
     }
 
-    /// An origin has begun to answer: the urgency that the object has from now on, or why it stays.
+    /// Handles the header of an object's response. Returns the object's new urgency, or the reason
+    /// to drop it.
     pub fn answered(
         &mut self,
         id: u16,
         status: StatusCode,
         headers: &HeaderMap,
-    ) -> Result<Urgency, Dropped> {
+    ) -> Result<Urgency, DropReason> {
         let (most, left) = (self.limits.object_bytes, self.bytes_left);
         let shows_cookie = self.sets_cookie;
-        let object = self.going(id).ok_or(Dropped::Unwanted)?;
+        let object = self.going(id).ok_or(DropReason::Unwanted)?;
         if object.reserved > 0 {
-            return Err(Dropped::Unwanted); // one answer each
+            return Err(DropReason::Unwanted); // one response each
         }
         object.within = ReferrerPolicy::of(headers);
-        if let Some(urgency) = judge::may_push(status, headers)? {
+        if let Some(urgency) = pushable::may_push(status, headers)? {
             object.urgency = urgency;
         }
-        if shows_cookie && !judge::is_for_any_cookie(headers) {
+        if shows_cookie && !pushable::is_for_any_cookie(headers) {
             return Err(Withheld::Cookie.into());
         }
-        let length = judge::content_length(headers).unwrap_or(0);
+        let length = pushable::content_length(headers).unwrap_or(0);
         if length > most.min(left) {
-            return Err(Dropped::Large);
+            return Err(DropReason::TooLarge);
         }
-        // Once its head is on its way, breaking it off would break what a passenger is being given.
+        // Once the header is sent, aborting the object would break a response that a passenger is
+        // receiving.
         object.reserved = length;
         let urgency = object.urgency;
         self.bytes_left -= length;
         Ok(urgency)
     }
 
-    /// So many more bytes of the object have come.
-    pub fn came(&mut self, id: u16, bytes: u64) -> Result<(), Dropped> {
+    /// Counts bytes received of the object.
+    pub fn received(&mut self, id: u16, bytes: u64) -> Result<(), DropReason> {
         let (most, left) = (self.limits.object_bytes, self.bytes_left);
-        let object = self.going(id).ok_or(Dropped::Unwanted)?;
+        let object = self.going(id).ok_or(DropReason::Unwanted)?;
         let expected = bytes.min(object.reserved);
         if bytes - expected > left || object.bytes + bytes > most {
-            return Err(Dropped::Large);
+            return Err(DropReason::TooLarge);
         }
         object.bytes += bytes;
         object.reserved -= expected;
@@ -350,8 +355,8 @@ impl Planner {
         Ok(())
     }
 
-    /// The object has come, or will not: its place is free.
-    pub fn over(&mut self, id: u16) {
+    /// Ends the object, complete or not, and frees its slot.
+    pub fn finish(&mut self, id: u16) {
         let Some(object) = self.objects.get_mut(usize::from(id).wrapping_sub(1)) else { return };
         self.bytes_left += std::mem::take(&mut object.reserved);
         match std::mem::replace(&mut object.state, Fetch::Over) {
@@ -368,23 +373,23 @@ impl Planner {
         }
     }
 
-    /// Returns `true` if the object has arrived, or will not.
+    /// Returns `true` if the object has ended.
     pub fn is_over(&self, id: u16) -> bool {
         self.object(id).is_none_or(|object| object.state == Fetch::Over)
     }
 
-    /// Promised objects that will not be fetched any more, `elapsed` after the page was requested,
-    /// because the budgets are used up.
-    pub fn given_up(&mut self, elapsed: Duration) -> Vec<u16> {
+    /// Promised objects that will not be fetched, `elapsed` after the page was requested, because
+    /// the budgets are used up.
+    pub fn abandoned(&mut self, elapsed: Duration) -> Vec<u16> {
         if elapsed < self.limits.time && self.bytes_left > 0 {
             return Vec::new();
         }
         let left: Vec<u16> = self.waiting.iter().map(|(_, id)| *id).collect();
-        left.iter().for_each(|id| self.over(*id));
+        left.iter().for_each(|id| self.finish(*id));
         left
     }
 
-    /// Purpose of the object.
+    /// Use of the object.
     pub fn kind(&self, id: u16) -> Option<Kind> {
         Some(self.object(id)?.kind)
     }
@@ -394,12 +399,12 @@ impl Planner {
         Some(&self.object(id)?.address)
     }
 
-    /// Finds that were skipped, by reason.
-    pub fn skipped(&self) -> &BTreeMap<Skipped, u32> {
+    /// Number of skipped references, by reason.
+    pub fn skipped(&self) -> &BTreeMap<SkipReason, u32> {
         &self.skipped
     }
 
-    /// Objects that were promised.
+    /// Number of promised objects.
     pub fn promised(&self) -> usize {
         self.objects.len()
     }

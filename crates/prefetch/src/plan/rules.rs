@@ -1,45 +1,45 @@
-//! The operator's own robots file: whose pages and objects are fetched.
+//! The operator's rules: sites whose pages and objects are fetched.
 
 use std::collections::BTreeSet;
 
 use crate::address::Address;
 
-/// Names in one list, at most: a `BTreeSet` of them takes about 200 KiB.
+/// Maximum number of names in a list. A `BTreeSet` of them takes about 200 KiB.
 pub const MAX_NAMES: usize = 4096;
 
-/// The port of `https`, on which gateways serve the names that they have certificates for.
+/// Port of `https`, on which gateways serve the sites whose certificates they have.
 const HTTPS: u16 = 443;
 
-/// Host names, each with all that is below it. `example.org` is also `www.example.org`, and never
+/// Host names, each with its subdomains. `example.org` includes `www.example.org`, but not
 /// `notexample.org`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameList(BTreeSet<String>);
 
-/// A list that is none.
+/// Reason why a list is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameListError {
-    /// Not a name.
+    /// Not a host name.
     #[error("{0:?} is no host name: write it like \"example.org\"")]
     Name(String),
-    /// More than 4096.
+    /// More than `MAX_NAMES` names.
     #[error("there are more than {MAX_NAMES} names in it")]
     Many,
 }
 
-/// Owners whose pages and objects are fetched.
+/// Sites whose pages and objects are fetched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// These alone, where there are any.
+    /// If not empty, only these are fetched.
     pub allow: NameList,
-    /// These never, whatever is allowed.
+    /// Never fetched. Overrides `allow`.
     pub deny: NameList,
-    /// Names for which the cabin's gateway has a certificate, so that it can serve what is pushed; each
-    /// stands for itself alone.
+    /// Names for which the air gateway has a certificate, so that it can serve pushed objects.
+    /// Subdomains are not included.
     pub secure: NameList,
 }
 
 impl NameList {
-    /// A list of `names`, in any case, with or without the dot at their end.
+    /// Creates a list of `names`, in any case, with or without a final dot.
     pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, NameListError> {
         let names = names.into_iter().map(|name| {
             let plain = name.strip_suffix('.').unwrap_or(&name).to_ascii_lowercase();
@@ -52,9 +52,9 @@ impl NameList {
         if list.len() > MAX_NAMES { Err(NameListError::Many) } else { Ok(Self(list)) }
     }
 
-    /// Returns `true` if `host` is one of them, or below one.
+    /// Returns `true` if `host` is one of the names, or a subdomain of one. A final dot does not count.
     pub fn names(&self, host: &str) -> bool {
-        let mut rest = Some(host);
+        let mut rest = Some(host.strip_suffix('.').unwrap_or(host));
         while let Some(name) = rest {
             if self.0.contains(name) {
                 return true;
@@ -64,12 +64,12 @@ impl NameList {
         false
     }
 
-    /// Returns `true` if `host` itself is one of them.
+    /// Returns `true` if `host` itself is one of the names.
     pub fn holds(&self, host: &str) -> bool {
-        self.0.contains(host)
+        self.0.contains(host.strip_suffix('.').unwrap_or(host))
     }
 
-    /// Returns `true` if there is none.
+    /// Returns `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -81,15 +81,15 @@ impl Rules {
         !self.deny.names(host) && (self.allow.is_empty() || self.allow.names(host))
     }
 
-    /// Returns `true` if `page` is fetched for the cabin: over TLS those of sites alone.
+    /// Returns `true` if `page` may be fetched. Over TLS, only pages of sites with a certificate.
     pub fn serve(&self, page: &Address) -> bool {
         let is_of_site = || self.secure.holds(page.host()) && page.origin().port == HTTPS;
         self.permit(page.host()) && (!page.is_secure() || is_of_site())
     }
 
-    /// Returns `true` if a browser that shows `page` will request `address` from the cabin's
-    /// gateway. Over TLS that is only what it has a certificate for, and nothing without TLS from a
-    /// page that came with it.
+    /// Returns `true` if a browser that shows `page` will request `address` from the air gateway.
+    /// Over TLS it does so only for names with a certificate. A page that came over TLS requests
+    /// nothing without TLS.
     pub fn may_be_served(&self, address: &Address, page: &Address) -> bool {
         if address.is_secure() {
             let of_site = self.secure.holds(address.host()) && address.origin().port == HTTPS;
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_all_below_it() {
+    fn a_name_includes_its_subdomains() {
         let list = list(&["Example.org.", "a.b.test"]);
         for host in ["example.org", "www.example.org", "x.a.b.test"] {
             assert!(list.names(host), "{host}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn denial_wins_and_tls_is_for_whom_we_can_serve() {
+    fn denial_wins_and_tls_needs_a_certificate() {
         let rules = Rules {
             allow: list(&["a.test", "b.test"]),
             deny: list(&["ads.a.test"]),
@@ -131,6 +131,7 @@ mod tests {
         assert!(
             rules.permit("www.a.test") && !rules.permit("ads.a.test") && !rules.permit("c.test")
         );
+        assert!(rules.permit("www.a.test.") && !rules.permit("ads.a.test."), "a final dot");
         let url = |text: &str| Address::parse(text).unwrap();
         let sites = Rules { secure: rules.secure.clone(), ..Rules::default() };
         assert!(sites.serve(&url("https://owned.test/")) && sites.serve(&url("http://x.test/")));

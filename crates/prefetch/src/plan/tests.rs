@@ -10,11 +10,11 @@ fn planner(limits: Limits) -> Planner {
     Planner::new(url("http://site.test/dir/page"), CacheDigest::default(), u64::MAX, limits)
 }
 
-fn object(url: &str, kind: Kind) -> Found {
-    Found { url: url.into(), kind, urgency: kind.urgency(), referrer: None }
+fn object(url: &str, kind: Kind) -> ObjectRef {
+    ObjectRef { url: url.into(), kind, urgency: kind.urgency(), referrer: None }
 }
 
-fn find(plan: &mut Planner, url: &str, kind: Kind) -> Result<u16, Skipped> {
+fn find(plan: &mut Planner, url: &str, kind: Kind) -> Result<u16, SkipReason> {
     plan.found(&object(url, kind), None, &Rules::default()).map(|promise| promise.id)
 }
 
@@ -23,15 +23,15 @@ fn next(plan: &mut Planner) -> Option<u16> {
 }
 
 #[test]
-fn what_is_used_first_is_fetched_first() {
+fn objects_are_fetched_in_order_of_use() {
     let mut plan = planner(Limits::default());
     assert_eq!(find(&mut plan, "a.png", Kind::Image), Ok(1));
     assert_eq!(find(&mut plan, "b.js", Kind::Script), Ok(2));
     assert_eq!(find(&mut plan, "/c.css", Kind::Style), Ok(3));
     assert_eq!(find(&mut plan, "d.woff2", Kind::Font), Ok(4));
     assert_eq!(find(&mut plan, "e.css", Kind::Style), Ok(5));
-    assert_eq!(find(&mut plan, "a.png#x", Kind::Image), Err(Skipped::Known));
-    assert_eq!(find(&mut plan, "page", Kind::Image), Err(Skipped::Known), "the page itself");
+    assert_eq!(find(&mut plan, "a.png#x", Kind::Image), Err(SkipReason::Duplicate));
+    assert_eq!(find(&mut plan, "page", Kind::Image), Err(SkipReason::Duplicate), "the page itself");
     assert_eq!(
         [(); 6].map(|()| next(&mut plan)),
         [Some(3), Some(5), Some(2), Some(4), Some(1), None]
@@ -40,22 +40,22 @@ fn what_is_used_first_is_fetched_first() {
 }
 
 #[test]
-fn references_are_relative_to_what_they_stand_in() {
+fn references_are_relative_to_their_document() {
     let mut plan = planner(Limits::default());
     plan.set_base("/base/");
     let sheet = find(&mut plan, "a/b.css", Kind::Style).unwrap();
     let font = object("../f.woff2", Kind::Font);
     let promise = plan.found(&font, Some(sheet), &Rules::default()).unwrap();
     assert_eq!(promise.address, url("http://site.test/base/f.woff2"));
-    assert_eq!(plan.found(&font, Some(99), &Rules::default()), Err(Skipped::Foreign));
+    assert_eq!(plan.found(&font, Some(99), &Rules::default()), Err(SkipReason::Foreign));
 }
 
 #[test]
-fn origins_are_told_what_the_naming_document_lets_them() {
+fn referers_follow_the_referencing_documents_policy() {
     let mut plan = planner(Limits::default());
     let policy = |name| HeaderMap::from_iter([(http::header::REFERRER_POLICY, name)]);
     plan.page_answered(&policy(HeaderValue::from_static("origin")));
-    let own = Found { referrer: Some(ReferrerPolicy::NoReferrer), ..object("a", Kind::Image) };
+    let own = ObjectRef { referrer: Some(ReferrerPolicy::NoReferrer), ..object("a", Kind::Image) };
     let own = plan.found(&own, None, &Rules::default()).unwrap().id;
     let plain = find(&mut plan, "b.css", Kind::Style).unwrap();
     let silent = find(&mut plan, "c.css", Kind::Style).unwrap();
@@ -76,22 +76,22 @@ fn origins_are_told_what_the_naming_document_lets_them() {
 }
 
 #[test]
-fn each_origin_has_its_connections_and_no_more() {
-    let limits = Limits { per_origin: 2, at_once: 3, ..Limits::default() };
+fn fetches_per_origin_are_bounded() {
+    let limits = Limits { per_origin: 2, concurrency: 3, ..Limits::default() };
     let mut plan = planner(limits);
     for path in ["a", "b", "c", "http://x.test/d", "http://x.test/e"] {
         find(&mut plan, path, Kind::Image).unwrap();
     }
     assert_eq!([(); 4].map(|()| next(&mut plan)), [Some(1), Some(2), Some(4), None]);
-    plan.over(1);
+    plan.finish(1);
     assert_eq!([(); 2].map(|()| next(&mut plan)), [Some(3), None]);
-    plan.over(1); // once is enough
+    plan.finish(1); // no effect
     assert_eq!(next(&mut plan), None);
     for id in [2, 3, 4] {
-        plan.over(id);
+        plan.finish(id);
     }
     assert_eq!(next(&mut plan), Some(5));
-    plan.over(5);
+    plan.finish(5);
     assert!(plan.is_idle());
 }
 
@@ -104,20 +104,20 @@ fn budgets_end_a_page() {
     let inner =
         plan.found(&object("b.css", Kind::Style), Some(sheet), &Rules::default()).unwrap().id;
     let deep = plan.found(&object("c.css", Kind::Style), Some(inner), &Rules::default());
-    assert_eq!(deep, Err(Skipped::Spent), "too deep");
+    assert_eq!(deep, Err(SkipReason::OverBudget), "too deep");
     assert_eq!(find(&mut plan, "d", Kind::Image), Ok(3));
-    assert_eq!(find(&mut plan, "e", Kind::Image), Err(Skipped::Spent), "too many");
+    assert_eq!(find(&mut plan, "e", Kind::Image), Err(SkipReason::OverBudget), "too many");
     assert_eq!([(); 3].map(|()| next(&mut plan)), [Some(1), Some(2), Some(3)]);
-    assert_eq!(plan.came(1, 601), Err(Dropped::Large));
-    assert_eq!(plan.came(1, 600), Ok(()));
-    assert_eq!(plan.came(2, 401), Err(Dropped::Large), "more than is left");
-    assert_eq!(plan.came(2, 400), Ok(()));
-    assert_eq!(plan.came(3, 1), Err(Dropped::Large));
-    assert_eq!(plan.skipped().get(&Skipped::Spent), Some(&2));
+    assert_eq!(plan.received(1, 601), Err(DropReason::TooLarge));
+    assert_eq!(plan.received(1, 600), Ok(()));
+    assert_eq!(plan.received(2, 401), Err(DropReason::TooLarge), "more than is left");
+    assert_eq!(plan.received(2, 400), Ok(()));
+    assert_eq!(plan.received(3, 1), Err(DropReason::TooLarge));
+    assert_eq!(plan.skipped().get(&SkipReason::OverBudget), Some(&2));
 }
 
 #[test]
-fn an_object_that_has_begun_finds_its_bytes_left() {
+fn announced_bytes_are_reserved() {
     let mut plan = planner(Limits { bytes: 1000, ..Limits::default() });
     for name in ["a", "b", "c"] {
         find(&mut plan, name, Kind::Image).unwrap();
@@ -128,63 +128,64 @@ fn an_object_that_has_begun_finds_its_bytes_left() {
         |plan: &mut Planner, id, bytes| plan.answered(id, StatusCode::OK, &long(bytes)).is_ok();
     assert!(answered(&mut plan, 1, 600));
     assert!(!answered(&mut plan, 2, 600), "they are promised to the first");
-    assert_eq!(plan.came(2, 401), Err(Dropped::Large));
-    assert_eq!((plan.came(1, 500), plan.came(1, 100)), (Ok(()), Ok(())));
-    assert_eq!(plan.came(1, 401), Err(Dropped::Large), "it is longer than it said");
-    // What one that is over has not taken is free.
+    assert_eq!(plan.received(2, 401), Err(DropReason::TooLarge));
+    assert_eq!((plan.received(1, 500), plan.received(1, 100)), (Ok(()), Ok(())));
+    assert_eq!(plan.received(1, 401), Err(DropReason::TooLarge), "it is longer than it said");
+    // Reserved bytes of a finished object are free again.
     assert!(answered(&mut plan, 3, 400));
-    plan.over(3);
-    assert_eq!(plan.came(2, 400), Ok(()));
+    plan.finish(3);
+    assert_eq!(plan.received(2, 400), Ok(()));
 }
 
 #[test]
-fn time_ends_a_page_and_what_was_promised_is_given_up() {
-    let mut plan = planner(Limits { at_once: 1, ..Limits::default() });
+fn after_the_time_limit_promises_are_abandoned() {
+    let mut plan = planner(Limits { concurrency: 1, ..Limits::default() });
     for path in ["a", "b", "c"] {
         find(&mut plan, path, Kind::Image).unwrap();
     }
     assert_eq!(next(&mut plan), Some(1));
     let late = Limits::default().time;
-    assert!(plan.given_up(Duration::ZERO).is_empty());
+    assert!(plan.abandoned(Duration::ZERO).is_empty());
     assert_eq!(plan.next_fetch(late), None);
-    assert_eq!(plan.given_up(late), [2, 3]);
-    plan.over(1);
+    assert_eq!(plan.abandoned(late), [2, 3]);
+    plan.finish(1);
     assert!(plan.is_idle());
 }
 
 #[test]
-fn the_cabins_accounts_and_digest_are_heeded() {
+fn allowance_and_digest_are_respected() {
     let have = [crate::digest::hash(&url("http://site.test/a"))];
     let limits = Limits::default();
     let page = url("http://site.test/");
     let mut plan = Planner::new(page.clone(), CacheDigest::of(have), 100, limits.clone());
-    assert_eq!(find(&mut plan, "a", Kind::Image), Err(Skipped::Cached));
+    assert_eq!(find(&mut plan, "a", Kind::Image), Err(SkipReason::Cached));
     let id = find(&mut plan, "b", Kind::Image).unwrap();
     assert_eq!(next(&mut plan), Some(id));
     let length = (HeaderName::from_static("content-length"), HeaderValue::from_static("101"));
     let answer = plan.answered(id, StatusCode::OK, &HeaderMap::from_iter([length]));
-    assert_eq!(answer, Err(Dropped::Large));
+    assert_eq!(answer, Err(DropReason::TooLarge));
     let mut none = Planner::new(page, CacheDigest::default(), 0, limits);
-    assert_eq!(find(&mut none, "b", Kind::Image), Err(Skipped::Spent));
+    assert_eq!(find(&mut none, "b", Kind::Image), Err(SkipReason::OverBudget));
 }
 
 #[test]
-fn a_page_may_name_any_number_of_objects_and_few_are_fetched() {
+fn a_page_with_a_million_references_is_bounded() {
     let mut plan = planner(Limits::default());
     let found = |plan: &mut Planner, n: usize| find(plan, &n.to_string(), Kind::Image);
     let promised = (0..1_000_000).filter(|n| found(&mut plan, *n).is_ok()).count();
     assert_eq!((promised, plan.known.len()), (MAX_OBJECTS, MAX_OBJECTS + 1));
-    // Nor is it remembered without end what the cabin has.
+    // Nor does the planner remember cached objects without bound.
     let all = (0..MAX_OBJECTS).map(|n| url(&format!("http://site.test/dir/{n}")));
     let digest = CacheDigest::of(all.map(|address| crate::digest::hash(&address)));
     let page = url("http://site.test/dir/page");
     let mut plan = Planner::new(page, digest, u64::MAX, Limits { objects: 8, ..Limits::default() });
-    let cached = (0..MAX_OBJECTS).filter(|n| found(&mut plan, *n) == Err(Skipped::Cached)).count();
+    let cached =
+        (0..MAX_OBJECTS).filter(|n| found(&mut plan, *n) == Err(SkipReason::Cached)).count();
     assert_eq!((cached, plan.known.len()), (16, 17));
 }
 
 #[test]
-fn answers_are_judged_and_cancelled_objects_are_over() {
+fn unpushable_and_cancelled_objects_end() {
     let mut plan = planner(Limits::default());
     find(&mut plan, "a", Kind::Image).unwrap();
     find(&mut plan, "b", Kind::Image).unwrap();
@@ -193,41 +194,45 @@ fn answers_are_judged_and_cancelled_objects_are_over() {
     let urgent = HeaderMap::from_iter([urgent]);
     assert_eq!(plan.answered(1, StatusCode::OK, &urgent), Ok(Urgency::PAGE));
     let moved = plan.answered(1, StatusCode::FOUND, &urgent);
-    assert_eq!(moved, Err(Dropped::Withheld(Withheld::Status)));
+    assert_eq!(moved, Err(DropReason::Withheld(Withheld::Status)));
     assert_eq!(
         plan.answered(2, StatusCode::OK, &urgent),
-        Err(Dropped::Unwanted),
+        Err(DropReason::Unwanted),
         "not asked for yet"
     );
-    plan.over(1);
-    plan.over(2);
-    assert_eq!((plan.came(1, 1), next(&mut plan)), (Err(Dropped::Unwanted), None));
-    plan.over(0);
-    plan.over(999);
+    plan.finish(1);
+    plan.finish(2);
+    assert_eq!((plan.received(1, 1), next(&mut plan)), (Err(DropReason::Unwanted), None));
+    plan.finish(0);
+    plan.finish(999);
 }
 
 #[test]
-fn the_operator_decides_whose_objects_are_fetched() {
+fn the_operators_rules_exclude_objects() {
     let rules = Rules { deny: NameList::new(["ads.test".to_owned()]).unwrap(), ..Rules::default() };
     let mut plan = planner(Limits::default());
     let found = |plan: &mut Planner, url: &str| {
         plan.found(&object(url, Kind::Image), None, &rules).map(|promise| promise.id)
     };
-    assert_eq!(found(&mut plan, "http://x.ads.test/1"), Err(Skipped::Ruled));
-    assert_eq!(found(&mut plan, "https://other.test/1"), Err(Skipped::Foreign));
-    assert_eq!(found(&mut plan, "http://u:p@other.test/1"), Err(Skipped::Foreign));
+    assert_eq!(found(&mut plan, "http://x.ads.test/1"), Err(SkipReason::Denied));
+    assert_eq!(found(&mut plan, "https://other.test/1"), Err(SkipReason::Foreign));
+    assert_eq!(found(&mut plan, "http://u:p@other.test/1"), Err(SkipReason::Foreign));
     assert_eq!(found(&mut plan, "http://other.test/1"), Ok(1));
     let font = object("http://other.test/f.woff2", Kind::Font);
-    assert_eq!(plan.found(&font, None, &rules), Err(Skipped::Foreign), "its origin is told whose");
+    assert_eq!(
+        plan.found(&font, None, &rules),
+        Err(SkipReason::Foreign),
+        "its origin is told whose"
+    );
 }
 
 proptest! {
-    /// Whatever is found, answered and given up in whatever order: the bounds hold and nothing is
-    /// fetched twice.
+    /// The bounds hold and nothing is fetched twice, whatever is found, answered and abandoned in any
+    /// order.
     #[test]
-    fn bounds_hold(steps in prop::collection::vec((0_u8..5, 0_u16..40, 0_u64..500), 0..300)) {
+    fn planner_bounds_hold(steps in prop::collection::vec((0_u8..5, 0_u16..40, 0_u64..500), 0..300)) {
         let limits = Limits {
-            objects: 20, bytes: 3000, object_bytes: 900, per_origin: 3, at_once: 5, ..Limits::default()
+            objects: 20, bytes: 3000, object_bytes: 900, per_origin: 3, concurrency: 5, ..Limits::default()
         };
         let mut plan = planner(limits);
         let (mut fetched, mut going, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -238,12 +243,12 @@ proptest! {
                     prop_assert!(fetched.insert(id), "fetched twice");
                     going.insert(id);
                 },
-                3 => if plan.came(number, size).is_ok() {
+                3 => if plan.received(number, size).is_ok() {
                     prop_assert!(going.contains(&number));
                     bytes += size;
                 },
                 _ => {
-                    plan.over(number);
+                    plan.finish(number);
                     going.remove(&number);
                 }
             }

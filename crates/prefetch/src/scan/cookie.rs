@@ -3,26 +3,26 @@
 /// The property that a script assigns.
 const PROPERTY: &[u8] = b"document.cookie";
 
-/// Finds an assignment to `document.cookie` in a script's bytes, each of which is looked at once. It takes
-/// comments and strings for code: a wrong answer costs pushes and nothing else.
+/// Finds an assignment to `document.cookie` in a script, in one pass. Comments and strings count as
+/// code: a wrong result only costs pushes.
 #[derive(Debug, Default)]
 pub(super) struct CookieScanner {
-    /// Bytes of the property that have come.
+    /// Number of matched bytes of the property.
     matched: usize,
-    /// True once `=` has come after all of it.
+    /// `true` after the property and one `=`.
     is_equal: bool,
     is_found: bool,
 }
 
 impl CookieScanner {
-    /// Looks at the next bytes; whether the first assignment is among them.
+    /// Scans the next bytes. Returns `true` if they contain the first assignment.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         !self.is_found && bytes.iter().any(|byte| self.step(*byte))
     }
 
     fn step(&mut self, byte: u8) -> bool {
         if self.is_equal {
-            // Two of them compare.
+            // `==` is a comparison.
             (self.is_equal, self.matched) = (false, 0);
             self.is_found = byte != b'=';
             return self.is_found;
@@ -31,7 +31,7 @@ impl CookieScanner {
             Some(next) if *next == byte => self.matched += 1,
             None if byte.is_ascii_whitespace() => {}
             None if byte == b'=' => self.is_equal = true,
-            // No other byte of it is like the first.
+            // The first byte of the property does not occur in it again.
             _ => self.matched = usize::from(byte == PROPERTY[0]),
         }
         false
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn assignments_are_found_and_nothing_else() {
+    fn only_assignments_are_found() {
         let finds = |script: &str| {
             let halves = script.split_at(script.len() / 2);
             let mut scanner = CookieScanner::default();

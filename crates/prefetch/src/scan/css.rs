@@ -1,27 +1,28 @@
-//! CSS as it streams: `@import`, `url()` and the first source of each `@font-face`.
+//! Streaming CSS: `@import`, `url()` and the first source of each `@font-face`.
 //!
 //! A small part of the tokenizer of CSS Syntax 3 (section 4): comments, strings, escapes, `url()`,
-//! and enough of blocks to know fonts from images and what is for paper alone.
+//! and enough of blocks to tell fonts from images and to skip print styles.
 
-use super::{Found, Kind, is_reference};
+use super::{Kind, ObjectRef, is_reference};
 use crate::address::MAX_URL_BYTES;
 
-/// Blocks in blocks that are told apart; deeper ones count as rules.
+/// Maximum depth of distinguished blocks. Deeper ones count as rules.
 const MAX_DEPTH: usize = 16;
 
-/// The longest word that means anything to us: `unicode-range` has 13 letters.
+/// Longest relevant word: `unicode-range` has 13 letters.
 const MAX_WORD_BYTES: usize = 24;
 
-/// Finds a style sheet's objects in its bytes. Holds two URLs and the kinds of 16 blocks: under 5 KiB.
+/// Finds the objects of a style sheet in its bytes. Holds two URLs and the kinds of 16 blocks: less
+/// than 5 KiB.
 #[derive(Debug, Default)]
 pub struct CssScanner {
     state: State,
-    /// The blocks that are open, the innermost last, and how many more there are inside.
+    /// Open blocks, the innermost last, and the number of deeper ones.
     blocks: Vec<Block>,
     deeper: u32,
     /// Kind of the innermost statement so far.
     rule: Rule,
-    /// The property whose value is being read.
+    /// Property whose value is being read.
     property: Property,
     word: Vec<u8>,
     text: Vec<u8>,
@@ -36,17 +37,17 @@ enum State {
     Slash,
     Comment,
     CommentStar,
-    /// Inside quotes; `url` when those are inside `url(`.
+    /// Inside quotes. `url` is `true` if the quotes are inside `url(`.
     Quoted {
         quote: u8,
         url: bool,
     },
-    /// After `url(`, before anything of it.
+    /// Directly after `url(`.
     UrlStart,
     UrlBare,
-    /// Rest before its `)`.
+    /// Between the end of the URL and `)`.
     UrlEnd,
-    /// After a backslash, in a string or a URL.
+    /// After a backslash in a string or a URL.
     Escape {
         digits: u8,
         code: u32,
@@ -54,7 +55,7 @@ enum State {
     },
 }
 
-/// State to which an escape returns.
+/// State to return to after an escape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quoting {
     Plain,
@@ -64,13 +65,13 @@ enum Quoting {
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// A selector, a declaration, or an at-rule that says nothing to us.
+    /// A selector, a declaration, or an irrelevant at-rule.
     #[default]
     Other,
     Import,
     Namespace,
     FontFace,
-    /// `@media print`, or one not known to be anything else yet.
+    /// `@media print`, or a media rule that is not known to be anything else yet.
     Media {
         is_print: bool,
     },
@@ -92,7 +93,7 @@ enum Property {
     Cursor,
 }
 
-/// An `@font-face` while its block is open.
+/// An open `@font-face`.
 #[derive(Debug, Default)]
 struct Face {
     url: Option<String>,
@@ -100,21 +101,21 @@ struct Face {
 }
 
 impl CssScanner {
-    /// A scanner of a `style` attribute: declarations without a block around them.
+    /// Creates a scanner of a `style` attribute: declarations without a block around them.
     pub(super) fn of_attribute() -> Self {
         Self { blocks: vec![Block::Rules], ..Self::default() }
     }
 
-    /// Looks at the next bytes of the style sheet.
-    pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(Found)) {
+    /// Scans the next bytes of the style sheet.
+    pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(ObjectRef)) {
         for &byte in bytes {
             self.step(byte, report);
         }
     }
 
-    /// The style sheet is over.
-    pub fn finish(&mut self, report: &mut dyn FnMut(Found)) {
-        // What ends a file ends what is open in it (CSS Syntax 3, section 5.4).
+    /// Handles the end of the style sheet.
+    pub fn finish(&mut self, report: &mut dyn FnMut(ObjectRef)) {
+        // The end of a file closes all open constructs (CSS Syntax 3, section 5.4).
         match self.state {
             State::UrlBare | State::UrlEnd | State::Quoted { url: true, .. } => {
                 self.end_url(report)
@@ -128,7 +129,7 @@ impl CssScanner {
         *self = Self::default();
     }
 
-    fn step(&mut self, byte: u8, report: &mut dyn FnMut(Found)) {
+    fn step(&mut self, byte: u8, report: &mut dyn FnMut(ObjectRef)) {
         match self.state {
             State::Plain => self.plain(byte, report),
             State::Slash => {
@@ -151,7 +152,7 @@ impl CssScanner {
             }
             State::Quoted { quote, url } => match byte {
                 b'\\' => self.escape(Quoting::Quoted { quote, url }),
-                // A string does not go over the end of its line: the URL is broken.
+                // A string cannot contain a line break, so the URL is broken.
                 b'\n' => self.state = State::Plain,
                 _ => self.keep(byte),
             },
@@ -180,7 +181,7 @@ impl CssScanner {
         }
     }
 
-    fn plain(&mut self, byte: u8, report: &mut dyn FnMut(Found)) {
+    fn plain(&mut self, byte: u8, report: &mut dyn FnMut(ObjectRef)) {
         let is_word =
             byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'@') || byte > 127;
         if is_word {
@@ -216,7 +217,7 @@ impl CssScanner {
         }
     }
 
-    /// A word outside strings: it may say what the statement is.
+    /// Handles a word outside strings. It may determine the kind of the statement.
     fn word_ended(&mut self, word: &[u8]) {
         self.rule = match word {
             b"@import" => Rule::Import,
@@ -250,7 +251,7 @@ impl CssScanner {
         self.end_statement();
     }
 
-    fn close(&mut self, report: &mut dyn FnMut(Found)) {
+    fn close(&mut self, report: &mut dyn FnMut(ObjectRef)) {
         if self.deeper > 0 {
             self.deeper -= 1;
         } else if self.blocks.pop() == Some(Block::FontFace) {
@@ -264,27 +265,28 @@ impl CssScanner {
         self.property = Property::Other;
     }
 
-    /// A face without a range is needed where its family is; one with a range where the page has such
-    /// characters, which is to be expected of those that begin with the first letters alone.
-    fn end_face(&mut self, report: &mut dyn FnMut(Found)) {
+    /// Handles the end of an `@font-face`. A face without a range is needed if its family is. A
+    /// face with a range is needed if the page has such characters, which is likely for those that
+    /// start with the first letters.
+    fn end_face(&mut self, report: &mut dyn FnMut(ObjectRef)) {
         let face = std::mem::take(&mut self.face);
         let range = String::from_utf8_lossy(&face.range).trim().to_ascii_lowercase();
         let first = range.strip_prefix("u+").unwrap_or_default();
         let first = first.split(|c: char| !c.is_ascii_hexdigit()).next().unwrap_or_default();
         let is_basic = u32::from_str_radix(first, 16).is_ok_and(|first| first < 0x80);
         if let Some(url) = face.url.filter(|_| range.is_empty() || is_basic) {
-            report(Found::new(url, Kind::Font));
+            report(ObjectRef::new(url, Kind::Font));
         }
     }
 
     fn keep(&mut self, byte: u8) {
-        // One byte too many tells that it is too long.
+        // An extra byte marks a URL that is too long.
         if self.text.len() <= MAX_URL_BYTES {
             self.text.push(byte);
         }
     }
 
-    fn end_string(&mut self, report: &mut dyn FnMut(Found)) {
+    fn end_string(&mut self, report: &mut dyn FnMut(ObjectRef)) {
         self.state = State::Plain;
         if self.rule == Rule::Import {
             self.end_url(report);
@@ -292,7 +294,7 @@ impl CssScanner {
         self.text.clear();
     }
 
-    fn end_url(&mut self, report: &mut dyn FnMut(Found)) {
+    fn end_url(&mut self, report: &mut dyn FnMut(ObjectRef)) {
         self.state = State::Plain;
         let text = std::mem::take(&mut self.text);
         let url = String::from_utf8_lossy(&text).trim_ascii().to_owned();
@@ -303,15 +305,15 @@ impl CssScanner {
             return;
         }
         if self.rule == Rule::Import {
-            // What follows it is a condition, and may be another URL's function.
+            // A condition follows, which may contain the URL of another function.
             self.rule = Rule::Other;
-            report(Found::new(url, Kind::Style));
+            report(ObjectRef::new(url, Kind::Style));
         } else if self.blocks.last() == Some(&Block::FontFace) {
             if self.property == Property::Source && self.face.url.is_none() {
                 self.face.url = Some(url);
             }
         } else if self.property != Property::Cursor {
-            report(Found::new(url, Kind::Image));
+            report(ObjectRef::new(url, Kind::Image));
         }
     }
 
@@ -319,13 +321,14 @@ impl CssScanner {
         self.state = State::Escape { digits: 0, code: 0, back };
     }
 
-    /// CSS Syntax 3, section 4.3.7: up to six hexadecimal digits and one space, or the byte itself.
+    /// Handles an escape: up to six hexadecimal digits and one space, or one byte (CSS Syntax 3,
+    /// section 4.3.7).
     fn escaped(
         &mut self,
         byte: u8,
         (digits, code): (u8, u32),
         back: Quoting,
-        report: &mut dyn FnMut(Found),
+        report: &mut dyn FnMut(ObjectRef),
     ) {
         let digit = char::from(byte).to_digit(16).filter(|_| digits < 6);
         if let Some(digit) = digit {
@@ -338,7 +341,7 @@ impl CssScanner {
             Quoting::Quoted { quote, url } => State::Quoted { quote, url },
         };
         if digits == 0 {
-            // A line's end after a backslash is left out.
+            // A line break after a backslash is dropped.
             if byte != b'\n' && back != Quoting::Plain {
                 self.keep(byte);
             }

@@ -1,11 +1,11 @@
-//! HTML as it streams: the WHATWG tokenizer of `html5gum`, and an emitter that keeps only what
-//! names an object.
+//! Streaming HTML: the WHATWG tokenizer of `html5gum`, with an emitter that keeps only references
+//! to objects.
 //!
-//! The tokenizer takes a whole document and cannot stop half-way. So what has come is given to a new
-//! one from the end of the last tag on, as if it were a document; a tag that is cut off yields
-//! nothing and is read again with what follows it. What a long one costs is bounded: it is read again
-//! only once it has grown by an eighth. The text of scripts and style sheets, which is long and has no
-//! tags, never comes near the tokenizer.
+//! The tokenizer takes a whole document and cannot stop inside a tag. So each run gets the bytes
+//! after the last complete tag, as if they were a document. An incomplete tag yields nothing, and
+//! is read again when more has arrived. The cost of a long tag is bounded: it is read again only
+//! after it has grown by an eighth. The long text of scripts and style sheets has no tags and
+//! bypasses the tokenizer.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,23 +17,23 @@ use html5gum::{Emitter, Error, Reader, State, Tokenizer};
 use super::tag::{Attribute, Page, Tag};
 use super::{Item, MAX_SCANNED_BYTES, MAX_TOKEN_BYTES};
 
-/// The longest attribute that is kept, in bytes; a longer one is as if it were not there.
+/// Maximum length of an attribute that is kept, bytes. A longer one is ignored.
 const MAX_ATTRIBUTE_BYTES: usize = 16 << 10;
 
-/// The longest name of an element or attribute that means anything to us.
+/// Longest relevant name of an element or attribute.
 const MAX_NAME_BYTES: usize = 16;
 
-/// Finds a page's objects in its bytes. Keeps what is not read to its end: at most
-/// [`MAX_TOKEN_BYTES`], and in practice a few hundred bytes.
+/// Finds a page's objects in its bytes. Buffers incomplete tags: at most [`MAX_TOKEN_BYTES`],
+/// usually a few hundred bytes.
 #[derive(Debug)]
 pub struct HtmlScanner {
     page: Page,
     mode: Mode,
-    /// Bytes after the last tag. Removal at the front moves nothing, however often that is done.
+    /// Bytes after the last complete tag. Removing bytes at the front is cheap.
     bytes: BytesMut,
-    /// They are not read again before there are so many.
+    /// Minimum buffer length before the next attempt to read it.
     enough: usize,
-    /// Bytes that are still looked at.
+    /// Number of bytes that will still be scanned.
     left: usize,
     found: VecDeque<Item>,
 }
@@ -44,7 +44,7 @@ enum Mode {
     Markup,
     /// Text up to the end tag of this element.
     Text(&'static [u8]),
-    /// Nothing more to be looked at.
+    /// The rest of the page is not scanned.
     Over,
 }
 
@@ -55,9 +55,9 @@ impl Default for HtmlScanner {
 }
 
 impl HtmlScanner {
-    /// A scanner for one page. `image_types` are the media types, beyond those that every browser
-    /// shows, which the asking browser accepts (`image/avif`, `image/webp`): they decide which source
-    /// of a `<picture>` it will choose.
+    /// Creates a scanner for one page. `image_types` are the media types that the browser accepts
+    /// in addition to those that every browser shows (`image/avif`, `image/webp`). They decide the
+    /// source of a `<picture>`.
     pub fn new(image_types: &[&str]) -> Self {
         Self {
             page: Page::new(image_types),
@@ -69,7 +69,7 @@ impl HtmlScanner {
         }
     }
 
-    /// Looks at the next bytes of the page; what lies beyond [`MAX_SCANNED_BYTES`] is not looked at.
+    /// Scans the next bytes of the page, up to [`MAX_SCANNED_BYTES`] in total.
     pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(Item)) {
         let bytes = &bytes[..bytes.len().min(self.left)];
         self.left -= bytes.len();
@@ -81,14 +81,14 @@ impl HtmlScanner {
         self.found.drain(..).for_each(report);
     }
 
-    /// The page is over.
+    /// Handles the end of the page.
     pub fn finish(&mut self, report: &mut dyn FnMut(Item)) {
         self.read(true);
         self.page.finish(&mut self.found);
         self.found.drain(..).for_each(report);
     }
 
-    /// Reads what has come, all of it where the document `is_whole`.
+    /// Reads the buffered bytes. If the document `is_whole`, reads all of them.
     fn read(&mut self, is_whole: bool) {
         loop {
             match self.mode {
@@ -116,7 +116,8 @@ impl HtmlScanner {
         }
     }
 
-    /// Reads tags up to one that begins a text, or else (`false`) as many as there are.
+    /// Reads tags. Returns `true` after one that starts a text element, and `false` at the end of
+    /// the buffer.
     fn tags(&mut self) -> bool {
         let at = Cell::new(0);
         let source = Source { bytes: &self.bytes, at: &at };
@@ -138,7 +139,7 @@ impl HtmlScanner {
             self.mode = mode;
             return true;
         }
-        // Before the next tag there is only text.
+        // Only text precedes the next tag.
         let text = self.bytes[read..].iter().position(|byte| *byte == b'<');
         self.bytes.advance(text.map_or(self.bytes.len(), |text| read + text));
         self.enough = self.bytes.len() + self.bytes.len() / 8;
@@ -146,8 +147,8 @@ impl HtmlScanner {
     }
 }
 
-/// End of an element's text: before its end tag, or, as far as known (`Err`), before what may
-/// become it.
+/// Finds the end of an element's text, before its end tag. Returns `Err` with the length that
+/// certainly is text if the end tag has not arrived.
 fn end_of_text(bytes: &[u8], name: &[u8]) -> Result<usize, usize> {
     let mut from = 0;
     while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'<') {
@@ -165,8 +166,8 @@ fn end_of_text(bytes: &[u8], name: &[u8]) -> Result<usize, usize> {
     Err(bytes.len())
 }
 
-/// Reading mode of an element's content, if it is not markup. `noscript` is text where scripts run,
-/// and they do in the browsers this is for.
+/// Reading mode after this start tag, if the content is not markup. The content of `noscript` is
+/// text, because scripts run in the target browsers.
 fn text_after(name: &[u8]) -> Option<Mode> {
     const TEXTS: [&[u8]; 9] = [
         b"script",
@@ -185,7 +186,7 @@ fn text_after(name: &[u8]) -> Option<Mode> {
     TEXTS.into_iter().find(|text| *text == name).map(Mode::Text)
 }
 
-/// A document in memory, which tells how far it was read.
+/// A document in memory that records how far it was read.
 struct Source<'a> {
     bytes: &'a [u8],
     at: &'a Cell<usize>,
@@ -228,7 +229,7 @@ impl Reader for Source<'_> {
     ) -> Result<Option<&'b [u8]>, Infallible> {
         let rest = self.rest();
         let until = rest.iter().position(|byte| needle.contains(byte)).unwrap_or(rest.len());
-        // A needle comes alone.
+        // The tokenizer searches for one needle only.
         let bytes = self.take(until.max(1).min(rest.len()));
         Ok((!bytes.is_empty()).then_some(bytes))
     }
@@ -238,14 +239,14 @@ impl Reader for Source<'_> {
 #[derive(Debug, Default)]
 struct Finder {
     tag: Tag,
-    /// The attribute being read, when it is one that we keep.
+    /// The attribute that is being read, if it is a relevant one.
     name: Vec<u8>,
     value: Vec<u8>,
     done: Option<Tag>,
 }
 
 impl Finder {
-    /// Puts the attribute that was being read on the tag.
+    /// Adds the finished attribute to the tag.
     fn end_attribute(&mut self) {
         let name = std::mem::take(&mut self.name);
         let value = std::mem::take(&mut self.value);
@@ -256,7 +257,7 @@ impl Finder {
     }
 }
 
-/// Appends what fits of `more`; one byte over `most` tells that it did not.
+/// Appends at most `max` bytes in total plus one. The extra byte marks an overflow.
 fn push_bounded(to: &mut Vec<u8>, more: &[u8], most: usize) {
     let room = (most + 1).saturating_sub(to.len());
     to.extend_from_slice(&more[..more.len().min(room)]);
@@ -303,7 +304,7 @@ impl Emitter for Finder {
     }
 
     fn current_is_appropriate_end_tag_token(&mut self) -> bool {
-        false // asked in texts alone
+        false // used in text elements only
     }
 
     fn should_emit_errors(&mut self) -> bool {

@@ -1,9 +1,9 @@
-//! Scanner for the objects of a page, while the page streams by.
+//! Scanners that find the objects of a page while the page streams by.
 //!
-//! [`HtmlScanner`], [`CssScanner`] and [`ModuleScanner`] take bytes as they come and report what they find at once.
-//! They are no browser: scripts do not run, media queries and selectors are not evaluated. What they
-//! miss costs a round trip and what they find in vain is bounded by [`crate::account`]; neither changes
-//! a byte of what the passenger gets.
+//! [`HtmlScanner`], [`CssScanner`] and [`ModuleScanner`] take bytes as they arrive, and report
+//! objects at once. They are not browsers: scripts do not run, and media queries and selectors are
+//! not evaluated. A missed object costs a round trip. The waste of unneeded ones is bounded by
+//! [`crate::budget`]. Neither changes a byte of the page.
 
 mod cookie;
 mod css;
@@ -19,71 +19,72 @@ pub use module::{MAX_MODULE_BYTES, ModuleScanner};
 use crate::address::MAX_URL_BYTES;
 use crate::referrer::ReferrerPolicy;
 
-/// The most bytes of one document that are looked at: what is found must be found early to help, and
-/// a document without end must not keep a scanner for ever.
+/// Maximum number of bytes of a document that are scanned. An object must be found early to help,
+/// and an endless document must not occupy a scanner.
 pub const MAX_SCANNED_BYTES: usize = 4 << 20;
 
-/// The longest tag or comment that is waited for, in bytes: a picture may be written inside one. Where
-/// one is longer, the rest of the page is not looked at. So much may be kept for each page under way.
+/// Longest tag or comment that is buffered, bytes: a tag may contain a picture. After a longer one
+/// the rest of the page is not scanned. Each open page may need this much memory.
 pub const MAX_TOKEN_BYTES: usize = 1 << 20;
 
-/// Purpose of an object. The order is that of use: objects that block rendering are first.
+/// Use of an object, in the order in which browsers need them. Objects that block rendering come
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A style sheet.
     Style,
-    /// A font that a style sheet names or the page preloads.
+    /// A font that a style sheet or a preload names.
     Font,
     /// A script.
     Script,
     /// An ES module, which may import others.
     Module,
-    /// A picture: of the page, of a style sheet, or a poster.
+    /// An image of the page or of a style sheet, or a video's poster.
     Image,
-    /// The site's icon.
+    /// The icon of the site.
     Icon,
 }
 
-/// Urgency of an object: 0 is the page itself and 7 the least, as in RFC 9218 section 4.1.
+/// Urgency of an object (RFC 9218 section 4.1): 0 for the page itself to 7 for the least urgent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Urgency(u8);
 
-/// An object that a document will ask for.
+/// A reference to an object that the document will request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// As it is written, entities and escapes resolved; relative to the document's base.
+pub struct ObjectRef {
+    /// URL as written, with entities and escapes resolved. Relative to the document's base.
     pub url: String,
-    /// Purpose.
+    /// Use of the object.
     pub kind: Kind,
-    /// Urgency.
+    /// Urgency of the object.
     pub urgency: Urgency,
-    /// Referrer policy, if an element or a `<meta>` before it gives one.
+    /// Referrer policy of the element, or of a `<meta>` before it.
     pub referrer: Option<ReferrerPolicy>,
 }
 
 /// Report of a scanner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// From here on references are relative to this URL, itself relative to the document's own.
+    /// Base URL for all references after it. Relative to the document's URL.
     Base(String),
     /// An object.
-    Object(Found),
-    /// A script in the page sets a cookie, which the requests that follow will bear.
+    Object(ObjectRef),
+    /// A script in the page sets a cookie, which later requests will carry.
     Cookie,
 }
 
 impl Urgency {
-    /// The page itself.
+    /// Urgency of the page itself.
     pub const PAGE: Self = Self(0);
-    /// The least urgent.
+    /// Lowest urgency.
     pub const LEAST: Self = Self(7);
 
-    /// One of RFC 9218's eight levels; `None` for anything else.
+    /// Creates an urgency. Returns `None` unless `level` is one of RFC 9218's eight levels.
     pub fn new(level: u8) -> Option<Self> {
         (level <= Self::LEAST.0).then_some(Self(level))
     }
 
-    /// The level, 0 to 7.
+    /// Level from 0 to 7.
     pub fn level(self) -> u8 {
         self.0
     }
@@ -99,8 +100,8 @@ impl Urgency {
 }
 
 impl Kind {
-    /// Default urgency of an object of this kind: style sheets 1, scripts 3 (2 in the head, where
-    /// they block), fonts 4, images 5, icons 7.
+    /// Default urgency of an object of this kind. Scripts in the head block rendering, so they get
+    /// 2 instead of 3.
     pub fn urgency(self) -> Urgency {
         Urgency(match self {
             Self::Style => 1,
@@ -112,14 +113,14 @@ impl Kind {
     }
 }
 
-impl Found {
+impl ObjectRef {
     fn new(url: impl Into<String>, kind: Kind) -> Self {
         Self { url: url.into(), kind, urgency: kind.urgency(), referrer: None }
     }
 }
 
-/// Returns `true` if a reference is worth keeping: not empty, no fragment of the document itself,
-/// nothing that carries its own bytes, and no longer than a URL may be.
+/// Returns `true` for a reference worth following. Excludes empty ones, fragments of the document
+/// itself, `data:` URLs, and those longer than a URL may be.
 fn is_reference(text: &str) -> bool {
     let scheme = |name: &str| text.get(..name.len()).is_some_and(|s| s.eq_ignore_ascii_case(name));
     !text.is_empty()

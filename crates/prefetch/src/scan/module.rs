@@ -1,23 +1,23 @@
-//! ES modules as they stream: the specifiers of static `import` and `export … from`.
+//! Streaming ES modules: the specifiers of static `import` and `export … from`.
 //!
-//! A small part of the lexical grammar of ECMAScript (section 12): comments, strings, templates, enough of
-//! regular expressions not to take their quotes for strings, and words. Each byte is looked at once. Dynamic
-//! imports run when a script says so, if ever, and are left out; so are bare specifiers, which need an import
-//! map.
+//! A small part of the lexical grammar of ECMAScript (section 12), in one pass: comments, strings,
+//! templates, words, and regular expressions as far as their quotes must not start strings. Dynamic
+//! imports are left out, because a script decides if they run. Bare specifiers are left out,
+//! because they need an import map.
 
-use super::{Found, Kind, is_reference};
+use super::{Kind, ObjectRef, is_reference};
 use crate::address::MAX_URL_BYTES;
 
-/// Bytes of one module that are looked at: imports stand at its beginning.
+/// Maximum number of bytes of a module that are scanned. Imports are at its beginning.
 pub const MAX_MODULE_BYTES: usize = 1 << 20;
 
-/// Templates in templates that are told apart; a module with more is not looked at any further.
+/// Maximum nesting of templates. A module with more is not scanned further.
 const MAX_TEMPLATES: usize = 16;
 
-/// The longest word that means anything here: `instanceof` has 10 letters.
+/// Longest relevant word: `instanceof` has 10 letters.
 const MAX_WORD_BYTES: usize = 10;
 
-/// Words that an expression follows, so that a slash after them begins a regular expression.
+/// Words before an expression. A slash after them starts a regular expression.
 const BEFORE_EXPRESSION: [&[u8]; 15] = [
     b"await",
     b"case",
@@ -36,29 +36,30 @@ const BEFORE_EXPRESSION: [&[u8]; 15] = [
     b"yield",
 ];
 
-/// Finds what a module imports in its bytes. Holds one URL, one word and 16 numbers: under 3 KiB.
+/// Finds the imports of a module in its bytes. Holds one URL, one word and 16 numbers: less than 3
+/// KiB.
 #[derive(Debug)]
 pub struct ModuleScanner {
     at: At,
-    /// Bytes that are still looked at.
+    /// Number of bytes that will still be scanned.
     left: usize,
-    /// The word that is being read; one byte too many tells that it is longer.
+    /// The word that is being read. An extra byte marks a longer one.
     word: Vec<u8>,
-    /// True if that word is a property's name.
+    /// `true` if the word is the name of a property.
     is_property: bool,
     last: Last,
     statement: Statement,
-    /// A string that may be a specifier; one byte too many tells that it is longer.
+    /// A string that may be a specifier. An extra byte marks a longer one.
     text: Vec<u8>,
-    /// Blocks that are open inside each substitution of a template.
+    /// Number of open blocks in each template substitution.
     templates: Vec<u32>,
 }
 
-/// Position in the grammar of the next byte.
+/// Position of the next byte in the grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Code,
-    /// After a slash, which may begin a regular expression.
+    /// After a slash, which may start a regular expression.
     Slash {
         regex: bool,
     },
@@ -77,17 +78,17 @@ enum At {
         escaped: bool,
         class: bool,
     },
-    /// Nothing more is looked at.
+    /// The rest is not scanned.
     Over,
 }
 
-/// The token before.
+/// The previous token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
-    /// An operand: a division may follow.
+    /// An operand. A slash after it divides.
     Operand,
     Dot,
-    /// Anything that an expression follows.
+    /// A token that an expression follows.
     Operator,
 }
 
@@ -101,7 +102,7 @@ enum Statement {
     Export,
     /// In the names of either.
     Names,
-    /// After `from` among them.
+    /// After `from`.
     From,
 }
 
@@ -121,8 +122,8 @@ impl Default for ModuleScanner {
 }
 
 impl ModuleScanner {
-    /// Looks at the next bytes of the module; those beyond [`MAX_MODULE_BYTES`] are not looked at.
-    pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(Found)) {
+    /// Scans the next bytes of the module, up to [`MAX_MODULE_BYTES`] in total.
+    pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(ObjectRef)) {
         let bytes = &bytes[..bytes.len().min(self.left)];
         self.left -= bytes.len();
         for &byte in bytes {
@@ -130,7 +131,7 @@ impl ModuleScanner {
         }
     }
 
-    fn step(&mut self, byte: u8, report: &mut dyn FnMut(Found)) {
+    fn step(&mut self, byte: u8, report: &mut dyn FnMut(ObjectRef)) {
         let is_line_end = matches!(byte, b'\n' | b'\r');
         match self.at {
             At::Code => self.code(byte),
@@ -154,7 +155,7 @@ impl ModuleScanner {
             At::CommentStar if byte != b'*' => self.at = At::Comment,
             At::LineComment | At::Comment | At::CommentStar | At::Over => {}
             At::Quoted { quote, escaped: false } if byte == quote => self.end_string(report),
-            // A string that is open at the end of its line is none.
+            // A string cannot contain a line break.
             At::Quoted { escaped: false, .. } if is_line_end => {
                 (self.at, self.statement) = (At::Code, Statement::Other);
             }
@@ -177,7 +178,7 @@ impl ModuleScanner {
                 let (is_backslash, dollar) = (byte == b'\\', byte == b'$' && !escaped);
                 self.at = At::Template { escaped: !escaped && is_backslash, dollar };
             }
-            // It was a division.
+            // The slash was a division.
             At::Regex { .. } if is_line_end => (self.at, self.last) = (At::Code, Last::Operator),
             At::Regex { escaped: false, class: false } if byte == b'/' => self.operand(),
             At::Regex { escaped, class } => {
@@ -255,13 +256,13 @@ impl ModuleScanner {
         self.word.clear();
     }
 
-    /// A string: a specifier, or one of the names, or anything else.
-    fn end_string(&mut self, report: &mut dyn FnMut(Found)) {
+    /// Handles a string: a specifier, one of the names, or anything else.
+    fn end_string(&mut self, report: &mut dyn FnMut(ObjectRef)) {
         if matches!(self.statement, Statement::Import | Statement::From)
             && let Ok(specifier) = std::str::from_utf8(&self.text)
             && is_followed(specifier)
         {
-            report(Found::new(specifier, Kind::Module));
+            report(ObjectRef::new(specifier, Kind::Module));
         }
         let is_name = self.statement == Statement::Names;
         self.operand();
@@ -270,19 +271,19 @@ impl ModuleScanner {
         }
     }
 
-    /// An operand is over.
+    /// Handles the end of an operand.
     fn operand(&mut self) {
         self.token();
         (self.at, self.last) = (At::Code, Last::Operand);
     }
 
-    /// Any token that is no part of an import.
+    /// Handles a token that is not part of an import.
     fn token(&mut self) {
         self.statement = Statement::Other;
     }
 }
 
-/// True if a specifier says by itself where the module is, without escapes.
+/// Returns `true` for a specifier without escapes that does not need an import map.
 fn is_followed(specifier: &str) -> bool {
     let begins = ["/", "./", "../", "http://", "https://"];
     begins.into_iter().any(|begin| specifier.starts_with(begin))
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_an_import_is_left_out() {
+    fn lookalikes_of_imports_are_left_out() {
         for nothing in [
             r#"import "bare"; import x from "react/jsx"; import "data:text/javascript,1";"#,
             r#"import("./lazy.js"); import.meta.url + "./x.js"; a.import "./x.js""#,
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_in_regular_expressions_and_templates_hide_nothing() {
+    fn quotes_in_regular_expressions_and_templates_hide_no_imports() {
         for module in [
             "x = /[\"'/]`/g; import \"./a.js\"",
             "return /'/.test(x)\nimport \"./a.js\"",
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_holds_nothing() {
+    fn endless_constructs_are_not_buffered() {
         let mut scanner = ModuleScanner::default();
         let mut found = 0;
         for hostile in ["`${", "import{", "import\"", "x".repeat(4096).as_str(), "/*", "\"\n"] {
@@ -379,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_do_not_show(text in "[import{}*\"'`$/.js, a\n\\\\]{0,60}", at in 0usize..60) {
+        fn cuts_of_a_module_do_not_change_the_result(text in "[import{}*\"'`$/.js, a\n\\\\]{0,60}", at in 0usize..60) {
             let at = at.min(text.len());
             let module = format!("{text}\nimport \"./a.js\"");
             prop_assert_eq!(scan(&[&module[..at], &module[at..]]), scan(&[&module]));

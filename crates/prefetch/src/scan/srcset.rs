@@ -1,24 +1,24 @@
-//! Choice of a picture from a `srcset`, as a browser makes it (HTML, "selecting an image source").
+//! Choice of an image from a `srcset`, like a browser makes it (HTML, "selecting an image source").
 //!
-//! The browser's window and screen are not known here. One CSS pixel is taken for one of the
-//! screen's, and the window for 1280 of them: a usual laptop, which is what is opened in a cabin.
+//! The browser's window and screen are not known here. The scanner assumes one device pixel per CSS
+//! pixel and a window of 1280 pixels: a usual laptop in a cabin.
 
 use super::is_reference;
 
-/// The width of the window that is assumed, in CSS pixels.
+/// Assumed width of the window, CSS pixels.
 const WINDOW_PIXELS: f64 = 1280.0;
 
-/// Candidates that are looked at; pages have about ten.
+/// Maximum number of candidates examined. Pages have about ten.
 const MAX_CANDIDATES: usize = 64;
 
-/// One of a set's pictures.
+/// One image of a set.
 struct Candidate<'a> {
     url: &'a str,
-    /// Number of its pixels for each of the page's.
+    /// Image pixels per CSS pixel.
     density: f64,
 }
 
-/// The picture that fits an assumed screen, out of `set` and, where there is one, the `plain` one.
+/// Chooses the image for the assumed screen from `set` and, if given, `plain`.
 pub(super) fn choose<'a>(
     set: &'a str,
     sizes: Option<&str>,
@@ -30,7 +30,7 @@ pub(super) fn choose<'a>(
         .take(MAX_CANDIDATES)
         .filter_map(|(url, by)| density(url, by, width))
         .collect();
-    // The plain one is a candidate where the set has densities alone.
+    // The plain image is a candidate if the set has only densities.
     let plain = plain.filter(|_| !set.split_ascii_whitespace().any(is_width));
     let enough = |one: &&Candidate<'_>| one.density >= 1.0;
     let all = || candidates.iter().chain(&plain);
@@ -45,7 +45,11 @@ fn is_width(word: &str) -> bool {
 }
 
 fn density<'a>(url: &'a str, descriptor: &str, width: f64) -> Option<Candidate<'a>> {
-    let density = match descriptor {
+    // HTML reserves a height beside the width, and tells readers to ignore it.
+    let is_height = |word: &str| word.strip_suffix('h').is_some_and(|it| it.parse::<u32>().is_ok());
+    let mut words = descriptor.split_ascii_whitespace().filter(|word| !is_height(word));
+    let (first, None) = (words.next().unwrap_or_default(), words.next()) else { return None };
+    let density = match first {
         "" => 1.0,
         by => match (by.strip_suffix('x'), by.strip_suffix('w')) {
             (Some(times), _) => times.parse::<f64>().ok()?,
@@ -56,8 +60,8 @@ fn density<'a>(url: &'a str, descriptor: &str, width: f64) -> Option<Candidate<'
     (density.is_finite() && density > 0.0).then_some(Candidate { url, density })
 }
 
-/// Width of the picture by `sizes`: its last entry, if that is in `px` or `vw`; the entries before
-/// it depend on the window.
+/// Displayed width of the image according to `sizes`: its last entry, if that is in `px` or `vw`.
+/// The other entries depend on the window.
 fn shown_pixels(sizes: &str) -> f64 {
     let last = sizes.rsplit(',').next().unwrap_or_default().trim_ascii();
     let number = |unit: &str| last.strip_suffix(unit)?.trim_ascii().parse::<f64>().ok();
@@ -65,7 +69,7 @@ fn shown_pixels(sizes: &str) -> f64 {
     pixels.filter(|pixels| *pixels >= 1.0).unwrap_or(WINDOW_PIXELS)
 }
 
-/// URLs and what describes them, as the set separates them: a comma inside a URL is part of it.
+/// Iterator over URLs and their descriptors. A comma inside a URL belongs to it.
 struct Candidates<'a>(&'a str);
 
 impl<'a> Iterator for Candidates<'a> {
@@ -95,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_picture_that_is_just_enough_is_chosen() {
+    fn the_smallest_sufficient_image_is_chosen() {
         let by_density = "a.png, b.png 1.5x, c.png 2x";
         assert_eq!(choose(by_density, None, Some("plain.png")), Some("a.png"));
         assert_eq!(choose("b.png 2x", None, Some("plain.png")), Some("plain.png"));
@@ -103,6 +107,7 @@ mod tests {
         assert_eq!(choose(by_width, None, Some("plain.jpg")), Some("l.jpg"));
         assert_eq!(choose(by_width, Some("(max-width: 600px) 100vw, 50vw"), None), Some("m.jpg"));
         assert_eq!(choose(by_width, Some("300px"), None), Some("s.jpg"));
+        assert_eq!(choose("s.jpg 320w 200h", None, Some("plain.jpg")), Some("s.jpg"));
         assert_eq!(choose("s.jpg 320w", None, None), Some("s.jpg"), "none is enough");
         assert_eq!(choose("a,b.png 1x,c.png 3x", None, None), Some("a,b.png"));
         assert_eq!(choose("data:image/png;base64,AA 1x", None, None), None);
@@ -112,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_set(set in ".{0,80}", sizes in ".{0,30}") {
+        fn any_srcset_is_survived(set in ".{0,80}", sizes in ".{0,30}") {
             if let Some(url) = choose(&set, Some(&sizes), None) {
                 prop_assert!(set.contains(url));
             }

@@ -1,14 +1,14 @@
-//! Tags of a page, and the objects that they name.
+//! Tags of a page, and the objects that they reference.
 
 use std::collections::VecDeque;
 
 use super::cookie::CookieScanner;
 use super::css::CssScanner;
 use super::module::ModuleScanner;
-use super::{Found, Item, Kind, Urgency, is_reference, srcset};
+use super::{Item, Kind, ObjectRef, Urgency, is_reference, srcset};
 use crate::referrer::ReferrerPolicy;
 
-/// The attributes that matter.
+/// Attributes that matter to the scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attribute {
     As,
@@ -34,7 +34,7 @@ pub(super) enum Attribute {
     Type,
 }
 
-/// A tag with the attributes that matter.
+/// A tag with its relevant attributes.
 #[derive(Debug, Default)]
 pub(super) struct Tag {
     pub(super) name: Vec<u8>,
@@ -42,32 +42,33 @@ pub(super) struct Tag {
     attributes: Vec<(Attribute, String)>,
 }
 
-/// Knowledge of a page from its tags so far.
+/// State of a page after the tags so far.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     image_types: Vec<String>,
     is_past_head: bool,
     has_base: bool,
-    /// Inside templates, whose content is not shown.
+    /// Depth of `<template>` elements, whose content is not rendered.
     templates: u32,
     picture: Picture,
     /// Policy of the last `<meta name="referrer">`.
     referrer: Option<ReferrerPolicy>,
-    /// The style element that is being read.
+    /// Scanner of the open style element.
     style: Option<CssScanner>,
-    /// The script without a `src` that is being read, and what it imports if it is a module.
+    /// Scanners of the open inline script: for cookies, and for imports if it is a module.
     script: Option<(CookieScanner, Option<ModuleScanner>)>,
 }
 
-/// Source that a `<picture>` will show.
+/// Source that a `<picture>` will use.
 #[derive(Debug, Default)]
 enum Picture {
-    /// Not inside one.
+    /// Not inside a `<picture>`.
     #[default]
     Outside,
     /// No source has matched so far.
     Open,
-    /// One was chosen, or (`None`) none can be told. Its `<img>` says how it is asked for, and whether.
+    /// A source was chosen, or (`None`) none can be chosen. The `<img>` decides if and how it is
+    /// requested.
     Settled(Option<String>),
 }
 
@@ -101,7 +102,7 @@ impl Attribute {
 }
 
 impl Tag {
-    /// The first of a name counts.
+    /// The first of several attributes with one name counts.
     pub(super) fn put(&mut self, attribute: Attribute, value: String) {
         if self.get(attribute).is_none() {
             self.attributes.push((attribute, value));
@@ -117,13 +118,13 @@ impl Tag {
         self.get(attribute).is_some_and(|own| own.eq_ignore_ascii_case(value))
     }
 
-    /// A reference worth following.
+    /// Value of the attribute, if it is a reference worth following.
     fn reference(&self, attribute: Attribute) -> Option<&str> {
         self.get(attribute).filter(|url| is_reference(url))
     }
 
-    /// As the page's own hints have it.
-    fn hinted(&self, mut found: Found) -> Found {
+    /// Applies the page's own priority and referrer hints.
+    fn hinted(&self, mut found: ObjectRef) -> ObjectRef {
         found.referrer = self.get(Attribute::ReferrerPolicy).and_then(ReferrerPolicy::named);
         if self.is(Attribute::FetchPriority, "high") {
             found.urgency = found.urgency.raised();
@@ -140,7 +141,7 @@ impl Page {
         Self { image_types, ..Self::default() }
     }
 
-    /// A start tag.
+    /// Handles a start tag.
     pub(super) fn start(&mut self, tag: &Tag, found: &mut VecDeque<Item>) {
         if tag.name == b"template" {
             self.templates = self.templates.saturating_add(1);
@@ -174,7 +175,7 @@ impl Page {
         }
     }
 
-    /// An end tag.
+    /// Handles an end tag.
     pub(super) fn end(&mut self, name: &[u8], found: &mut VecDeque<Item>) {
         match name {
             b"template" => self.templates = self.templates.saturating_sub(1),
@@ -186,14 +187,14 @@ impl Page {
         }
     }
 
-    /// Text, of a style element or a script perhaps.
+    /// Handles text, possibly of a style element or a script.
     pub(super) fn text(&mut self, text: &[u8], found: &mut VecDeque<Item>) {
         let referrer = self.referrer;
         if let Some(style) = &mut self.style {
             style.push(text, &mut |object| found.push_back(item(object, referrer)));
         }
         let Some((cookie, module)) = &mut self.script else { return };
-        // Byte by byte, so that what is found has one order however the text is cut.
+        // Byte by byte, so that the order of the results does not depend on how the text is split.
         for byte in text.chunks(1) {
             if cookie.push(byte) {
                 found.push_back(Item::Cookie);
@@ -204,42 +205,42 @@ impl Page {
         }
     }
 
-    /// The page, or its style element, is over.
+    /// Handles the end of the page, or of its style element.
     pub(super) fn finish(&mut self, found: &mut VecDeque<Item>) {
         if let Some(mut style) = self.style.take() {
             style.finish(&mut |object| found.push_back(item(object, self.referrer)));
         }
     }
 
-    /// Applies a `<meta>`; an unknown value leaves the earlier one in force.
+    /// Applies a `<meta>`. An unknown value does not replace an earlier one.
     fn meta(&mut self, tag: &Tag) {
         let said = tag.get(Attribute::Content).and_then(ReferrerPolicy::in_meta);
         self.referrer = said.or(self.referrer);
     }
 
     fn base(&mut self, tag: &Tag, found: &mut VecDeque<Item>) {
-        // The first one counts.
+        // The first base counts.
         if let (false, Some(url)) = (self.has_base, tag.get(Attribute::Href)) {
             self.has_base = true;
             found.push_back(Item::Base(url.to_owned()));
         }
     }
 
-    fn object(&mut self, tag: &Tag) -> Option<Found> {
+    fn object(&mut self, tag: &Tag) -> Option<ObjectRef> {
         match &tag.name[..] {
             b"link" => self.link(tag),
             b"script" => self.script(tag),
             b"img" => self.image(tag),
-            b"image" => Some(Found::new(tag.reference(Attribute::Href)?, Kind::Image)),
+            b"image" => Some(ObjectRef::new(tag.reference(Attribute::Href)?, Kind::Image)),
             b"input" if tag.is(Attribute::Type, "image") => {
-                Some(Found::new(tag.reference(Attribute::Src)?, Kind::Image))
+                Some(ObjectRef::new(tag.reference(Attribute::Src)?, Kind::Image))
             }
-            b"video" => Some(Found::new(tag.reference(Attribute::Poster)?, Kind::Image)),
+            b"video" => Some(ObjectRef::new(tag.reference(Attribute::Poster)?, Kind::Image)),
             _ => None,
         }
     }
 
-    fn link(&self, tag: &Tag) -> Option<Found> {
+    fn link(&self, tag: &Tag) -> Option<ObjectRef> {
         let rel = tag.get(Attribute::Rel)?;
         let has =
             |word: &str| rel.split_ascii_whitespace().any(|own| own.eq_ignore_ascii_case(word));
@@ -259,18 +260,18 @@ impl Page {
         };
         if let (Kind::Image, Some(set)) = (kind, tag.get(Attribute::ImageSrcset)) {
             let sizes = tag.get(Attribute::ImageSizes);
-            return Some(Found::new(srcset::choose(set, sizes, None)?, kind));
+            return Some(ObjectRef::new(srcset::choose(set, sizes, None)?, kind));
         }
-        Some(Found::new(tag.reference(Attribute::Href)?, kind))
+        Some(ObjectRef::new(tag.reference(Attribute::Href)?, kind))
     }
 
-    fn script(&self, tag: &Tag) -> Option<Found> {
+    fn script(&self, tag: &Tag) -> Option<ObjectRef> {
         if !runs(tag) {
             return None;
         }
         let is_module = is_module(tag);
         let kind = if is_module { Kind::Module } else { Kind::Script };
-        let mut found = Found::new(tag.reference(Attribute::Src)?, kind);
+        let mut found = ObjectRef::new(tag.reference(Attribute::Src)?, kind);
         let waits =
             is_module || tag.get(Attribute::Async).is_some() || tag.get(Attribute::Defer).is_some();
         if !self.is_past_head && !waits {
@@ -279,28 +280,28 @@ impl Page {
         Some(found)
     }
 
-    fn image(&mut self, tag: &Tag) -> Option<Found> {
+    fn image(&mut self, tag: &Tag) -> Option<ObjectRef> {
         let chosen = match &mut self.picture {
             Picture::Settled(chosen) => Some(chosen.take()),
             Picture::Outside | Picture::Open => None,
         };
-        // Lazy images are asked for when they come into view, if ever.
+        // Lazy images are requested when they come into view, if ever.
         if tag.is(Attribute::Loading, "lazy") {
             return None;
         }
         if let Some(chosen) = chosen {
-            return Some(Found::new(chosen?, Kind::Image));
+            return Some(ObjectRef::new(chosen?, Kind::Image));
         }
         let plain = tag.reference(Attribute::Src);
         let url = match tag.get(Attribute::Srcset) {
             Some(set) => srcset::choose(set, tag.get(Attribute::Sizes), plain)?,
             None => plain?,
         };
-        Some(Found::new(url, Kind::Image))
+        Some(ObjectRef::new(url, Kind::Image))
     }
 
-    /// The first source that a browser would take settles it; one that depends on the size of the
-    /// window does too, for nobody here knows it.
+    /// Chooses the first source that a browser would take. A source that depends on the window's
+    /// size also settles the choice, because the size is unknown here.
     fn source(&mut self, tag: &Tag) {
         if !matches!(self.picture, Picture::Open) {
             return;
@@ -323,18 +324,18 @@ impl Page {
     }
 }
 
-/// An object of a page whose `<meta>`s have said so much so far.
-fn item(mut found: Found, referrer: Option<ReferrerPolicy>) -> Item {
+/// Builds the item of an object under the page's referrer policy.
+fn item(mut found: ObjectRef, referrer: Option<ReferrerPolicy>) -> Item {
     found.referrer = found.referrer.or(referrer);
     Item::Object(found)
 }
 
-/// True if a script is a module.
+/// Returns `true` if a script is a module.
 fn is_module(tag: &Tag) -> bool {
     tag.is(Attribute::Type, "module")
 }
 
-/// True if browsers that know modules run a script.
+/// Returns `true` if browsers that support modules run the script.
 fn runs(tag: &Tag) -> bool {
     let is_script = tag.get(Attribute::Type).is_none_or(|kind| {
         kind.is_empty() || is_module(tag) || kind.to_ascii_lowercase().ends_with("javascript")
@@ -342,7 +343,7 @@ fn runs(tag: &Tag) -> bool {
     is_script && tag.get(Attribute::NoModule).is_none()
 }
 
-/// For paper alone.
+/// Returns `true` if a style sheet is for print only.
 fn is_print(tag: &Tag) -> bool {
     tag.is(Attribute::Media, "print")
 }

@@ -5,7 +5,7 @@ fn html(page: &str) -> Vec<Item> {
     in_pieces(page.as_bytes(), &[])
 }
 
-/// Scans `page`, cut at `cuts`.
+/// Scans `page` in pieces, cut at `cuts`.
 fn in_pieces(page: &[u8], cuts: &[usize]) -> Vec<Item> {
     let mut items = Vec::new();
     let mut scanner = HtmlScanner::new(&["image/webp"]);
@@ -20,7 +20,7 @@ fn in_pieces(page: &[u8], cuts: &[usize]) -> Vec<Item> {
     items
 }
 
-fn css(sheet: &str) -> Vec<Found> {
+fn css(sheet: &str) -> Vec<ObjectRef> {
     let mut found = Vec::new();
     let mut scanner = CssScanner::default();
     scanner.push(sheet.as_bytes(), &mut |object| found.push(object));
@@ -28,12 +28,12 @@ fn css(sheet: &str) -> Vec<Found> {
     found
 }
 
-/// `kind urgency url` of each object.
+/// Lists objects as `kind urgency url`.
 fn shown(items: &[Item]) -> Vec<String> {
     let show = |item: &Item| match item {
         Item::Base(url) => format!("base {url}"),
         Item::Cookie => "cookie".to_owned(),
-        Item::Object(Found { url, kind, urgency, .. }) => {
+        Item::Object(ObjectRef { url, kind, urgency, .. }) => {
             format!("{kind:?} {} {url}", urgency.level())
         }
     };
@@ -71,7 +71,7 @@ const PAGE: &str = r##"<!DOCTYPE html PUBLIC "-//W3C//DTD" "x"><html><head>
 <script src=end.js></script><img src="unfinished"##;
 
 #[test]
-fn a_page_yields_what_a_browser_would_ask_for() {
+fn a_page_yields_the_requests_of_a_browser() {
     assert_eq!(
         of(PAGE),
         [
@@ -100,7 +100,7 @@ fn a_page_yields_what_a_browser_would_ask_for() {
 }
 
 #[test]
-fn a_picture_is_asked_for_as_its_img_says() {
+fn a_pictures_source_gets_the_attributes_of_its_img() {
     let picture = |img: &str| {
         let page = format!("<picture><source srcset=a.png>{img}</picture><img src=b.png>");
         of(&page)
@@ -111,7 +111,7 @@ fn a_picture_is_asked_for_as_its_img_says() {
 }
 
 #[test]
-fn what_origins_may_be_told_is_found_with_the_objects() {
+fn referrer_policies_are_reported_with_objects() {
     let page = "<img src=a><meta name=Referrer content=no-referrer><img src=b>\
                 <script src=c referrerpolicy=origin></script><p style=\"x: url(d)\">\
                 <picture><source srcset=e><img referrerpolicy=same-origin></picture>\
@@ -122,7 +122,7 @@ fn what_origins_may_be_told_is_found_with_the_objects() {
     let told: Vec<_> = html(page)
         .into_iter()
         .map(|item| match item {
-            Item::Object(Found { url, referrer, .. }) => (url, referrer),
+            Item::Object(ObjectRef { url, referrer, .. }) => (url, referrer),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -171,7 +171,7 @@ c { background: url( "spaced.png" ) ; d: url(broken"#;
 }
 
 #[test]
-fn a_long_script_hides_nothing_behind_it_and_costs_no_time_over() {
+fn a_long_script_is_scanned_in_linear_time() {
     let page = format!("<script>{}</script><img src=x.png>", "a<b&&".repeat(100_000));
     assert_eq!(of(&page), ["Image 5 x.png"]);
     let cuts: Vec<usize> = (0..page.len()).step_by(1400).collect();
@@ -179,7 +179,7 @@ fn a_long_script_hides_nothing_behind_it_and_costs_no_time_over() {
 }
 
 #[test]
-fn what_is_too_long_is_left_out_alone() {
+fn only_too_long_references_are_left_out() {
     let long = "x".repeat(MAX_URL_BYTES + 1);
     let huge = "y".repeat(100_000);
     let page = format!(
@@ -190,7 +190,7 @@ fn what_is_too_long_is_left_out_alone() {
 }
 
 #[test]
-fn a_token_without_end_ends_the_search() {
+fn an_endless_token_ends_the_scan() {
     let comment =
         |bytes: usize| format!("<img src=a.png><!-->{}--><img src=b.png>", "<b>".repeat(bytes / 3));
     let found = |page: &str| {
@@ -204,7 +204,7 @@ fn a_token_without_end_ends_the_search() {
 }
 
 #[test]
-fn deep_nesting_is_only_counted() {
+fn deep_nesting_needs_no_memory() {
     let deep = |tag: &str| tag.repeat(100_000);
     let page = format!("{}<img src=a.png>", deep("<div><p><picture><svg><style></style>"));
     assert_eq!(of(&page), ["Image 5 a.png"]);
@@ -216,12 +216,12 @@ fn deep_nesting_is_only_counted() {
 }
 
 #[test]
-fn a_million_attributes_and_a_million_links_are_read_once() {
+fn a_million_attributes_and_links_are_read_in_linear_time() {
     let page = format!("<img {} src=a.png>", "x=1 ".repeat(200_000));
     assert_eq!(of(&page), ["Image 5 a.png"]);
     let link = "<img src=a>";
     assert_eq!(of(&link.repeat(1_000_000)).len(), MAX_SCANNED_BYTES / link.len());
-    // What is in a picture itself is no reference, however long, in a tag, a set or a style.
+    // A `data:` URL is not a reference, however long, in a tag, a set or a style.
     let data = format!("data:image/png;base64,{}", "A".repeat(100_000));
     let page = format!(
         "<img src=\"{data}\"><img srcset=\"{data} 1x\"><p style=\"x: url({data})\"><img src=DATA:,x>"
@@ -230,12 +230,12 @@ fn a_million_attributes_and_a_million_links_are_read_once() {
 }
 
 #[test]
-fn nothing_beyond_the_first_mebibytes_is_looked_at() {
+fn bytes_beyond_the_limit_are_not_scanned() {
     let page = format!("{}<img src=far.png>", " ".repeat(MAX_SCANNED_BYTES));
     assert_eq!(of(&page), Vec::<String>::new());
 }
 
-/// Bits of pages, to be strung together.
+/// Fragments of pages, in any order.
 fn soup() -> impl Strategy<Value = String> {
     let bits = prop::sample::select(vec![
         "<",
@@ -287,7 +287,7 @@ fn soup() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn cuts_change_nothing(page in soup(), cuts in prop::collection::vec(any::<usize>(), 0..12)) {
+    fn cuts_do_not_change_the_result(page in soup(), cuts in prop::collection::vec(any::<usize>(), 0..12)) {
         prop_assert_eq!(in_pieces(page.as_bytes(), &cuts), html(&page));
     }
 
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn cuts_of_a_style_sheet_change_nothing(sheet in soup(), cut in any::<usize>()) {
+    fn cuts_of_a_style_sheet_do_not_change_the_result(sheet in soup(), cut in any::<usize>()) {
         let mut found = Vec::new();
         let mut scanner = CssScanner::default();
         let (head, tail) = sheet.as_bytes().split_at(cut % (sheet.len() + 1));
@@ -320,7 +320,7 @@ proptest! {
 }
 
 #[test]
-fn scripts_in_a_page_are_read_for_modules_and_cookies() {
+fn inline_scripts_are_scanned_for_imports_and_cookies() {
     let page = "<script type=module>import './a.js'; document.cookie = 'x'</script>\
                 <script>import './b.js'</script><script type=module src=c.js>import './d.js'</script>\
                 <script type='text/plain'>document.cookie = 'x'</script>\

@@ -1,20 +1,20 @@
-//! Numbers and lengths, in network order.
+//! Integers and length-prefixed bytes in network order.
 
 use super::WireError;
 
-/// Reads from the front of a slice. What is too short is [`Missing`], which for a stream means that
-/// more must come first.
+/// Reads from the front of a slice. Returns [`Missing`] if the slice is too short. For a stream
+/// this means that more must arrive first.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
     whole: usize,
 }
 
-/// The bytes end too early.
+/// The slice ends too early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Missing;
 
 impl From<Missing> for WireError {
-    /// Error for missing bytes, if all bytes are there.
+    /// Missing bytes are an error if the input is complete.
     fn from(_: Missing) -> Self {
         Self::Malformed
     }
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// As many bytes as the two before them say.
+    /// Bytes after a length in two bytes.
     pub(super) fn counted(&mut self) -> Result<&'a [u8], Missing> {
         let length = self.u16()?;
         self.bytes(length.into())
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends `bytes` behind their length in two bytes; `bytes` are bounded by every caller.
+/// Appends `bytes` after their length in two bytes. Every caller bounds `bytes`.
 pub(super) fn put_counted(out: &mut Vec<u8>, bytes: &[u8]) {
     debug_assert!(bytes.len() <= usize::from(u16::MAX));
     out.extend((bytes.len() as u16).to_be_bytes());

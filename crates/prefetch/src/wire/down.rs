@@ -1,4 +1,4 @@
-//! Downward half of the protocol: the page, promises, and objects in pieces.
+//! Ground-to-air direction of the protocol: the page, promises, and objects in pieces.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -16,22 +16,22 @@ const KIND_HEAD: u8 = 2;
 const KIND_DATA: u8 = 3;
 const KIND_END: u8 = 4;
 
-/// One step of a page's stream. Objects are known by their number; the page's is [`super::PAGE`].
+/// One frame of a page's stream. Objects have numbers; the page is [`super::PAGE`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// An object will come, or its end will say that it does not. Numbers are given from 1 on.
+    /// Announces an object. Its end follows even if the object does not come. Numbers start at 1.
     Promise(Promise),
-    /// An answer begins.
+    /// Header of a response.
     Head(u16, Box<Head>),
-    /// Some more of it: 1 to [`MAX_DATA_BYTES`].
+    /// A piece of the body: 1 to [`MAX_DATA_BYTES`].
     Data(u16, Bytes),
-    /// It is over.
+    /// End of a response.
     End(u16, End),
 }
 
 impl Frame {
-    /// Appends its bytes. A [`Head`] is made so that it fits; data beyond [`MAX_DATA_BYTES`] must be
-    /// given in several frames.
+    /// Appends the encoded frame. A [`Head`] always fits; data beyond [`MAX_DATA_BYTES`] must be
+    /// split into several frames.
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Promise(Promise { id, address, urgency }) => {
@@ -62,10 +62,10 @@ impl Frame {
     }
 }
 
-/// Reads unpacked bytes into frames, and holds each to its place: promises are numbered on, data
-/// follows its head, and nothing follows an end.
+/// Parses unpacked bytes into frames, and checks their order: promises are numbered consecutively,
+/// data follows its header, and nothing follows an end.
 #[derive(Debug)]
-pub struct Frames {
+pub struct FrameReader {
     bytes: BytesMut,
     stages: Vec<Stage>,
 }
@@ -78,27 +78,27 @@ enum Stage {
     Over,
 }
 
-/// A frame, or that it is not whole yet.
+/// A parsed frame with its length, or an error.
 enum Read {
     Frame(Frame, usize),
     Wrong(WireError),
 }
 
-impl Default for Frames {
+impl Default for FrameReader {
     fn default() -> Self {
-        // The page needs no promise: it was asked for.
+        // The page needs no promise, because it was requested.
         Self { bytes: BytesMut::new(), stages: vec![Stage::Promised] }
     }
 }
 
-impl Frames {
-    /// Takes what came; [`Frames::frame`] then gives what is whole, and is to be asked until there is
-    /// nothing, so that never more is kept here than what came at once and one frame.
+impl FrameReader {
+    /// Appends received bytes. Call [`FrameReader::frame`] afterwards until it returns `None`. Then the
+    /// buffer never holds more than one push and one frame.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame that is whole. After an error nothing more can be read.
+    /// Returns the next complete frame. After an error nothing more can be parsed.
     pub fn frame(&mut self) -> Result<Option<Frame>, WireError> {
         match read(&self.bytes) {
             Err(Missing) => Ok(None),
@@ -111,7 +111,7 @@ impl Frames {
         }
     }
 
-    /// Returns `true` if the page is over and nothing of its objects is to come.
+    /// Returns `true` if the page and all its objects have ended.
     pub fn is_over(&self) -> bool {
         self.stages.iter().all(|stage| *stage == Stage::Over)
     }
@@ -181,20 +181,20 @@ fn promise(
 fn head(id: u16, mut from: Reader<'_>, bytes: &[u8]) -> Result<Read, Missing> {
     let status = from.u16()?;
     match fields(&mut from) {
-        // Only 200 to 599 end an exchange.
+        // Only 200 to 599 are final statuses.
         Ok(headers) => Ok(match StatusCode::from_u16(status) {
             Ok(status) if (200..600).contains(&status.as_u16()) => {
                 Read::Frame(Frame::Head(id, Box::new(Head { status, headers })), from.taken())
             }
             _ => Read::Wrong(WireError::Malformed),
         }),
-        // Perhaps the rest is still to come; not where more than a head is there already.
+        // The rest may still arrive, unless the buffer already holds more than a header.
         Err(WireError::Malformed) if is_cut(bytes) => Err(Missing),
         Err(error) => Ok(Read::Wrong(error)),
     }
 }
 
-/// Returns `true` if the fields of the head at the front of `bytes` end beyond them.
+/// Returns `true` if the fields at the front of `bytes` are incomplete.
 fn is_cut(bytes: &[u8]) -> bool {
     let mut from = Reader::new(bytes);
     let mut walk = || -> Result<(), Missing> {

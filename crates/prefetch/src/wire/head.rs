@@ -1,4 +1,4 @@
-//! Heads of requests and answers: fields as `http` has them.
+//! Headers of requests and responses.
 
 use http::header::{
     CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
@@ -8,24 +8,24 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::WireError;
 use super::codec::Reader;
 
-/// The most bytes of one head on the wire.
+/// Maximum size of a header on the wire, bytes.
 pub const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// The most fields of one head.
+/// Maximum number of fields of a header.
 pub const MAX_HEAD_FIELDS: usize = 100;
 
-/// The first lines of an answer.
+/// Status and fields of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// Its status.
+    /// Status.
     pub status: StatusCode,
-    /// Its fields, without those that concern one connection alone.
+    /// End-to-end fields.
     pub headers: HeaderMap,
 }
 
 impl Head {
-    /// The head of an answer, less what does not outlive its connection (RFC 9110 section 7.6.1).
-    /// `None` where it does not fit the wire, and so cannot be sent.
+    /// Creates the header of a response without hop-by-hop fields (RFC 9110 section 7.6.1). Returns
+    /// `None` if it exceeds the limits of the wire format.
     pub fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let head = Self { status, headers: end_to_end(headers) };
         let mut bytes = Vec::new();
@@ -33,14 +33,14 @@ impl Head {
         Some(head)
     }
 
-    /// Length of its fields, on the wire and about as long in memory.
+    /// Size of the fields on the wire, and approximately in memory.
     pub fn bytes(&self) -> u64 {
         let fields = self.headers.iter();
         fields.map(|(name, value)| (name.as_str().len() + value.len() + 3) as u64).sum()
     }
 }
 
-/// `headers` without those of one hop, those that `Connection` names among them.
+/// Removes hop-by-hop fields, including those that `Connection` names.
 pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
@@ -62,12 +62,13 @@ pub(super) fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     ];
     let stays =
         |name: &HeaderName| !of_hop.contains(name) && !named.iter().any(|own| name.as_str() == own);
-    let kept = headers.iter().filter(|(name, _)| stays(name));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    let end_to_end_fields = headers.iter().filter(|(name, _)| stays(name));
+    end_to_end_fields.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// One byte for their number, and for each the length of its name in one byte, the name, the length
-/// of its value in two, the value. `None`, and nothing sensible in `out`, where they are too many.
+/// Encodes the fields: their number in one byte, and for each the length of its name in one byte,
+/// the name, the length of its value in two bytes, the value. If the limits are exceeded, returns
+/// `None`, and `out` is unusable.
 pub(super) fn put_fields(headers: &HeaderMap, out: &mut Vec<u8>) -> Option<()> {
     let start = out.len();
     if headers.len() > MAX_HEAD_FIELDS {
@@ -83,7 +84,7 @@ pub(super) fn put_fields(headers: &HeaderMap, out: &mut Vec<u8>) -> Option<()> {
     (out.len() - start <= MAX_HEAD_BYTES).then_some(())
 }
 
-/// Reads what [`put_fields`] wrote.
+/// Parses the output of [`put_fields`].
 pub(super) fn fields(from: &mut Reader<'_>) -> Result<HeaderMap, WireError> {
     let count = usize::from(from.u8()?);
     if count > MAX_HEAD_FIELDS {
@@ -98,7 +99,7 @@ pub(super) fn fields(from: &mut Reader<'_>) -> Result<HeaderMap, WireError> {
         let value = HeaderValue::from_bytes(from.counted()?).map_err(|_| WireError::Malformed)?;
         headers.append(name, value);
     }
-    // The count of the fields is one of the bytes.
+    // The number of fields is part of the size.
     if from.taken() - start >= MAX_HEAD_BYTES {
         return Err(WireError::Large);
     }

@@ -1,58 +1,52 @@
-//! The protocol between the halves: one stream of the link for each page.
+//! The Split HTTP protocol: one stream of the link for each page.
 //!
-//! Single requests go beside them, a stream each: see [`single`].
-//!
-//! Of a page up go one [`Request`] and then cancellations; down come [`Frame`]s inside one zstd stream. What is
-//! learned for the compression of one page's stream is never used for another's, so no passenger can
-//! tell from lengths what somebody else was sent. Byte layouts are in `docs/split-http.md`.
+//! The air gateway sends one [`Request`] and then cancellations. The ground gateway sends [`Frame`]s
+//! inside one zstd stream. Streams of different pages share no compression state, so lengths do not
+//! reveal what other passengers received. The byte layouts are in `docs/split-http.md`.
 
 mod codec;
 mod down;
 mod head;
 mod pack;
 mod request;
-pub mod single;
 #[cfg(test)]
 mod tests;
 
-pub use down::{Frame, Frames};
+pub use down::{Frame, FrameReader};
 pub use head::{Head, MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use pack::{Packer, Unpacker};
-pub use request::{MAX_REQUEST_BYTES, Request, Up, Ups};
+pub use request::{MAX_REQUEST_BYTES, Request, UpMessage, UpReader};
 
-/// The first byte of a request without a condition, which every ground reads.
+/// First byte of a request without a condition. Every ground gateway reads it.
 pub const VERSION: u8 = 1;
 
-/// The first byte of a request that may bear the cache's own condition. A ground that knows only
-/// [`VERSION`] ends the stream with an error that says so, and the page crosses as ever. 2 begins a
-/// cancellation, which must not pass for a request.
+/// First byte of a request with the cache's own condition. A ground gateway that knows only
+/// [`VERSION`] ends the stream with an error, and the page crosses the link as usual. 2 is the first
+/// byte of a cancellation, so it cannot be a version.
 pub const VERSION_CONDITIONAL: u8 = 3;
 
-/// The most bytes of one [`Frame::Data`]: what is urgent waits for no more than one of them, 60 ms at
-/// 2 Mbit/s.
+/// Maximum size of one [`Frame::Data`]. Urgent data waits for at most one of them: 60 ms at 2 Mbit/s.
 pub const MAX_DATA_BYTES: usize = 16 << 10;
 
-/// The number of the page itself among its stream's objects.
+/// Number of the page itself among the objects of its stream.
 pub const PAGE: u16 = 0;
 
-/// Reason for which received bytes are not this protocol.
+/// Reason why received bytes are not valid in this protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// It is none of the layouts.
+    /// The layout is wrong.
     #[error("the peer's bytes are not the Split HTTP protocol's")]
     Malformed,
     /// Another version.
     #[error(
-        "the peer speaks version {0} of the Split HTTP protocol, not {VERSION}, {VERSION_CONDITIONAL}, {single} or \
-         {site}: update one of them",
-        single = single::VERSION_SINGLE,
-        site = single::VERSION_SITE
+        "the peer speaks version {0} of the Split HTTP protocol, not {VERSION} or {VERSION_CONDITIONAL}: update one \
+         of them"
     )]
     Version(u8),
-    /// Larger than this protocol has it.
+    /// A limit of the protocol is exceeded.
     #[error("the peer sends more than the Split HTTP protocol allows")]
     Large,
-    /// In an order that makes no sense: data before its head, or after its end.
+    /// The frames are in a wrong order: data before its header, or after its end.
     #[error("the peer's frames are out of order")]
     Order,
     /// The compressed bytes are damaged.
@@ -63,23 +57,23 @@ pub enum WireError {
 /// End of an object, or of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// All of it has been sent.
+    /// The object is complete.
     Complete,
-    /// Nothing of it will be: the cabin asks for it itself, if it wants it. Before any head.
+    /// The object will not be sent. Clients that want it request it themselves. Comes instead of a header.
     Declined,
-    /// It broke off after its head.
+    /// The object broke off after its header.
     Aborted,
-    /// The page is declined before its origin was asked, and so would others be for a while. A cabin that
-    /// does not know this end breaks the stream off, and the page crosses as ever.
+    /// The page is refused without asking its origin, and others would be for a while. An air gateway
+    /// that does not know this code aborts the stream, and the page crosses the link as usual.
     Refused(Refusal),
 }
 
-/// Scope of a ground's refusal of pages.
+/// Scope of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// This origin: the operator's rules leave its name out, or it is not one of their sites.
+    /// This origin: the operator's rules exclude it, or it is not one of the operator's sites.
     Name,
-    /// Any page at the moment: the ground works on as many as it may.
+    /// All pages for now: the ground gateway is at its limit.
     Busy,
 }
 

@@ -4,26 +4,26 @@ use zstd::stream::raw::{Decoder, Encoder, InBuffer, Operation, OutBuffer};
 
 use super::WireError;
 
-/// Level 3 packs HTML about as well as gzip's best at ten times its speed.
+/// Compression level. It packs HTML about as well as gzip's best level at ten times the speed.
 const LEVEL: i32 = 3;
 
-/// Both ends keep so much of what came before: 1 MiB for each page under way.
+/// Window of both peers: 1 MiB per open page.
 const WINDOW_LOG: u32 = 20;
 
-/// Bytes unpacked at once.
+/// Maximum number of bytes unpacked at once.
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// The ground's end.
+/// Compressor of the ground gateway.
 pub struct Packer(Encoder<'static>);
 
-/// The cabin's end.
+/// Decompressor of the air gateway.
 pub struct Unpacker {
     decoder: Decoder<'static>,
     is_over: bool,
 }
 
 impl Packer {
-    /// For one page's stream.
+    /// Creates a compressor for one page's stream.
     pub fn new() -> Result<Self, WireError> {
         let mut encoder = Encoder::new(LEVEL).map_err(packed)?;
         let window = zstd::zstd_safe::CParameter::WindowLog(WINDOW_LOG);
@@ -31,8 +31,8 @@ impl Packer {
         Ok(Self(encoder))
     }
 
-    /// Packs `frames` and appends to `out`. With `flush` all of them can be read as soon as that has
-    /// come; it costs a few bytes, so it is for when nothing more is ready to follow.
+    /// Packs `frames` and appends them to `out`. With `flush`, the peer can read all of them at
+    /// once. Flushing costs a few bytes, so use it only if nothing more is ready.
     pub fn pack(&mut self, frames: &[u8], flush: bool, out: &mut Vec<u8>) -> Result<(), WireError> {
         let mut input = InBuffer::around(frames);
         while input.pos() < frames.len() {
@@ -50,7 +50,7 @@ impl Packer {
 }
 
 impl Unpacker {
-    /// For one page's stream.
+    /// Creates a decompressor for one page's stream.
     pub fn new() -> Result<Self, WireError> {
         let mut decoder = Decoder::new().map_err(packed)?;
         let window = zstd::zstd_safe::DParameter::WindowLogMax(WINDOW_LOG);
@@ -58,16 +58,16 @@ impl Unpacker {
         Ok(Self { decoder, is_over: false })
     }
 
-    /// Unpacks a part of `bytes` and gives it to `take`; says how many of `bytes` that took. To be
-    /// called until nothing is left and nothing came out: a few packed bytes may unpack to very many, so each call
-    /// gives 32 KiB at most.
+    /// Unpacks a part of `bytes`, and passes the result to `take`. Returns the number of bytes
+    /// consumed. Call it until all is consumed and nothing comes out. Few bytes may unpack to very
+    /// many, so each call produces at most 32 KiB.
     pub fn unpack(
         &mut self,
         bytes: &[u8],
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<usize, WireError> {
         if self.is_over {
-            // One zstd frame is all there is.
+            // The stream is a single zstd frame.
             return if bytes.is_empty() { Ok(0) } else { Err(WireError::Packed) };
         }
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -75,12 +75,12 @@ impl Unpacker {
         let mut output = OutBuffer::around(&mut chunk[..]);
         let hint = self.decoder.run(&mut input, &mut output).map_err(packed)?;
         self.is_over = hint == 0;
-        let came = output.pos();
-        take(&chunk[..came]);
+        let length = output.pos();
+        take(&chunk[..length]);
         Ok(input.pos())
     }
 
-    /// Returns `true` if the stream was ended by its sender.
+    /// Returns `true` if the sender has ended the stream.
     pub fn is_over(&self) -> bool {
         self.is_over
     }

@@ -36,14 +36,14 @@ fn request() -> Request {
     Request::new(url("http://www.site.test/some/page"), &sent, 1 << 40, digest)
 }
 
-fn ups(parts: &[&[u8]]) -> Result<Vec<Up>, WireError> {
-    let (mut reader, mut out) = (Ups::default(), Vec::new());
+fn ups(parts: &[&[u8]]) -> Result<Vec<UpMessage>, WireError> {
+    let (mut reader, mut out) = (UpReader::default(), Vec::new());
     parts.iter().try_for_each(|part| reader.push(part, &mut out))?;
     Ok(out)
 }
 
 #[test]
-fn the_caches_condition_goes_across_in_a_version_that_says_so() {
+fn a_cache_condition_has_its_own_version() {
     let plain = request();
     let mut asks = plain.clone();
     asks.headers.insert("if-none-match", HeaderValue::from_static("\"1\""));
@@ -51,7 +51,7 @@ fn the_caches_condition_goes_across_in_a_version_that_says_so() {
         .insert("if-modified-since", HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"));
     let (plain, bytes) = (plain.encode().unwrap(), asks.encode().unwrap());
     assert_eq!((plain[0], bytes[0]), (VERSION, VERSION_CONDITIONAL));
-    assert_eq!(ups(&[&bytes]), Ok(vec![Up::Request(Box::new(asks))]));
+    assert_eq!(ups(&[&bytes]), Ok(vec![UpMessage::Request(Box::new(asks))]));
     for (mut other, version) in [(bytes, VERSION), (plain.clone(), VERSION_CONDITIONAL), (plain, 4)]
     {
         other[0] = version;
@@ -60,7 +60,7 @@ fn the_caches_condition_goes_across_in_a_version_that_says_so() {
     }
 }
 
-/// A stream in which everything happens.
+/// A stream with every kind of frame.
 fn story() -> Vec<Frame> {
     let head = |lines| Box::new(Head::of(StatusCode::OK, &headers(lines)).unwrap());
     let promise = |id, path: &str| {
@@ -87,7 +87,7 @@ fn bytes_of(frames: &[Frame]) -> Vec<u8> {
 }
 
 fn frames(bytes: &[u8]) -> Result<Vec<Frame>, WireError> {
-    let mut reader = Frames::default();
+    let mut reader = FrameReader::default();
     reader.push(bytes);
     let mut out = Vec::new();
     while let Some(frame) = reader.frame()? {
@@ -101,27 +101,33 @@ fn a_first_request_is_short_and_has_no_secrets() {
     let bytes = request().encode().unwrap();
     assert!(bytes.len() < 100, "{} bytes", bytes.len());
     let all = ups(&[&bytes]).unwrap();
-    let [Up::Request(read)] = &all[..] else { panic!("one request") };
+    let [UpMessage::Request(read)] = &all[..] else { panic!("one request") };
     assert_eq!(**read, request());
     assert_eq!(read.allowance_bytes, u32::MAX);
     assert!(!read.headers.contains_key("cookie") && !read.headers.contains_key("authorization"));
 }
 
 #[test]
-fn cancellations_follow_a_request_and_nothing_else_does() {
-    let asked = request().encode().unwrap();
-    let all = ups(&[&asked[..9], &asked[9..], &Up::cancel(3)[..2], &Up::cancel(3)[2..]]).unwrap();
+fn only_cancellations_follow_a_request() {
+    let encoded = request().encode().unwrap();
+    let all = ups(&[
+        &encoded[..9],
+        &encoded[9..],
+        &UpMessage::cancel(3)[..2],
+        &UpMessage::cancel(3)[2..],
+    ])
+    .unwrap();
     assert_eq!(all.len(), 2);
-    assert_eq!(all[1], Up::Cancel(3));
-    assert_eq!(ups(&[&Up::cancel(3)]), Err(WireError::Version(2)));
-    assert_eq!(ups(&[&asked, &asked]), Err(WireError::Malformed));
-    assert_eq!(ups(&[&asked, &Up::cancel(0)]), Err(WireError::Malformed));
-    assert_eq!(ups(&[&asked, &Up::cancel(u16::MAX)]), Err(WireError::Malformed));
+    assert_eq!(all[1], UpMessage::Cancel(3));
+    assert_eq!(ups(&[&UpMessage::cancel(3)]), Err(WireError::Version(2)));
+    assert_eq!(ups(&[&encoded, &encoded]), Err(WireError::Malformed));
+    assert_eq!(ups(&[&encoded, &UpMessage::cancel(0)]), Err(WireError::Malformed));
+    assert_eq!(ups(&[&encoded, &UpMessage::cancel(u16::MAX)]), Err(WireError::Malformed));
     assert_eq!(ups(&[&[VERSION, 0, 1, 0]]), Err(WireError::Packed));
 }
 
 #[test]
-fn a_request_that_unpacks_to_more_than_a_request_is_refused() {
+fn a_request_that_unpacks_to_too_much_is_refused() {
     let mut packer = zstd::bulk::Compressor::new(3).unwrap();
     let packed = packer.compress(&vec![0; 100 * MAX_REQUEST_BYTES]).unwrap();
     let mut bytes = vec![VERSION];
@@ -131,7 +137,7 @@ fn a_request_that_unpacks_to_more_than_a_request_is_refused() {
 }
 
 #[test]
-fn a_stream_reads_back_and_every_cut_of_it_waits() {
+fn a_stream_round_trips_and_every_prefix_waits() {
     let bytes = bytes_of(&story());
     assert_eq!(frames(&bytes), Ok(story()));
     for cut in (0..200).chain([bytes.len() - 1]) {
@@ -141,7 +147,7 @@ fn a_stream_reads_back_and_every_cut_of_it_waits() {
 }
 
 #[test]
-fn frames_out_of_their_order_are_refused() {
+fn frames_in_a_wrong_order_are_refused() {
     let refused = |frames_: &[Frame]| frames(&bytes_of(frames_));
     let [page, promise_1, promise_2, _, head_1, data_1, .., end_2] = &story()[..] else { panic!() };
     for wrong in [
@@ -192,7 +198,7 @@ fn malformed_frames_are_refused() {
 }
 
 #[test]
-fn heads_lose_what_is_one_connections_and_fit_or_are_not_sent() {
+fn headers_lose_hop_by_hop_fields_and_must_fit() {
     let sent = headers(&[
         ("connection", "Keep-Alive, X-Own"),
         ("keep-alive", "timeout=5"),
@@ -230,7 +236,7 @@ fn unpacked(packed: &[u8], part: usize) -> Result<Vec<u8>, WireError> {
 }
 
 #[test]
-fn text_travels_packed_and_at_once() {
+fn text_is_packed_and_can_be_flushed() {
     let html = "<p class=\"story\">the same again and again</p>\n".repeat(500);
     let (mut packer, mut packed) = (Packer::new().unwrap(), Vec::new());
     packer.pack(html.as_bytes(), true, &mut packed).unwrap();
@@ -247,14 +253,14 @@ fn text_travels_packed_and_at_once() {
 
 proptest! {
     #[test]
-    fn streams_survive_any_parcelling(part in 1_usize..3000, flush: bool) {
+    fn streams_survive_any_fragmentation(part in 1_usize..3000, flush: bool) {
         let (mut packer, mut packed) = (Packer::new().unwrap(), Vec::new());
         for frame in story() {
             packer.pack(&bytes_of(&[frame]), flush, &mut packed).unwrap();
         }
         packer.finish(&mut packed).unwrap();
         let plain = unpacked(&packed, part).unwrap();
-        let (mut reader, mut read) = (Frames::default(), Vec::new());
+        let (mut reader, mut read) = (FrameReader::default(), Vec::new());
         for bytes in plain.chunks(part) {
             reader.push(bytes);
             while let Some(frame) = reader.frame().unwrap() {
@@ -266,13 +272,13 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_break_a_parser(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn no_bytes_panic_a_parser(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         fuzz::push(&bytes);
         fuzz::scan(&bytes);
     }
 
     #[test]
-    fn damage_breaks_no_parser(at in 0_usize..400, bit in 0_u8..8) {
+    fn damage_panics_no_parser(at in 0_usize..400, bit in 0_u8..8) {
         let mut bytes = bytes_of(&story());
         bytes[at] ^= 1_u8 << bit;
         fuzz::push(&bytes);

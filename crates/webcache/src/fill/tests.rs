@@ -1,7 +1,7 @@
 use super::*;
 use futures_util::FutureExt;
 
-async fn next(reader: &mut FillReader) -> Option<Result<Bytes, Failure>> {
+async fn next(reader: &mut FillReader) -> Option<Result<Bytes, OriginError>> {
     poll_fn(|cx| Pin::new(&mut *reader).poll_next(cx)).await
 }
 
@@ -14,7 +14,7 @@ async fn rest(reader: &mut FillReader) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn readers_come_before_amid_and_after() {
+async fn readers_may_join_at_any_time() {
     let fill = Arc::new(Fill::default());
     let mut before = fill.read(0, None).unwrap();
     assert!(next(&mut before).now_or_never().is_none());
@@ -30,7 +30,7 @@ async fn readers_come_before_amid_and_after() {
 }
 
 #[tokio::test]
-async fn single_bytes_do_not_cost_a_segment_each() {
+async fn single_bytes_share_a_segment() {
     let fill = Fill::default();
     for _ in 0..SEGMENT_BYTES + 1 {
         fill.push(b"x").await;
@@ -40,7 +40,7 @@ async fn single_bytes_do_not_cost_a_segment_each() {
 }
 
 #[tokio::test]
-async fn what_is_not_kept_waits_for_the_slowest_reader() {
+async fn an_unstored_body_waits_for_its_slowest_reader() {
     let fill = Arc::new(Fill::default());
     let mut reader = fill.read(0, None).unwrap();
     fill.forget_what_is_read();
@@ -62,7 +62,7 @@ async fn what_is_not_kept_waits_for_the_slowest_reader() {
     assert!(fill.whole().is_none());
 }
 
-/// Reads all; how many bytes came before the end or a failure.
+/// Reads everything. Returns the number of bytes before the end (`Ok`) or before an error (`Err`).
 async fn drain(mut reader: FillReader) -> Result<u64, u64> {
     let mut bytes = 0;
     while let Some(next) = next(&mut reader).await {
@@ -72,7 +72,7 @@ async fn drain(mut reader: FillReader) -> Result<u64, u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_delays_the_others_for_five_seconds_and_is_let_go() {
+async fn a_slow_reader_is_dropped_after_delaying_others_for_five_seconds() {
     let fill = Arc::new(Fill::default());
     let mut slow = fill.read(0, None).unwrap();
     let fast = [fill.read(0, None).unwrap(), fill.read(0, None).unwrap()];
@@ -81,8 +81,8 @@ async fn a_slow_reader_delays_the_others_for_five_seconds_and_is_let_go() {
     let began = Instant::now();
     for _ in 0..100 {
         fill.push(&vec![1; SEGMENT_BYTES]).await;
-        // It reads a little, so that it is never quite still.
-        if began.elapsed() < MOST_DELAY / 2 {
+        // The slow reader reads a little, so that it is never idle.
+        if began.elapsed() < MAX_READER_DELAY / 2 {
             tokio::time::sleep(Duration::from_millis(100)).await;
             next(&mut slow).await;
         }
@@ -91,13 +91,13 @@ async fn a_slow_reader_delays_the_others_for_five_seconds_and_is_let_go() {
     for reader in fast {
         assert_eq!(reader.await.unwrap(), Ok(100 * SEGMENT_BYTES as u64));
     }
-    assert!(began.elapsed() <= MOST_DELAY * 2, "{:?}", began.elapsed());
-    assert_eq!(next(&mut slow).await.unwrap().unwrap_err().code, STALLED);
-    assert!(fill.held_bytes() <= WINDOW_BYTES + 2 * SEGMENT_BYTES as u64);
+    assert!(began.elapsed() <= MAX_READER_DELAY * 2, "{:?}", began.elapsed());
+    assert!(matches!(next(&mut slow).await, Some(Err(OriginError::Stalled))));
+    assert!(fill.buffered_bytes() <= WINDOW_BYTES + 2 * SEGMENT_BYTES as u64);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_reads_alone_may_take_its_time() {
+async fn a_lone_reader_may_be_slow() {
     let fill = Arc::new(Fill::default());
     let mut reader = fill.read(0, None).unwrap();
     fill.forget_what_is_read();
@@ -109,10 +109,10 @@ async fn one_that_reads_alone_may_take_its_time() {
         writer.finish(Ok(()));
     });
     for _ in 0..40 {
-        tokio::time::sleep(MOST_DELAY * 2).await;
+        tokio::time::sleep(MAX_READER_DELAY * 2).await;
         assert_eq!(next(&mut reader).await.unwrap().unwrap().len(), SEGMENT_BYTES);
     }
-    assert_eq!(next(&mut reader).await, None);
+    assert!(next(&mut reader).await.is_none());
     writing.await.unwrap();
 }
 
@@ -121,14 +121,14 @@ async fn a_failure_reaches_all_readers() {
     let fill = Arc::new(Fill::default());
     let mut reader = fill.read(0, None).unwrap();
     fill.push(b"x").await;
-    fill.finish(Err(Failure { offline: true, code: 3 }));
+    fill.finish(Err(OriginError::Offline));
     assert_eq!(next(&mut reader).await.unwrap().unwrap(), "x");
-    assert_eq!(next(&mut reader).await.unwrap().unwrap_err().code, 3);
+    assert!(matches!(next(&mut reader).await, Some(Err(OriginError::Offline))));
     assert!(fill.whole().is_none());
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_waits_for_a_later_range_holds_up_nobody() {
+async fn a_reader_of_a_later_range_delays_nobody() {
     let fill = Arc::new(Fill::default());
     let range = tokio::spawn(drain(fill.read(1_000_000, Some(1_000_009)).unwrap()));
     let head = tokio::spawn(drain(fill.read(0, None).unwrap()));
@@ -136,7 +136,7 @@ async fn one_that_waits_for_a_later_range_holds_up_nobody() {
     fill.forget_what_is_read();
     let piece = vec![1; SEGMENT_BYTES];
     for _ in 0..40 {
-        timeout(LOOK, fill.push(&piece)).await.expect("nobody is behind for long");
+        timeout(DELAY_CHECK_INTERVAL, fill.push(&piece)).await.expect("nobody is behind for long");
     }
     fill.finish(Ok(()));
     assert_eq!(range.await.unwrap(), Ok(10));

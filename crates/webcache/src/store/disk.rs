@@ -1,43 +1,43 @@
-//! The files: `<id>.head` and `<id>.body` for each object, written by one thread.
+//! Files of the store: `<id>.head` and `<id>.body` for each object, written by one thread.
 //!
-//! A body is complete before its head's file takes its name, by renaming; so a head without its body
-//! cannot be, but after a power cut, and lengths and sums show that. There is no index file that could
-//! disagree with the files: the heads are the index, and are read when the cache opens.
+//! A body is complete before its header file is renamed into place. Only a power cut can leave a
+//! header without its body; lengths and checksums detect that. No index file exists that could
+//! disagree with the files: the headers are the index, and are read when the cache opens.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::entry::Entry;
-use super::index::Index;
-use super::lock;
+use super::index::{Index, lock};
 use super::pieces::{Pieces, sums};
 use super::queue::{Job, Next, Queue};
-use crate::record::{MOST_HEAD_BYTES, Record, sum};
+use crate::record::{MAX_HEAD_BYTES, Record, sum};
 
-/// Time without writes after the disk failed.
+/// Pause of writes after a disk failure.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Bodies that are read at once: with the largest of 16 MiB each, 64 MiB.
-const MOST_READS: usize = 4;
+/// Maximum number of bodies read at once: 4 × 16 MiB = 64 MiB with the largest objects.
+const MAX_READS: usize = 4;
 
-/// Reason for which the directory cannot be used.
+/// Reason why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be made, read or written.
+    /// The directory cannot be created, read or written.
     #[error("the cache's directory {} cannot be used: {source}; let the gateway's user write there", path.display())]
     Unusable {
-        /// The directory, or what in it.
+        /// The directory, or a file in it.
         path: PathBuf,
         /// Cause.
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process uses the directory.
     #[error("another gateway uses the cache's directory {}; give each one of its own", path.display())]
     Taken {
         /// The directory.
@@ -45,26 +45,27 @@ pub enum OpenError {
     },
 }
 
-/// Reason for which a file was not read.
+/// Reason why a file was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unread {
-    /// It is not there, or not what was written.
+pub enum ReadError {
+    /// The file is missing or damaged.
     Gone,
-    /// For a reason that says nothing of it: there are no descriptors left, no memory, the disk failed.
+    /// The file could not be read for an unrelated reason: no descriptors, no memory, or a disk
+    /// failure.
     NotNow,
 }
 
-impl From<io::Error> for Unread {
+impl From<io::Error> for ReadError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // Its end came too soon.
+            // The file is shorter than its header says.
             io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => Self::Gone,
             _ => Self::NotNow,
         }
     }
 }
 
-/// Sender of jobs to the disk's thread. Dropped, it lets the thread end when all is done.
+/// Handle of the disk thread. The thread finishes its jobs and ends when this is dropped.
 pub struct Writer {
     queue: Arc<Queue>,
     pause: Arc<Pause>,
@@ -78,13 +79,13 @@ impl Drop for Writer {
     }
 }
 
-/// Time of the disk's last failure.
+/// Time of the last disk failure.
 #[derive(Default)]
 struct Pause(Mutex<Option<Instant>>);
 
 impl Pause {
-    fn failed_at(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn failed_at(&self) -> parking_lot::MutexGuard<'_, Option<Instant>> {
+        self.0.lock()
     }
 
     fn lasts(&self) -> bool {
@@ -92,18 +93,18 @@ impl Pause {
     }
 }
 
-struct Thread {
+struct DiskThread {
     directory: Arc<PathBuf>,
     index: Arc<Mutex<Index>>,
     queue: Arc<Queue>,
     object_bytes: u64,
     pause: Arc<Pause>,
-    /// Holds the lock of the directory for as long as the thread runs.
+    /// Lock of the directory, held while the thread runs.
     _lock: File,
 }
 
 impl Writer {
-    /// Takes the directory and begins to read it; gives the highest id there.
+    /// Locks the directory and starts to read it. Returns the highest id in it.
     pub fn start(
         directory: &Path,
         object_bytes: u64,
@@ -121,7 +122,7 @@ impl Writer {
             let file = file.map_err(unusable)?;
             match file.file_name().to_str().and_then(parse_name) {
                 Some((id, "head")) => ids.push(id),
-                // A body without its head shows when the heads have been read.
+                // Bodies without a header are found after the headers have been read.
                 Some((id, _)) => ids.push(id),
                 None => {}
             }
@@ -132,7 +133,7 @@ impl Writer {
         let directory = Arc::new(directory.to_owned());
         let queue = Arc::<Queue>::default();
         let pause = Arc::new(Pause::default());
-        let thread = Thread {
+        let thread = DiskThread {
             directory: directory.clone(),
             index,
             queue: queue.clone(),
@@ -144,16 +145,16 @@ impl Writer {
             .name("webcache".into())
             .spawn(move || thread.run(&ids))
             .map_err(unusable)?;
-        let reads = Arc::new(Semaphore::new(MOST_READS));
+        let reads = Arc::new(Semaphore::new(MAX_READS));
         Ok((Self { queue, pause, directory, reads }, highest))
     }
 
-    /// Returns `true` if the disk works, and little enough waits for it that one more may.
-    pub fn has_time(&self) -> bool {
+    /// Returns `true` if the disk works, and the queue has room for one more write.
+    pub fn accepts_writes(&self) -> bool {
         !self.pause.lasts() && self.queue.has_room()
     }
 
-    /// Queue of the disk.
+    /// Queue of jobs.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
@@ -164,24 +165,24 @@ impl Writer {
         let _ = wait.await;
     }
 
-    /// The body of `entry`, exactly as it was written. Read and summed on a thread that may block.
-    pub async fn read(&self, entry: &Entry) -> Result<Bytes, Unread> {
-        let told = entry.body_sum().ok_or(Unread::Gone)?;
+    /// Reads and verifies the body of `entry` on a blocking thread.
+    pub async fn read(&self, entry: &Entry) -> Result<Bytes, ReadError> {
+        let checksum = entry.body_sum().ok_or(ReadError::Gone)?;
         let (path, bytes) = (path_of(&self.directory, entry.id, "body"), entry.body_bytes);
         self.reading(move || {
             if fs::metadata(&path)?.len() != bytes {
-                return Err(Unread::Gone);
+                return Err(ReadError::Gone);
             }
             let body = fs::read(&path)?;
-            if sum(&body) == told { Ok(Bytes::from(body)) } else { Err(Unread::Gone) }
+            if sum(&body) == checksum { Ok(Bytes::from(body)) } else { Err(ReadError::Gone) }
         })
         .await
     }
 
-    /// The body of `entry` to be read piece by piece, exactly as it was written. The first time all of it
-    /// is read and summed on a thread that may block.
-    pub async fn pieces(&self, entry: &Arc<Entry>) -> Result<Pieces, Unread> {
-        let told = entry.body_sum().ok_or(Unread::Gone)?;
+    /// Opens the body of `entry` for reading in pieces. The first time, the whole file is verified
+    /// on a blocking thread.
+    pub async fn pieces(&self, entry: &Arc<Entry>) -> Result<Pieces, ReadError> {
+        let checksum = entry.body_sum().ok_or(ReadError::Gone)?;
         let (path, bytes) = (path_of(&self.directory, entry.id, "body"), entry.body_bytes);
         let known = entry.sums();
         let (file, sums) = self
@@ -189,7 +190,7 @@ impl Writer {
                 let file = File::open(&path)?;
                 let sums = match known {
                     Some(sums) => sums,
-                    None => sums(&file, bytes, told)?.ok_or(Unread::Gone)?,
+                    None => sums(&file, bytes, checksum)?.ok_or(ReadError::Gone)?,
                 };
                 Ok((file, sums))
             })
@@ -198,17 +199,17 @@ impl Writer {
         Ok(Pieces::new(entry.clone(), file, sums))
     }
 
-    /// Does `work` on a thread that may block, when not too much is being read.
+    /// Runs `work` on a blocking thread, at most [`MAX_READS`] at a time.
     async fn reading<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, Unread> + Send + 'static,
-    ) -> Result<T, Unread> {
-        let _one = self.reads.acquire().await.map_err(|_| Unread::NotNow)?;
-        tokio::task::spawn_blocking(work).await.map_err(|_| Unread::NotNow)?
+        work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let _one = self.reads.acquire().await.map_err(|_| ReadError::NotNow)?;
+        tokio::task::spawn_blocking(work).await.map_err(|_| ReadError::NotNow)?
     }
 }
 
-impl Thread {
+impl DiskThread {
     fn run(self, ids: &[u64]) {
         self.scan(ids);
         while let Some(next) = self.queue.next() {
@@ -218,7 +219,7 @@ impl Thread {
                 Next::Job(id, Job::Delete) => self.delete(id),
                 Next::Job(id, Job::Touch) => {
                     let file = File::options().append(true).open(self.path(id, "head"));
-                    // It only says what to keep longest after a restart.
+                    // The time only decides what is kept longest after a restart.
                     let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
                 }
                 Next::Settled(done) => {
@@ -232,7 +233,8 @@ impl Thread {
         path_of(&self.directory, id, kind)
     }
 
-    /// Reads the heads, what was used last first, as far as the budget goes, and removes all else.
+    /// Reads the headers in the order of their last use, within the budget, and deletes all other
+    /// files.
     fn scan(&self, ids: &[u64]) {
         let mut heads: Vec<(SystemTime, u64)> = ids
             .iter()
@@ -241,48 +243,45 @@ impl Thread {
                 (modified.unwrap_or(SystemTime::UNIX_EPOCH), *id)
             })
             .collect();
-        // Those inserted last are taken for used last.
+        // Entries inserted last count as most recently used.
         heads.sort_unstable();
         let (mut lost, mut unread) = (0, 0);
         for (_, id) in heads {
-            match self.take_in(id) {
+            match self.load(id) {
                 Ok(()) => {}
                 Err(why) => {
-                    // What stays unread would count in no budget, and nothing would invalidate it.
-                    *if why == Unread::Gone { &mut lost } else { &mut unread } += 1;
+                    // An unread file would count in no budget, and nothing could invalidate it.
+                    *if why == ReadError::Gone { &mut lost } else { &mut unread } += 1;
                     self.delete(id);
                 }
             }
         }
         if lost > 0 {
-            tracing::info!(objects = lost, "the HTTP cache dropped what was not whole");
+            tracing::info!(objects = lost, "the HTTP cache dropped damaged files");
         }
         if unread > 0 {
-            tracing::warn!(
-                objects = unread,
-                "the HTTP cache could not read all that it had, and dropped it"
-            );
+            tracing::warn!(objects = unread, "the HTTP cache dropped files that it could not read");
         }
     }
 
-    /// Takes in what the files of `id` hold, unless they are not whole or of no use.
-    fn take_in(&self, id: u64) -> Result<(), Unread> {
-        let file = read_at_most(&self.path(id, "head"), MOST_HEAD_BYTES)?;
+    /// Loads the entry `id`, unless it is damaged, superseded or too large.
+    fn load(&self, id: u64) -> Result<(), ReadError> {
+        let file = read_at_most(&self.path(id, "head"), MAX_HEAD_BYTES)?;
         let record = Record::decode(&file).filter(|record| record.id == id);
-        let record = record.ok_or(Unread::Gone)?;
+        let record = record.ok_or(ReadError::Gone)?;
         let body = fs::metadata(self.path(id, "body"))?.len();
         if body != record.body_bytes || record.body_bytes > self.object_bytes {
-            return Err(Unread::Gone);
+            return Err(ReadError::Gone);
         }
         let entry = Arc::new(Entry::of_record(record));
         let mut gone = Vec::new();
         let mut index = lock(&self.index);
-        // What came later is newer: meanwhile, or while this one could not be read.
+        // A higher id is newer: it was stored while this one was unread.
         let selection = &entry.head().selection;
         let same = index.all_of(&entry.key);
         let same = same.iter().find(|other| other.head().selection == *selection);
         match same {
-            Some(other) if other.id > id => return Err(Unread::Gone),
+            Some(other) if other.id > id => return Err(ReadError::Gone),
             Some(other) => gone.extend(index.remove(other.id)),
             None => {}
         }
@@ -295,7 +294,7 @@ impl Thread {
         }
         drop(index);
         gone.iter().for_each(|id| self.delete(*id));
-        if taken { Ok(()) } else { Err(Unread::Gone) }
+        if taken { Ok(()) } else { Err(ReadError::Gone) }
     }
 
     fn write(&self, entry: &Entry, body: &[u8]) {
@@ -305,7 +304,7 @@ impl Thread {
         }
         entry.set_body_sum(sum(body));
         let Some(head) = entry.record().and_then(|record| record.encode()) else {
-            // It has grown since it was stored.
+            // The header has grown beyond the limit since the response was stored.
             lock(&self.index).not_written(entry.id, false);
             return;
         };
@@ -313,7 +312,7 @@ impl Thread {
             .replace(entry.id, "body", body)
             .and_then(|()| self.replace(entry.id, "head", &head));
         if let Err(error) = &written {
-            tracing::warn!(%error, "the HTTP cache cannot write: it keeps to memory for a while");
+            tracing::warn!(%error, "the HTTP cache cannot write, and uses memory only for a while");
             *self.pause.failed_at() = Some(Instant::now());
             self.delete(entry.id);
             lock(&self.index).not_written(entry.id, true);
@@ -332,15 +331,16 @@ impl Thread {
             lock(&self.index).head_grows(id, head.len());
             self.replace(id, "head", &head).is_ok()
         });
-        // An old head that is only older is confirmed before it is used after a restart.
+        // An outdated header is validated before use after a restart. Only a lost invalidation does
+        // harm.
         if !written && entry.head().invalidated {
-            // It would promise what is not so any more: rather none.
+            // The file would claim a freshness that the response no longer has.
             self.delete(id);
             lock(&self.index).remove(id);
         }
     }
 
-    /// Gives the file new content at one stroke.
+    /// Replaces a file atomically.
     fn replace(&self, id: u64, kind: &str, content: &[u8]) -> io::Result<()> {
         use std::os::unix::fs::OpenOptionsExt;
         let temporary = self.path(id, "tmp");
@@ -351,15 +351,15 @@ impl Thread {
     }
 
     fn delete(&self, id: u64) {
-        // The head first: a body alone is nothing.
+        // The header goes first, because a body without a header is ignored.
         for kind in ["head", "body", "tmp"] {
-            // What is not there is deleted.
+            // A missing file is fine.
             let _ = fs::remove_file(self.path(id, kind));
         }
     }
 }
 
-/// Bodies of passengers' pages are nobody else's on this machine.
+/// Creates the directory for this user alone, because it holds passengers' pages.
 fn make_private(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
@@ -369,18 +369,18 @@ fn path_of(directory: &Path, id: u64, kind: &str) -> PathBuf {
     directory.join(format!("{id:016x}.{kind}"))
 }
 
-/// The id and kind of a file of ours.
+/// Parses the name of a file of the store into id and kind.
 fn parse_name(name: &str) -> Option<(u64, &str)> {
     let (id, kind) = name.split_once('.')?;
     let ours = id.len() == 16 && ["head", "body", "tmp"].contains(&kind);
     let id = ours.then(|| u64::from_str_radix(id, 16).ok()).flatten()?;
-    // One more must be possible.
+    // The next id must exist.
     (id < u64::MAX).then_some((id, kind))
 }
 
-fn read_at_most(path: &Path, bytes: usize) -> Result<Vec<u8>, Unread> {
+fn read_at_most(path: &Path, bytes: usize) -> Result<Vec<u8>, ReadError> {
     if fs::metadata(path)?.len() > bytes as u64 {
-        return Err(Unread::Gone);
+        return Err(ReadError::Gone);
     }
     Ok(fs::read(path)?)
 }
@@ -390,11 +390,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_speaks_of_the_file_says_that_it_is_gone() {
-        let unread = |code| Unread::from(io::Error::from_raw_os_error(code));
-        assert_eq!(unread(libc::ENOENT), Unread::Gone);
+    fn only_errors_about_the_file_mean_that_it_is_gone() {
+        let unread = |code| ReadError::from(io::Error::from_raw_os_error(code));
+        assert_eq!(unread(libc::ENOENT), ReadError::Gone);
         for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES, libc::EIO] {
-            assert_eq!(unread(code), Unread::NotNow, "{code}");
+            assert_eq!(unread(code), ReadError::NotNow, "{code}");
         }
     }
 }

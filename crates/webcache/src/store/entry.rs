@@ -1,29 +1,29 @@
-//! A stored answer.
+//! A stored response.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::pieces::Sums;
 use crate::head::Head;
 use crate::key::Key;
-use crate::record::{Record, Sum};
+use crate::record::{PieceSums, Record, Sum};
 
-/// Memory of a head in addition to its encoded length: the maps' share.
+/// Memory of a header in addition to its encoded length, for map entries.
 const HEAD_COST: u64 = 512;
 
-/// A stored answer.
+/// A stored response.
 pub struct Entry {
     pub id: u64,
     pub key: Key,
-    /// [`Key::hash64`].
+    /// The key's [`Key::hash64`].
     pub hash: u64,
     pub body_bytes: u64,
-    /// Known once the body has been on disk.
+    /// Checksum of the body. Set once the body is written.
     body_sum: OnceLock<Sum>,
-    /// Held by who reads the body from disk, so that one does.
+    /// Held while the body is read from disk, so that only one reader does so.
     pub loading: tokio::sync::Mutex<()>,
-    /// The length of its head's file when it was stored.
+    /// Length of the header file when the response was stored.
     head_bytes: u64,
     state: Mutex<State>,
 }
@@ -31,12 +31,12 @@ pub struct Entry {
 struct State {
     head: Arc<Head>,
     body: Option<Bytes>,
-    /// Sums of its pieces on disk, once they have been read.
-    sums: Option<Sums>,
+    /// Checksums of its segments on disk, once they have been read.
+    sums: Option<PieceSums>,
 }
 
 impl Entry {
-    /// One that is in memory.
+    /// Creates an entry whose body is in memory.
     pub fn new(id: u64, key: Key, head: Head, body: Bytes) -> Self {
         Self {
             id,
@@ -50,7 +50,7 @@ impl Entry {
         }
     }
 
-    /// One whose body is on disk.
+    /// Creates an entry whose body is on disk.
     pub fn of_record(record: Record) -> Self {
         let Record { id, key, head, body_bytes, body_sum } = record;
         let mut entry = Self::new(id, key, head, Bytes::new());
@@ -61,7 +61,7 @@ impl Entry {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn head(&self) -> Arc<Head> {
@@ -76,12 +76,12 @@ impl Entry {
         self.state().body = Some(body);
     }
 
-    /// Forgets the body in memory, and gives it.
+    /// Drops the body from memory, and returns it.
     pub fn forget_body(&self) -> Option<Bytes> {
         self.state().body.take()
     }
 
-    /// The length of its head's file when it was stored.
+    /// Length of the header file when the response was stored.
     pub fn head_bytes(&self) -> u64 {
         self.head_bytes
     }
@@ -91,30 +91,30 @@ impl Entry {
     }
 
     pub fn set_body_sum(&self, sum: Sum) {
-        // The same body has the same one.
+        // The checksum of the same body is the same.
         let _ = self.body_sum.set(sum);
     }
 
-    /// The sums of its pieces on disk, where they are known.
-    pub fn sums(&self) -> Option<Sums> {
+    /// Checksums of the segments on disk, if they are known.
+    pub fn sums(&self) -> Option<PieceSums> {
         self.state().sums.clone()
     }
 
-    pub fn set_sums(&self, sums: Sums) {
+    pub fn set_sums(&self, sums: PieceSums) {
         self.state().sums = Some(sums);
     }
 
-    /// They have to be found out anew: something was not as it was written.
+    /// Forgets the checksums, because a segment was damaged.
     pub fn forget_sums(&self) {
         self.state().sums = None;
     }
 
-    /// Returns `true` if somebody reads the body in memory.
-    pub fn is_lent(&self) -> bool {
+    /// Returns `true` if the body in memory has readers.
+    pub fn is_being_read(&self) -> bool {
         self.state().body.as_ref().is_some_and(|body| !body.is_unique())
     }
 
-    /// The bytes of the body in memory.
+    /// Size of the body in memory.
     pub fn warm_bytes(&self) -> u64 {
         self.state().body.as_ref().map_or(0, |body| body.len() as u64)
     }
@@ -123,18 +123,18 @@ impl Entry {
         self.state().head = head.into();
     }
 
-    /// Content of its head's file, if the body's sum is known.
+    /// Content of the header file. Returns `None` until the body's checksum is known.
     pub fn record(&self) -> Option<Record> {
         let (id, key, head) = (self.id, self.key.clone(), Head::clone(&self.head()));
         Some(Record { id, key, head, body_bytes: self.body_bytes, body_sum: self.body_sum()? })
     }
 
-    /// Memory of its head.
+    /// Memory of the header.
     pub fn head_cost(&self) -> u64 {
         self.head_bytes + HEAD_COST
     }
 
-    /// Size for which it counts if it is pinned.
+    /// Size of the entry for the limits on pinned objects.
     pub fn cost(&self) -> u64 {
         self.body_bytes + self.head_cost()
     }

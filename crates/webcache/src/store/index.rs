@@ -1,5 +1,5 @@
-//! Index of the store: places of objects, and the order of eviction. No files here, and no clock:
-//! only arithmetic.
+//! Index of the store: entries by key, budgets, and the order of eviction. It uses neither files
+//! nor a clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -7,49 +7,52 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::entry::Entry;
-use super::pieces::MOST_FROM_MEMORY;
-use super::{Counts, Occupancy, Settings};
+use super::pieces::MAX_FROM_MEMORY_BYTES;
+use super::settings::Settings;
+use super::usage::{Counts, Occupancy};
 use crate::key::Key;
 
-/// The most objects. With heads of 1 KiB they take 64 MiB, if the memory's budget has so much.
-const MOST_OBJECTS: usize = 65_536;
+/// Maximum number of objects. With headers of 1 KiB they need 64 MiB of the memory budget.
+const MAX_OBJECTS: usize = 65_536;
 
-/// The most answers under one address. One more takes the place of the oldest.
-const MOST_VARIANTS: usize = 8;
+/// Maximum number of responses under one key. The oldest one is evicted for the next.
+const MAX_VARIANTS: usize = 8;
 
-/// Part of the disk that pinned objects may use, or of the memory if there is no disk; and part of
-/// the memory for those in memory alone. One part in so many: with 1 GiB of disk, 512 MiB.
+/// Divisor of the space that pinned objects may use: half of the disk, or half of the memory
+/// without a disk. Those that are in memory only may use half of the memory. With 1 GiB of disk,
+/// pinned objects have 512 MiB.
 const PINNED_PART: u64 = 2;
 
-/// Part of the memory that bodies in progress may use: one part in so many.
+/// Divisor of the memory that transfers may use: half of it.
 const FILLING_PART: u64 = 2;
 
-/// A body on its way may have so much whatever the others have, if there is any.
-const LEAST_FILLING: u64 = crate::fill::SEGMENT_BYTES as u64;
+/// Memory that each transfer may use whatever the others use, if it is available.
+const MIN_FILLING_BYTES: u64 = crate::fill::SEGMENT_BYTES as u64;
 
-/// The most entries that go at once, with heads and all, for one that comes: a look at them takes some 50 µs.
-const MOST_FORGOTTEN: usize = 1024;
+/// Maximum number of entries evicted for one insertion. Scanning them takes about 50 µs.
+const MAX_EVICTED_AT_ONCE: usize = 1024;
 
-/// Objects that are gone and still read are looked at when there are twice as many as were left the last
-/// time, and so many more: 1,000 take some 50 µs.
-const LEAST_GHOSTS: usize = 1000;
+/// Minimum number of orphans before a sweep. The next sweep comes when there are twice as many as
+/// the last one left, plus this number. Scanning 1,000 takes about 50 µs.
+const MIN_ORPHANS: usize = 1000;
 
-/// Unit in which file systems count.
+/// Block size of file systems.
 const BLOCK_BYTES: u64 = 4096;
 
-/// One use in so many is told to the disk, so that what is used is known after a restart.
+/// Uses of an entry per update of its file time, so that the order of use survives a restart.
 const TOUCH_EVERY: u64 = 64;
 
 struct Slot {
     entry: Arc<Entry>,
-    /// Its place in `order`, and in `warm`.
+    /// Key of this entry in `order` and in `warm`.
     tick: u64,
     uses: u64,
-    /// Its own part of `memory`.
+    /// Memory of this entry, counted in `memory`.
     memory: u64,
-    /// Its own part of `disk`; of that, its head's file.
+    /// Disk space of this entry, counted in `disk`, and the part of its header file.
     disk: u64,
     disk_head: u64,
     /// `true` if its files are complete.
@@ -58,7 +61,8 @@ struct Slot {
 }
 
 impl Slot {
-    /// Bytes of it that can be in memory alone: its head, and its body if no disk has that.
+    /// Bytes of the entry that exist in memory only: its header, and its body if that is not on
+    /// disk.
     fn only_in_memory(&self) -> u64 {
         if self.disk > 0 { self.entry.head_cost() } else { self.entry.cost() }
     }
@@ -68,25 +72,24 @@ impl Slot {
 pub struct Index {
     memory_budget: u64,
     disk_budget: u64,
-    /// Capacity found on the disk; at most the budget.
+    /// Usable capacity of the disk, as learned from failures. At most the budget.
     disk_limit: u64,
     by_key: BTreeMap<Key, Vec<u64>>,
     slots: HashMap<u64, Slot>,
-    /// Those that may go, by when they were used last.
+    /// Entries that can be evicted, by last use.
     order: BTreeMap<u64, u64>,
-    /// Those whose bodies are in memory.
+    /// Entries whose bodies are in memory, by last use.
     warm: BTreeMap<u64, u64>,
     tick: u64,
     memory: u64,
     disk: u64,
     filling: u64,
-    /// Those that are gone while somebody still reads their bodies, and the bytes of these, which `memory`
-    /// counts as long.
-    ghosts: Vec<Arc<Entry>>,
-    /// The ghosts that were left when they were looked at last.
-    looked_at: usize,
-    /// Bytes of what is pinned, heads and bodies; of those, the ones that are on no disk, all heads
-    /// among them.
+    /// Removed entries whose bodies are still being read. `memory` counts these bodies.
+    orphans: Vec<Arc<Entry>>,
+    /// Number of orphans that the last sweep left.
+    orphans_at_last_sweep: usize,
+    /// Bytes of pinned entries with header and body, and the part of it that is on no disk. All
+    /// headers are in that part.
     pinned: u64,
     pinned_in_memory: u64,
     pub counts: Counts,
@@ -107,8 +110,8 @@ impl Index {
             memory: 0,
             disk: 0,
             filling: 0,
-            ghosts: Vec::new(),
-            looked_at: 0,
+            orphans: Vec::new(),
+            orphans_at_last_sweep: 0,
             pinned: 0,
             pinned_in_memory: 0,
             counts: Counts::default(),
@@ -116,8 +119,8 @@ impl Index {
     }
 
     pub fn occupancy(&self) -> Occupancy {
-        let over = self.ghosts.iter().filter(|ghost| !ghost.is_lent());
-        let over: u64 = over.map(|ghost| ghost.warm_bytes()).sum();
+        let over = self.orphans.iter().filter(|orphan| !orphan.is_being_read());
+        let over: u64 = over.map(|orphan| orphan.warm_bytes()).sum();
         Occupancy {
             objects: self.slots.len() as u64,
             memory_bytes: self.memory - over + self.filling,
@@ -125,10 +128,10 @@ impl Index {
         }
     }
 
-    /// The entry, and whether the disk should hear of its use.
+    /// Finds an entry, and tells if the disk should note its use.
     pub fn find(&mut self, key: &Key, request: &HeaderMap) -> Option<(Arc<Entry>, bool)> {
         let ids = self.by_key.get(key)?;
-        // The latest first.
+        // The newest one first.
         let id = *ids.iter().rev().find(|id| {
             self.slots.get(id).is_some_and(|slot| slot.entry.head().selection.fits(request))
         })?;
@@ -149,7 +152,7 @@ impl Index {
         self.slots.get(&id).map(|slot| slot.entry.clone())
     }
 
-    pub fn knows(&self, key: &Key) -> bool {
+    pub fn contains(&self, key: &Key) -> bool {
         self.by_key.contains_key(key)
     }
 
@@ -165,14 +168,14 @@ impl Index {
     }
 
     pub fn beginning_with(&self, prefix: &str) -> Vec<Arc<Entry>> {
-        // Keys are ordered as their text is, and the first that could begin so is the prefix itself.
+        // Keys are sorted as text, so the prefix itself is the lower bound.
         let from = Key::least(prefix);
         let range = self.by_key.range((Bound::Included(from), Bound::Unbounded));
         let keys = range.take_while(|(key, _)| key.as_str().starts_with(prefix));
         keys.flat_map(|(key, _)| self.all_of(key)).collect()
     }
 
-    /// Those under `key` that fit `request`, and are pinned or not.
+    /// Entries under `key` that fit `request`, either the pinned or the other ones.
     pub fn fitting(&self, key: &Key, request: &HeaderMap, pinned: bool) -> Vec<u64> {
         let ids = self.by_key.get(key).into_iter().flatten();
         let slots = ids.filter_map(|id| self.slots.get(id));
@@ -181,10 +184,10 @@ impl Index {
         fitting.map(|slot| slot.entry.id).collect()
     }
 
-    /// Takes `entry` in, with its body in memory if it has it; `false` where there is no room.
+    /// Inserts `entry`, with its body if that is in memory. Returns `false` if there is no room.
     pub fn insert(&mut self, entry: Arc<Entry>, gone: &mut Vec<u64>) -> bool {
         let ids = self.by_key.get(&entry.key).map_or(&[][..], Vec::as_slice);
-        if ids.len() >= MOST_VARIANTS {
+        if ids.len() >= MAX_VARIANTS {
             let free = |id: &&u64| self.slots.get(id).is_some_and(|slot| !slot.pinned);
             let Some(&oldest) = ids.iter().find(free) else { return false };
             gone.extend(self.evict(oldest));
@@ -194,7 +197,7 @@ impl Index {
         if !self.make_memory(memory, gone) {
             return false;
         }
-        while self.slots.len() >= MOST_OBJECTS {
+        while self.slots.len() >= MAX_OBJECTS {
             let Some((_, &oldest)) = self.order.first_key_value() else { return false };
             gone.extend(self.evict(oldest));
         }
@@ -202,7 +205,7 @@ impl Index {
         let (tick, id) = (self.tick, entry.id);
         let pinned = entry.head().pinned;
         if pinned {
-            // It comes from the disk.
+            // The entry was loaded from disk.
             self.pinned += entry.cost();
             self.pinned_in_memory += entry.cost();
         } else {
@@ -219,7 +222,7 @@ impl Index {
         true
     }
 
-    /// Counts the files of `entry` in; `false` where there is no room.
+    /// Reserves disk space for the files of `entry`. Returns `false` if there is no room.
     pub fn reserve_disk(&mut self, entry: &Entry, gone: &mut Vec<u64>) -> bool {
         let head = on_disk(entry.head_bytes());
         let bytes = on_disk(entry.body_bytes) + head;
@@ -238,8 +241,8 @@ impl Index {
         true
     }
 
-    /// The head's file of `id` is now so long. What is over the budget by that goes when the next object
-    /// is written: a head has at most 32 KiB.
+    /// Updates the size of the header file of `id`. The budget may be exceeded until the next
+    /// write; a header has at most 32 KiB.
     pub fn head_grows(&mut self, id: u64, bytes: usize) {
         if let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.disk > 0) {
             let head = on_disk(bytes as u64);
@@ -249,16 +252,17 @@ impl Index {
         }
     }
 
-    /// The files of `id` are complete.
+    /// Marks the files of `id` as complete.
     pub fn written(&mut self, id: u64) {
-        // What works gives back, little by little, what the disk did not hold once.
+        // Each success raises the learned capacity by 1 % of the budget.
         self.disk_limit = (self.disk_limit + self.disk_budget / 100).min(self.disk_budget);
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.written = true;
         }
     }
 
-    /// The files of `id` have not been written; because the disk holds no more, if it `is_full`.
+    /// Releases the disk space of `id`, whose files could not be written. `is_full` lowers the
+    /// learned capacity.
     pub fn not_written(&mut self, id: u64, is_full: bool) {
         if let Some(slot) = self.slots.get_mut(&id) {
             let disk = std::mem::take(&mut slot.disk);
@@ -268,20 +272,21 @@ impl Index {
             }
         }
         if is_full {
-            // Never so little that no object fits: nothing would show that there is room again.
+            // Small objects must still fit: only a successful write shows that there is room again.
             self.disk_limit = (self.disk - self.disk / 10).max(self.disk_budget / 100);
         }
-        // In memory fewer can be kept. That is no word of the operator's: the disk has failed.
+        // Memory can pin less than the disk. The operator did not ask for this; the disk failed.
         if self.pinned_in_memory > self.memory_budget / PINNED_PART {
             self.pin(id, false);
         }
     }
 
-    /// Returns `true` if `entry` is read from disk; its body in memory is then useless.
-    pub fn is_given_from_disk(&mut self, entry: &Entry) -> bool {
+    /// Returns `true` if `entry` is read from disk. Drops its body in memory, which is then
+    /// useless.
+    pub fn is_read_from_disk(&mut self, entry: &Entry) -> bool {
         let is_written = self.slots.get(&entry.id).is_some_and(|slot| slot.written);
-        let is_given = is_written && entry.body_bytes > MOST_FROM_MEMORY;
-        if is_given && !entry.is_lent() {
+        let is_given = is_written && entry.body_bytes > MAX_FROM_MEMORY_BYTES;
+        if is_given && !entry.is_being_read() {
             self.cool(entry.id);
         }
         is_given
@@ -291,13 +296,14 @@ impl Index {
         self.slots.get(&id).is_some_and(|slot| slot.disk > 0)
     }
 
-    /// Takes the body of `entry` into memory; `false` where there is no room, or it has gone.
+    /// Loads the body of `entry` into memory. Returns `false` if there is no room, or the entry is
+    /// gone.
     pub fn warm(&mut self, entry: &Entry, body: Bytes, gone: &mut Vec<u64>) -> bool {
         let bytes = body.len() as u64;
         if !self.slots.contains_key(&entry.id) || !self.make_memory(bytes, gone) {
             return false;
         }
-        // Making room may have removed it.
+        // Making room may have removed the entry.
         let Some(slot) = self.slots.get_mut(&entry.id) else { return false };
         entry.set_body(body);
         slot.memory += bytes;
@@ -306,7 +312,7 @@ impl Index {
         true
     }
 
-    /// Removes the entry because others want its place; gives its id where it has files.
+    /// Evicts the entry. Returns its id if it has files.
     fn evict(&mut self, id: u64) -> Option<u64> {
         if let Some(slot) = self.slots.get(&id) {
             self.counts.evicted += 1;
@@ -315,18 +321,18 @@ impl Index {
         self.remove(id)
     }
 
-    /// Removes the entry; gives its id where it has files.
+    /// Removes the entry. Returns its id if it has files.
     pub fn remove(&mut self, id: u64) -> Option<u64> {
         let slot = self.slots.remove(&id)?;
         self.order.remove(&slot.tick);
         self.warm.remove(&slot.tick);
         self.memory -= slot.memory;
         self.disk -= slot.disk;
-        if slot.entry.is_lent() {
+        if slot.entry.is_being_read() {
             self.memory += slot.entry.warm_bytes();
-            self.ghosts.push(slot.entry.clone());
-            if self.ghosts.len() > 2 * self.looked_at + LEAST_GHOSTS {
-                self.lay_ghosts();
+            self.orphans.push(slot.entry.clone());
+            if self.orphans.len() > 2 * self.orphans_at_last_sweep + MIN_ORPHANS {
+                self.release_orphans();
             }
         }
         if slot.pinned {
@@ -346,7 +352,7 @@ impl Index {
         self.slots.get(&id).is_some_and(|slot| slot.pinned)
     }
 
-    /// Keeps `id` whatever comes, or no longer; gives whether it is as was asked.
+    /// Pins or unpins `id`. Returns `true` if it is in the requested state.
     pub fn pin(&mut self, id: u64, pinned: bool) -> bool {
         let most = self.disk_budget.max(self.memory_budget) / PINNED_PART;
         let Some(slot) = self.slots.get_mut(&id) else { return false };
@@ -372,13 +378,13 @@ impl Index {
         true
     }
 
-    /// Takes `bytes` more for a body on its way that has `held` already. All such have a part of the
-    /// memory, and each no more than it leaves to those to come: the first half of that part, the second
-    /// a third of it, and so on, so that however many large ones come slowly, there is room for others.
+    /// Reserves `bytes` more for a transfer that has `held` already. Each transfer may use at most
+    /// what it leaves to others: the first half of the transfer memory, the second a third, and so
+    /// on. However many large transfers are slow, there is room for others.
     pub fn reserve_memory(&mut self, held: u64, bytes: u64, gone: &mut Vec<u64>) -> bool {
         let most = self.memory_budget / FILLING_PART;
         let Some(left) = most.checked_sub(self.filling + bytes) else { return false };
-        let is_fair = held + bytes <= left.max(LEAST_FILLING);
+        let is_fair = held + bytes <= left.max(MIN_FILLING_BYTES);
         if !is_fair || !self.make_memory(bytes, gone) {
             return false;
         }
@@ -390,14 +396,16 @@ impl Index {
         self.filling -= bytes;
     }
 
-    /// Makes room for `bytes` more in memory. First bodies go that are on disk too, or all of an entry
-    /// that is not; then whole entries. Bodies that are being read stay counted, as they stay in memory.
+    /// Makes room for `bytes` in memory. First drops bodies that are also on disk, and evicts
+    /// entries that are not. Then evicts whole entries. A body that is being read stays counted,
+    /// because it stays in memory.
     fn make_memory(&mut self, bytes: u64, gone: &mut Vec<u64>) -> bool {
         if self.memory + self.filling + bytes > self.memory_budget {
-            self.lay_ghosts();
+            self.release_orphans();
         }
         while self.memory + self.filling + bytes > self.memory_budget {
-            let may_go = |slot: &Slot| (slot.written || !slot.pinned) && !slot.entry.is_lent();
+            let may_go =
+                |slot: &Slot| (slot.written || !slot.pinned) && !slot.entry.is_being_read();
             let mut warm = self.warm.values();
             let cooled = warm.find(|id| self.slots.get(id).is_some_and(may_go));
             if let Some(&id) = cooled {
@@ -412,28 +420,30 @@ impl Index {
         true
     }
 
-    /// Gives back the memory of those that nobody reads any more.
-    fn lay_ghosts(&mut self) {
+    /// Releases the memory of orphans that nobody reads any more.
+    fn release_orphans(&mut self) {
         let memory = &mut self.memory;
-        self.ghosts.retain(|ghost| {
-            let is_lent = ghost.is_lent();
-            if !is_lent {
-                *memory -= ghost.warm_bytes();
+        self.orphans.retain(|orphan| {
+            let is_being_read = orphan.is_being_read();
+            if !is_being_read {
+                *memory -= orphan.warm_bytes();
             }
-            is_lent
+            is_being_read
         });
-        self.looked_at = self.ghosts.len();
+        self.orphans_at_last_sweep = self.orphans.len();
     }
 
-    /// Removes the oldest entries that nobody reads until `bytes` of memory are free; none where that
-    /// would not do.
+    /// Evicts the oldest unread entries until `bytes` of memory are free. Evicts none if that is
+    /// impossible.
     fn forget_oldest(&mut self, bytes: u64, gone: &mut Vec<u64>) -> bool {
         let (mut freed, mut oldest) = (0, Vec::new());
-        for slot in self.order.values().take(MOST_FORGOTTEN).filter_map(|id| self.slots.get(id)) {
+        for slot in
+            self.order.values().take(MAX_EVICTED_AT_ONCE).filter_map(|id| self.slots.get(id))
+        {
             if freed >= bytes {
                 break;
             }
-            if !slot.entry.is_lent() {
+            if !slot.entry.is_being_read() {
                 freed += slot.memory;
                 oldest.push(slot.entry.id);
             }
@@ -445,7 +455,7 @@ impl Index {
         true
     }
 
-    /// Forgets the body of `id` in memory, where it is on disk.
+    /// Drops the body of `id` from memory if it is on disk.
     fn cool(&mut self, id: u64) -> bool {
         let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.written) else { return false };
         let body = slot.entry.forget_body();
@@ -455,6 +465,11 @@ impl Index {
         self.warm.remove(&slot.tick);
         true
     }
+}
+
+/// Locks the index.
+pub fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
+    index.lock()
 }
 
 /// Disk space of a file of `bytes`.

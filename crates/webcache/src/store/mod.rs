@@ -1,77 +1,33 @@
-//! Store of objects: all heads and the latest bodies in memory, all bodies on disk if there is one,
-//! within a budget for each.
+//! Store of objects: all headers and recent bodies in memory, all bodies on disk if there is one,
+//! each within a budget.
 
 mod disk;
 mod entry;
 mod index;
 mod pieces;
 mod queue;
+mod settings;
+mod usage;
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::{Mutex, MutexGuard};
 
 pub use disk::OpenError;
-use disk::{Unread, Writer};
+use disk::{ReadError, Writer};
 pub(crate) use entry::Entry;
-use index::Index;
-pub use pieces::MOST_FROM_MEMORY;
+use index::{Index, lock};
+pub use pieces::MAX_FROM_MEMORY_BYTES;
 pub(crate) use pieces::{PieceReader, Pieces};
+pub use settings::Settings;
+pub use usage::{Counts, Occupancy};
 
 use crate::head::Head;
 use crate::key::Key;
-use crate::record::{MOST_HEAD_BYTES, Record};
-
-/// Budgets and place of the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
-    /// Memory for heads, for the bodies used last, and for bodies on their way, bytes.
-    pub memory_bytes: u64,
-    /// The directory that is the cache's alone; without one everything is in memory.
-    pub directory: Option<PathBuf>,
-    /// Maximum size of the directory, in bytes as the file system counts them: in blocks of 4 KiB.
-    pub disk_bytes: u64,
-    /// The largest object that is stored, bytes.
-    pub object_bytes: u64,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            memory_bytes: 64 << 20,
-            directory: None,
-            disk_bytes: 1 << 30,
-            object_bytes: 16 << 20,
-        }
-    }
-}
-
-/// Occupancy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Occupancy {
-    /// Objects.
-    pub objects: u64,
-    /// Bytes in memory, those of bodies on their way included.
-    pub memory_bytes: u64,
-    /// Bytes on disk.
-    pub disk_bytes: u64,
-}
-
-/// Objects that came and went since the cache was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Objects that were stored.
-    pub stored: u64,
-    /// Bytes of their bodies.
-    pub stored_bytes: u64,
-    /// Objects that others displaced.
-    pub evicted: u64,
-    /// Bytes of their bodies.
-    pub evicted_bytes: u64,
-}
+use crate::record::{MAX_HEAD_BYTES, Record};
 
 /// The store.
 pub(crate) struct Store {
@@ -81,22 +37,22 @@ pub(crate) struct Store {
     next_id: AtomicU64,
 }
 
-/// A stored body as a client is given it.
-pub(crate) enum Given {
+/// Source of a stored body.
+pub(crate) enum StoredBody {
     /// From memory.
-    Whole(Bytes),
+    Memory(Bytes),
     /// From disk.
-    Pieces(Pieces),
+    Disk(Pieces),
 }
 
-/// Memory that a body on its way may take; given back when it is dropped.
+/// Memory reserved for a transfer. Dropping it releases the memory.
 pub(crate) struct Room {
     index: Arc<Mutex<Index>>,
     bytes: u64,
 }
 
 impl Store {
-    /// Opens the directory, and begins to read what is there.
+    /// Opens the directory and starts to read it in the background.
     pub fn open(settings: &Settings) -> Result<Self, OpenError> {
         let index = Arc::new(Mutex::new(Index::new(settings)));
         let (mut disk, mut next_id) = (None, 1);
@@ -116,7 +72,7 @@ impl Store {
         self.settings.object_bytes
     }
 
-    /// The answer stored under `key` that fits `request`.
+    /// Finds the response that is stored under `key` and fits `request`.
     pub fn find(&self, key: &Key, request: &HeaderMap) -> Option<Arc<Entry>> {
         let (entry, touch) = self.index().find(key, request)?;
         if touch && let Some(disk) = &self.disk {
@@ -125,24 +81,25 @@ impl Store {
         Some(entry)
     }
 
-    /// Returns `true` if anything is stored under `key`, whatever it fits.
-    pub fn knows(&self, key: &Key) -> bool {
-        self.index().knows(key)
+    /// Returns `true` if any response is stored under `key`.
+    pub fn contains(&self, key: &Key) -> bool {
+        self.index().contains(key)
     }
 
-    /// All answers under `key`.
+    /// All responses under `key`.
     pub fn all_of(&self, key: &Key) -> Vec<Arc<Entry>> {
         self.index().all_of(key)
     }
 
-    /// The keys of what is pinned, each once.
+    /// Keys of pinned responses, without duplicates.
     pub fn pinned(&self) -> Vec<Key> {
         self.index().pinned()
     }
 
-    /// Stores the answer to `request`, in the place of those that fit it too; in that of a pinned one it
-    /// is pinned, if that is not too much. Gives nothing where it is too large or everything is full of
-    /// what has to stay: then a pinned one stays too, and has to be confirmed.
+    /// Stores a response. It replaces those under `key` that fit `request` too. If it replaces a
+    /// pinned one, it is pinned itself, within the limit for pinned objects. Returns `None` if the
+    /// response is too large, or nothing can be evicted. A pinned response then stays, and must be
+    /// validated before its next use.
     pub fn put(
         &self,
         key: &Key,
@@ -151,7 +108,7 @@ impl Store {
         body: Bytes,
     ) -> Option<Arc<Entry>> {
         if body.len() as u64 > self.settings.object_bytes
-            || Record::encoded_bytes(key, &head) > MOST_HEAD_BYTES
+            || Record::encoded_bytes(key, &head) > MAX_HEAD_BYTES
         {
             return None;
         }
@@ -167,10 +124,9 @@ impl Store {
         if is_room {
             pinned.iter().for_each(|old| gone.extend(index.remove(*old)));
         }
-        let disk = self.disk.as_ref().filter(|disk| is_room && disk.has_time());
+        let disk = self.disk.as_ref().filter(|disk| is_room && disk.accepts_writes());
         let write = disk.filter(|_| index.reserve_disk(&entry, &mut gone));
-        // Told while the index is locked, so that nothing is told to be deleted before it is to be
-        // written.
+        // Queued while the index is locked, so that no delete is queued before its write.
         self.delete(&gone);
         if is_room && !pinned.is_empty() && index.pin(id, true) {
             entry.set_head(Head { pinned: true, ..Head::clone(&entry.head()) });
@@ -190,7 +146,7 @@ impl Store {
         is_room.then_some(entry)
     }
 
-    /// Changes the head of `entry`.
+    /// Changes the header of `entry`.
     pub fn change(&self, entry: &Arc<Entry>, change: impl FnOnce(&mut Head)) {
         self.change_in(&self.index(), entry, change);
     }
@@ -204,7 +160,7 @@ impl Store {
         }
     }
 
-    /// Marks the answers under `key`: they have to be confirmed before their next use.
+    /// Marks the responses under `key`: they must be validated before their next use.
     pub fn invalidate(&self, key: &Key) {
         let index = self.index();
         for entry in index.all_of(key) {
@@ -212,8 +168,8 @@ impl Store {
         }
     }
 
-    /// Keeps `entry` whatever comes, or no longer; gives whether it is as was asked. At most half of
-    /// the room there is can be kept like that.
+    /// Pins or unpins `entry`. Pinned objects use at most half of the space. Returns `true` if the
+    /// entry is in the requested state.
     pub fn pin(&self, entry: &Arc<Entry>, pinned: bool) -> bool {
         let mut index = self.index();
         let is_so = index.pin(entry.id, pinned);
@@ -223,8 +179,8 @@ impl Store {
         is_so
     }
 
-    /// Forgets `entry`, which what the origin has now supersedes. Where it is pinned it stays, and has to
-    /// be confirmed.
+    /// Removes `entry`, because the origin has a newer response. A pinned one stays, and must be
+    /// validated before its next use.
     pub fn supersede(&self, entry: &Arc<Entry>) {
         let mut index = self.index();
         if index.is_pinned(entry.id) {
@@ -235,7 +191,7 @@ impl Store {
         }
     }
 
-    /// Forgets `entry`, pinned or not.
+    /// Removes `entry`, pinned or not.
     pub fn remove(&self, entry: &Entry) {
         let mut index = self.index();
         let gone = index.remove(entry.id);
@@ -248,9 +204,9 @@ impl Store {
         }
     }
 
-    /// The body of `entry`, from memory or from disk. `None` where it is not there any more, or not
-    /// what was written: then `entry` is forgotten; or where it cannot be read now, or all memory is being
-    /// read.
+    /// Loads the body of `entry` into memory. Returns `None` if the body is gone or damaged, which
+    /// also removes the entry. Returns `None` as well if it cannot be read now, or all memory is in
+    /// use.
     pub async fn body(&self, entry: &Arc<Entry>) -> Option<Bytes> {
         if let Some(body) = entry.body() {
             return Some(body);
@@ -268,47 +224,47 @@ impl Store {
         is_here.then_some(body)
     }
 
-    /// The same for who is given it: a large one that is on disk is not taken into memory, where a slow
-    /// client would keep it.
-    pub async fn given(&self, entry: &Arc<Entry>) -> Option<Given> {
-        let from_disk = self.index().is_given_from_disk(entry);
+    /// Source of the body of `entry` for a client. A large body on disk is not loaded into memory,
+    /// where a slow client would keep it.
+    pub async fn body_for_client(&self, entry: &Arc<Entry>) -> Option<StoredBody> {
+        let from_disk = self.index().is_read_from_disk(entry);
         let Some(disk) = self.disk.as_ref().filter(|_| from_disk) else {
-            return self.body(entry).await.map(Given::Whole);
+            return self.body(entry).await.map(StoredBody::Memory);
         };
-        // The first looks at all of it.
+        // The first reader verifies the whole file.
         let _alone = entry.loading.lock().await;
         let pieces = disk.pieces(entry).await;
-        self.unless_gone(entry, pieces).map(Given::Pieces)
+        self.unless_gone(entry, pieces).map(StoredBody::Disk)
     }
 
-    /// Result of a `read` of `entry`, which is forgotten if the read has shown that it is gone.
-    fn unless_gone<T>(&self, entry: &Entry, read: Result<T, Unread>) -> Option<T> {
-        if let Err(Unread::Gone) = read {
+    /// Result of a `read` of `entry`. Removes the entry if its file is gone.
+    fn unless_gone<T>(&self, entry: &Entry, read: Result<T, ReadError>) -> Option<T> {
+        if let Err(ReadError::Gone) = read {
             self.remove(entry);
         }
         read.ok()
     }
 
-    /// Memory for a body on its way, at first none.
+    /// Creates an empty memory reservation for a transfer.
     pub fn room(&self) -> Room {
         Room { index: self.index.clone(), bytes: 0 }
     }
 
-    /// The hashes of the `most` newest that are fresh by `is_fresh`, of addresses that begin with
-    /// `prefix`; the newest first.
-    pub fn hashes(&self, prefix: &str, most: usize, is_fresh: impl Fn(&Head) -> bool) -> Vec<u64> {
+    /// Hashes of fresh responses whose keys begin with `prefix`: the `max` newest ones, newest
+    /// first.
+    pub fn hashes(&self, prefix: &str, max: usize, is_fresh: impl Fn(&Head) -> bool) -> Vec<u64> {
         let mut entries = self.index().beginning_with(prefix);
-        // They are numbered as they are stored.
+        // Ids increase in the order of storing.
         entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
         let fresh = entries.iter().filter(|entry| is_fresh(&entry.head()));
-        fresh.take(most).map(|entry| entry.hash).collect()
+        fresh.take(max).map(|entry| entry.hash).collect()
     }
 
     pub fn occupancy(&self) -> Occupancy {
         self.index().occupancy()
     }
 
-    /// Objects so far that stayed in memory alone because too much waited for the disk.
+    /// Number of objects that were kept in memory only, because too many writes were pending.
     pub fn unwritten(&self) -> u64 {
         self.disk.as_ref().map_or(0, |disk| disk.queue().refused())
     }
@@ -317,7 +273,7 @@ impl Store {
         self.index().counts
     }
 
-    /// Waits until all that was begun has been written, and what lay there has been read.
+    /// Waits until the directory has been read and all queued writes are done.
     pub async fn settle(&self) {
         if let Some(disk) = &self.disk {
             disk.settle().await;
@@ -326,7 +282,7 @@ impl Store {
 }
 
 impl Room {
-    /// Takes memory until it is `bytes`, where there is so much, and a fair share of it leaves so much.
+    /// Grows the reservation to `bytes`, if there is memory and the share is fair.
     pub fn grow_to(&mut self, store: &Store, bytes: u64) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         if more == 0 {
@@ -342,7 +298,7 @@ impl Room {
         is_there
     }
 
-    /// Gives back what is more than `bytes`.
+    /// Shrinks the reservation to `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
         if less > 0 {
@@ -356,9 +312,4 @@ impl Drop for Room {
     fn drop(&mut self) {
         lock(&self.index).release_memory(self.bytes);
     }
-}
-
-/// Nothing panics while the index is held, so what it guards is whole.
-fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
-    index.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Bodies that are given from disk a piece at a time, so that a slow reader holds no more than one.
+//! Bodies that are read from disk in segments, so that a slow reader holds at most one segment.
 
 use std::fs::File;
 use std::io;
@@ -11,68 +11,65 @@ use bytes::Bytes;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::entry::Entry;
+use crate::error::OriginError;
 use crate::fill::SEGMENT_BYTES;
-use crate::origin::{Failure, STALLED};
-use crate::record::{Sum, Summing, sum};
+use crate::record::{Checksum, PieceSums, Sum, sum};
 
-/// A body that is on disk and larger is given from there, [`SEGMENT_BYTES`] at a time; a smaller one from
-/// memory. Who reads a body from memory keeps it there, so with 64 MiB it takes 256 slow readers of as many
-/// objects to have all of it.
-pub const MOST_FROM_MEMORY: u64 = 256 * 1024;
-
-/// The sums of a body's pieces: 4 KiB for 16 MiB.
-pub type Sums = Arc<[Sum]>;
+/// Maximum size of a body that is served from memory although it is on disk, bytes. A larger one is
+/// read from disk, [`SEGMENT_BYTES`] at a time. A reader keeps a body in memory, so 256 slow
+/// readers of as many objects can use 64 MiB.
+pub const MAX_FROM_MEMORY_BYTES: u64 = 256 * 1024;
 
 /// A body on disk.
 pub struct Pieces {
     entry: Arc<Entry>,
     file: Arc<File>,
-    sums: Sums,
+    sums: PieceSums,
 }
 
 impl Pieces {
-    /// The body of `entry` in `file`, whose pieces have these sums.
-    pub fn new(entry: Arc<Entry>, file: File, sums: Sums) -> Self {
+    /// Creates the body of `entry`, whose segments in `file` have these checksums.
+    pub fn new(entry: Arc<Entry>, file: File, sums: PieceSums) -> Self {
         Self { entry, file: Arc::new(file), sums }
     }
 
-    /// Its length, bytes.
+    /// Length of the body.
     pub fn length(&self) -> u64 {
         self.entry.body_bytes
     }
 
-    /// From `first` up to and with `last`, or to the end.
+    /// Reads from byte `first` to byte `last` (inclusive), or to the end.
     pub fn read(self, first: u64, last: Option<u64>) -> PieceReader {
         let end = last.map_or(self.length(), |last| (last + 1).min(self.length()));
         PieceReader { pieces: self, at: first, end, reading: None }
     }
 }
 
-/// The sums of the pieces of the body in `file`, if it has so many `bytes` and `told` is its sum. Takes as
-/// long as reading it.
-pub fn sums(file: &File, bytes: u64, told: Sum) -> io::Result<Option<Sums>> {
+/// Computes the checksums of the segments of a body. Returns `None` unless the file has this length
+/// and this checksum. Reads the whole file.
+pub fn sums(file: &File, bytes: u64, checksum: Sum) -> io::Result<Option<PieceSums>> {
     if file.metadata()?.len() != bytes {
         return Ok(None);
     }
-    let (mut whole, mut sums) = (Summing::default(), Vec::new());
+    let (mut whole, mut sums) = (Checksum::default(), Vec::new());
     for at in (0..bytes).step_by(SEGMENT_BYTES) {
         let piece = piece_at(file, at, bytes)?;
         whole.add(&piece);
         sums.push(sum(&piece));
     }
-    Ok((whole.done() == told).then(|| sums.into()))
+    Ok((whole.done() == checksum).then(|| sums.into()))
 }
 
-/// The piece that begins at `at`, of a body of so many `bytes`.
+/// Reads the segment at `at` of a body of this length.
 fn piece_at(file: &File, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
-    // No more than a segment.
+    // At most one segment.
     let length = (bytes - at).min(SEGMENT_BYTES as u64) as usize;
     let mut piece = vec![0; length];
     file.read_exact_at(&mut piece, at)?;
     Ok(piece)
 }
 
-/// One who reads a body on disk.
+/// A reader of a body on disk.
 pub struct PieceReader {
     pieces: Pieces,
     at: u64,
@@ -81,16 +78,16 @@ pub struct PieceReader {
 }
 
 impl PieceReader {
-    /// Bytes still to come.
+    /// Number of bytes left.
     pub fn left(&self) -> u64 {
         self.end.saturating_sub(self.at)
     }
 
-    /// The next bytes, or the end. What is not as it was written is not given: then it breaks off.
+    /// Polls for the next bytes. Returns `None` at the end, and an error if the segment is damaged.
     pub fn poll_next(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Failure>>> {
+    ) -> Poll<Option<Result<Bytes, OriginError>>> {
         let this = self.get_mut();
         if this.left() == 0 {
             return Poll::Ready(None);
@@ -100,22 +97,23 @@ impl PieceReader {
         let reading = this.reading.get_or_insert_with(|| {
             let Pieces { entry, file, sums } = &this.pieces;
             let (file, bytes) = (file.clone(), entry.body_bytes);
-            // There is one for each piece.
-            let told = usize::try_from(number).ok().and_then(|number| sums.get(number).copied());
+            // Every segment has a checksum.
+            let checksum =
+                usize::try_from(number).ok().and_then(|number| sums.get(number).copied());
             spawn_blocking(move || {
                 let piece = piece_at(&file, begins, bytes).ok()?;
-                (Some(sum(&piece)) == told).then(|| piece.into())
+                (Some(sum(&piece)) == checksum).then(|| piece.into())
             })
         });
         let read: Option<Bytes> = ready!(Pin::new(reading).poll(cx)).ok().flatten();
         this.reading = None;
         let Some(piece) = read else {
-            // The next who asks has all of it looked at again.
+            // The next reader verifies the whole file again.
             this.pieces.entry.forget_sums();
             this.at = this.end;
-            return Poll::Ready(Some(Err(Failure { offline: false, code: STALLED })));
+            return Poll::Ready(Some(Err(OriginError::Stalled)));
         };
-        // Both lie within the piece.
+        // Both are within the segment.
         let (from, until) = (this.at - begins, (this.end - begins).min(piece.len() as u64));
         this.at = begins + until;
         Poll::Ready(Some(Ok(piece.slice(from as usize..until as usize))))

@@ -1,56 +1,57 @@
-//! Jobs that wait for the disk: one for each object, which later jobs for it replace. No files
-//! here.
+//! Queue of disk jobs. An object has at most one job; a later job replaces it. No files here.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::entry::Entry;
 
-/// Objects of which something waits to be done, beyond which no new ones are taken: those stay in memory
-/// only. A disk of 100 writes a second is 40 s behind then. Heads that have changed and files to be
-/// deleted always wait, for they must not be forgotten: one for each object that has files, of which there
-/// are at most 65,536, so that all that waits takes 6 MiB at most beside the bodies.
-pub const MOST_WAITING: usize = 4096;
+/// Maximum number of objects with pending jobs. If there are more, new objects stay in memory only.
+/// A disk with 100 writes per second is then 40 s behind. Header updates and deletes are always
+/// queued, because they must not be lost. At most 65,536 objects have files, so the queue needs at
+/// most 6 MiB in addition to the bodies.
+pub const MAX_PENDING_OBJECTS: usize = 4096;
 
-/// Bodies that wait to be written, bytes; while there are more, objects stay in memory only.
-pub const MOST_WAITING_BYTES: u64 = 32 << 20;
+/// Maximum size of the bodies that wait to be written, bytes. Beyond it, new objects stay in memory
+/// only.
+pub const MAX_PENDING_BYTES: u64 = 32 << 20;
 
-/// Job on the files of one object.
+/// Job for the files of one object.
 pub enum Job {
-    /// Both are to be written, with the head as it is by then.
+    /// Writes both files. The header is the one at the time of writing.
     Write { entry: Arc<Entry>, body: Bytes },
-    /// The head has changed.
+    /// Writes the header file again.
     Rewrite(Arc<Entry>),
-    /// They are to go.
+    /// Deletes the files.
     Delete,
-    /// The object was used: it only says what to keep longest after a restart.
+    /// Updates the time of last use, which decides what is kept longest after a restart.
     Touch,
 }
 
-/// Next job of the disk's thread.
+/// Next job of the disk thread.
 pub enum Next {
-    /// Something for the object of this id.
+    /// A job for the object with this id.
     Job(u64, Job),
-    /// All that was told before is done.
+    /// All earlier jobs are done.
     Settled(oneshot::Sender<()>),
 }
 
-/// Waiting jobs.
+/// Pending jobs.
 #[derive(Default)]
 pub struct Queue {
-    waiting: Mutex<Waiting>,
-    bell: Condvar,
-    /// Objects whose files were not written because too much waited.
+    pending: Mutex<Pending>,
+    wakeup: Condvar,
+    /// Number of objects that were not written because the queue was full.
     refused: AtomicU64,
 }
 
 #[derive(Default)]
-struct Waiting {
-    /// The turns, some of which have nothing to do any more.
+struct Pending {
+    /// Order of the jobs. Some of them may have been replaced.
     turns: VecDeque<Turn>,
     jobs: HashMap<u64, Job>,
     body_bytes: u64,
@@ -63,15 +64,15 @@ enum Turn {
 }
 
 impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing panics while it is held, so what it guards is whole.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock()
     }
 
-    /// Returns `true` if one more object may wait to be written; counts the refusals.
+    /// Returns `true` if one more object can be written. Counts refusals.
     pub fn has_room(&self) -> bool {
-        let waiting = self.waiting();
-        let has = waiting.body_bytes < MOST_WAITING_BYTES && waiting.jobs.len() < MOST_WAITING;
+        let pending = self.pending();
+        let has =
+            pending.body_bytes < MAX_PENDING_BYTES && pending.jobs.len() < MAX_PENDING_OBJECTS;
         self.refused.fetch_add(u64::from(!has), Relaxed);
         has
     }
@@ -81,75 +82,75 @@ impl Queue {
         self.refused.load(Relaxed)
     }
 
-    /// The files of `entry` are to be written.
+    /// Queues writing the files of `entry`.
     pub fn write(&self, entry: Arc<Entry>, body: Bytes) {
-        let mut waiting = self.waiting();
-        waiting.body_bytes += body.len() as u64;
+        let mut pending = self.pending();
+        pending.body_bytes += body.len() as u64;
         let id = entry.id;
-        waiting.put(id, Job::Write { entry, body });
-        self.bell.notify_one();
+        pending.put(id, Job::Write { entry, body });
+        self.wakeup.notify_one();
     }
 
-    /// The head of `entry`, which has files or will have, has changed.
+    /// Queues writing the header of `entry`, which has files or will have.
     pub fn rewrite(&self, entry: Arc<Entry>) {
-        let mut waiting = self.waiting();
-        // What is to be written takes the newest head anyway.
-        if !matches!(waiting.jobs.get(&entry.id), Some(Job::Write { .. } | Job::Delete)) {
-            waiting.put(entry.id, Job::Rewrite(entry));
-            self.bell.notify_one();
+        let mut pending = self.pending();
+        // A pending write uses the newest header anyway.
+        if !matches!(pending.jobs.get(&entry.id), Some(Job::Write { .. } | Job::Delete)) {
+            pending.put(entry.id, Job::Rewrite(entry));
+            self.wakeup.notify_one();
         }
     }
 
-    /// The files of `id` are to go.
+    /// Queues deleting the files of `id`.
     pub fn delete(&self, id: u64) {
-        let mut waiting = self.waiting();
-        waiting.put(id, Job::Delete);
-        self.bell.notify_one();
+        let mut pending = self.pending();
+        pending.put(id, Job::Delete);
+        self.wakeup.notify_one();
     }
 
-    /// The object of `id` was used. Left out where much waits.
+    /// Queues an update of the time of last use, unless the queue is full.
     pub fn touch(&self, id: u64) {
-        let mut waiting = self.waiting();
-        if waiting.jobs.len() < MOST_WAITING && !waiting.jobs.contains_key(&id) {
-            waiting.put(id, Job::Touch);
-            self.bell.notify_one();
+        let mut pending = self.pending();
+        if pending.jobs.len() < MAX_PENDING_OBJECTS && !pending.jobs.contains_key(&id) {
+            pending.put(id, Job::Touch);
+            self.wakeup.notify_one();
         }
     }
 
-    /// `done` hears when all that was told so far is done.
+    /// Notifies `done` when all earlier jobs are done.
     pub fn settle(&self, done: oneshot::Sender<()>) {
-        self.waiting().turns.push_back(Turn::Settle(done));
-        self.bell.notify_one();
+        self.pending().turns.push_back(Turn::Settle(done));
+        self.wakeup.notify_one();
     }
 
-    /// Nothing more will be told.
+    /// Ends the queue. No job may be added after this.
     pub fn close(&self) {
-        self.waiting().closed = true;
-        self.bell.notify_one();
+        self.pending().closed = true;
+        self.wakeup.notify_one();
     }
 
-    /// Waits for what is to be done next; `None` where all is done and nothing more will be told.
+    /// Waits for the next job. Returns `None` if the queue is closed and empty.
     pub fn next(&self) -> Option<Next> {
-        let mut waiting = self.waiting();
+        let mut pending = self.pending();
         loop {
-            match waiting.turns.pop_front() {
+            match pending.turns.pop_front() {
                 Some(Turn::Settle(done)) => return Some(Next::Settled(done)),
                 Some(Turn::Object(id)) => {
-                    if let Some(job) = waiting.take(id) {
+                    if let Some(job) = pending.take(id) {
                         return Some(Next::Job(id, job));
                     }
                 }
-                None if waiting.closed => return None,
+                None if pending.closed => return None,
                 None => {
-                    waiting = self.bell.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                    self.wakeup.wait(&mut pending);
                 }
             }
         }
     }
 }
 
-impl Waiting {
-    /// `job` takes the place of what waited for the same object; else it waits at the end.
+impl Pending {
+    /// Replaces the pending job of the object, or appends a new one.
     fn put(&mut self, id: u64, job: Job) {
         match self.jobs.insert(id, job) {
             Some(before) => self.uncount(&before),
@@ -184,14 +185,14 @@ mod tests {
             selection: crate::vary::Selection::default(),
             requested_at: Default::default(),
             received_at: Default::default(),
-            guessable: true,
+            heuristic_ok: true,
             invalidated: false,
             pinned: false,
         };
         Arc::new(Entry::new(id, key, head, Bytes::from_static(b"body")))
     }
 
-    /// Jobs in order, until nothing waits.
+    /// Names of the jobs in order, until the queue is empty.
     fn all(queue: &Queue) -> Vec<String> {
         queue.close();
         let name = |next| match next {
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_waits_for_each_object() {
+    fn an_object_has_at_most_one_job() {
         let queue = Queue::default();
         queue.write(entry(1), Bytes::from_static(b"body"));
         queue.rewrite(entry(1));
@@ -218,13 +219,13 @@ mod tests {
         queue.delete(3);
         queue.rewrite(entry(3));
         queue.delete(4);
-        assert_eq!(queue.waiting().body_bytes, 4);
+        assert_eq!(queue.pending().body_bytes, 4);
         assert_eq!(all(&queue), ["write 1", "rewrite 2", "delete 3", "settled", "delete 4"]);
-        assert_eq!(queue.waiting().body_bytes, 0);
+        assert_eq!(queue.pending().body_bytes, 0);
     }
 
     #[test]
-    fn what_waits_is_bounded_and_what_is_refused_counted() {
+    fn the_queue_is_bounded_and_counts_refusals() {
         let queue = Queue::default();
         for id in 0.. {
             if !queue.has_room() {
@@ -233,14 +234,14 @@ mod tests {
             queue.write(entry(id), Bytes::new());
         }
         queue.touch(1 << 40);
-        assert_eq!(queue.waiting().jobs.len(), MOST_WAITING);
+        assert_eq!(queue.pending().jobs.len(), MAX_PENDING_OBJECTS);
         assert_eq!(queue.refused(), 1);
-        // These must not be forgotten.
+        // These must not be lost.
         queue.delete(1 << 40);
         queue.rewrite(entry(1 << 41));
-        assert_eq!(queue.waiting().jobs.len(), MOST_WAITING + 2);
+        assert_eq!(queue.pending().jobs.len(), MAX_PENDING_OBJECTS + 2);
         let queue = Queue::default();
-        queue.write(entry(1), vec![0; MOST_WAITING_BYTES as usize].into());
+        queue.write(entry(1), vec![0; MAX_PENDING_BYTES as usize].into());
         assert!(!queue.has_room());
         queue.delete(1);
         assert!(queue.has_room());

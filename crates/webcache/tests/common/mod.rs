@@ -1,90 +1,93 @@
-//! A cache on a clock that tests move, before an origin that says what tests tell it.
+//! A cache on a clock that tests move, in front of an origin that replies as tests say.
 #![allow(dead_code, reason = "each test uses a part of it")]
+
+pub mod disk;
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bentpipe_webcache::{
-    Answer, Cache, Failure, ForOthers, Key, Origin, OriginBody, Outcome, Rules, Scheme, Served,
-    Settings,
+    Answer, Cache, Key, Origin, OriginBody, OriginError, OriginRequest, Outcome, Rules, Scheme,
+    Served, Settings,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 /// Sun, 09 Sep 2001 01:46:40 GMT.
 pub const NOW: u64 = 1_000_000_000;
 
-/// Next answer of the origin.
-pub enum Says {
+/// Next reply of the origin.
+pub enum Reply {
     Whole(Response<Bytes>),
-    /// A head, and then what comes by the channel; its end is the body's.
-    Slowly(Response<()>, mpsc::Receiver<Result<Bytes, Failure>>),
-    Fails(Failure),
-    /// Nothing, for ever.
-    Nothing,
-    /// The same after it has said that it is for the one who asked alone.
-    Alone(Box<Says>),
-    /// The same, but nobody may store it.
+    /// A header, and a body from the channel.
+    Slow(Response<()>, mpsc::Receiver<Result<Bytes, OriginError>>),
+    Error(OriginError),
+    /// No reply at all.
+    Never,
+    /// A reply for this client alone: the followers are released first.
+    NotShared(Box<Reply>),
+    /// A reply that is not trusted.
     Untrusted(Response<Bytes>),
-    /// The same, and the ground had sent it already.
+    /// A reply that was pushed.
     Pushed(Response<Bytes>),
 }
 
 #[derive(Default)]
-pub struct Fake {
-    pub next: Mutex<VecDeque<Says>>,
-    pub seen: Mutex<Vec<Request<()>>>,
-    /// Since when the way to it is out, and how long it was before.
+pub struct FakeOrigin {
+    pub next: Mutex<VecDeque<Reply>>,
+    pub seen: Mutex<Vec<OriginRequest>>,
+    /// Start of the present outage of the path, and total length of earlier ones.
     pub outage: Mutex<(Option<tokio::time::Instant>, Duration)>,
 }
 
-impl Fake {
+impl FakeOrigin {
     pub fn set_out(&self, is_out: bool) {
-        let mut outage = self.outage.lock().unwrap();
+        let mut outage = self.outage.lock();
         let over = outage.0.take().map_or(Duration::ZERO, |since| since.elapsed());
         *outage = (is_out.then(tokio::time::Instant::now), outage.1 + over);
     }
 }
 
-impl Origin for Fake {
-    fn unheard(&self) -> Duration {
-        let (since, over) = *self.outage.lock().unwrap();
+impl Origin for FakeOrigin {
+    fn outage_time(&self) -> Duration {
+        let (since, over) = *self.outage.lock();
         over + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
-        self.seen.lock().unwrap().push(request);
-        let mut says = self.next.lock().unwrap().pop_front();
-        if let Some(Says::Alone(then)) = says {
-            let seen = self.seen.lock().unwrap();
-            let others = seen.last().and_then(|request| request.extensions().get::<ForOthers>());
+    fn send(&self, request: OriginRequest) -> BoxFuture<'static, Result<Answer, OriginError>> {
+        self.seen.lock().push(request);
+        let mut reply = self.next.lock().pop_front();
+        if let Some(Reply::NotShared(then)) = reply {
+            let seen = self.seen.lock();
+            let others = seen.last().and_then(|request| request.others.as_ref());
             others.expect("others may wait").release();
-            says = Some(*then);
+            reply = Some(*then);
         }
         Box::pin(async move {
-            match says {
-                Some(Says::Whole(response)) => Ok(answer(response.map(full), true)),
-                Some(Says::Untrusted(response)) => Ok(answer(response.map(full), false)),
-                Some(Says::Pushed(response)) => {
+            match reply {
+                Some(Reply::Whole(response)) => Ok(answer(response.map(full), true)),
+                Some(Reply::Untrusted(response)) => Ok(answer(response.map(full), false)),
+                Some(Reply::Pushed(response)) => {
                     Ok(Answer { pushed: true, ..answer(response.map(full), true) })
                 }
-                Some(Says::Slowly(response, mut pieces)) => {
+                Some(Reply::Slow(response, mut pieces)) => {
                     let stream = futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx));
                     let frames =
                         futures_util::StreamExt::map(stream, |piece| piece.map(Frame::data));
                     Ok(answer(response.map(|()| StreamBody::new(frames).boxed_unsync()), true))
                 }
-                Some(Says::Fails(failure)) => Err(failure),
-                Some(Says::Nothing) => std::future::pending().await,
-                Some(Says::Alone(_)) => unreachable!("it says so once"),
-                None => Err(Failure { offline: false, code: 99 }),
+                Some(Reply::Error(failure)) => Err(failure),
+                Some(Reply::Never) => std::future::pending().await,
+                Some(Reply::NotShared(_)) => unreachable!("it says so once"),
+                None => Err(refused(99)),
             }
         })
     }
@@ -100,19 +103,19 @@ fn answer(response: Response<OriginBody>, trusted: bool) -> Answer {
 
 pub struct Rig {
     pub cache: Cache,
-    pub fake: Arc<Fake>,
+    pub fake: Arc<FakeOrigin>,
     pub origin: Arc<dyn Origin>,
     clock: Arc<AtomicU64>,
 }
 
-/// Answer that a client got.
+/// Response as a client received it.
 #[derive(Debug)]
 pub struct Got {
     pub outcome: Outcome,
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// `Err` where it broke off.
-    pub body: Result<Bytes, Failure>,
+    /// `Err` if the body broke off.
+    pub body: Result<Bytes, OriginError>,
 }
 
 impl Got {
@@ -123,6 +126,20 @@ impl Got {
     pub fn field(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
+}
+
+/// Error of the fake origin, identified by its number.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("refused with code {0}")]
+pub struct Refused(pub u8);
+
+pub fn refused(code: u8) -> OriginError {
+    OriginError::new(Refused(code))
+}
+
+/// Number of a fake origin's error.
+pub fn code(error: &OriginError) -> Option<u8> {
+    error.downcast_ref().map(|Refused(code)| *code)
 }
 
 impl Rig {
@@ -139,7 +156,7 @@ impl Rig {
         let read = clock.clone();
         let now: bentpipe_webcache::Clock =
             Arc::new(move || Duration::from_millis(read.load(Relaxed)));
-        // The one before may still be letting go of the directory.
+        // An earlier cache may still hold the directory's lock.
         let cache = (0..6000).find_map(|_| {
             let opened = Cache::with_clock(settings, Rules::default(), now.clone());
             if opened.is_err() {
@@ -148,7 +165,7 @@ impl Rig {
             opened.ok()
         });
         let cache = cache.expect("the cache opens within 60 s");
-        let fake = Arc::new(Fake::default());
+        let fake = Arc::new(FakeOrigin::default());
         Self { cache, origin: fake.clone(), fake, clock }
     }
 
@@ -157,20 +174,20 @@ impl Rig {
         self.clock.store((now + seconds * 1000) as u64, Relaxed);
     }
 
-    pub fn says(&self, says: Says) {
-        self.fake.next.lock().unwrap().push_back(says);
+    pub fn reply(&self, reply: Reply) {
+        self.fake.next.lock().push_back(reply);
     }
 
-    pub fn says_text(&self, fields: &str, body: &'static str) {
-        self.says(Says::Whole(response(fields).map(|()| Bytes::from_static(body.as_bytes()))));
+    pub fn reply_text(&self, fields: &str, body: &'static str) {
+        self.reply(Reply::Whole(response(fields).map(|()| Bytes::from_static(body.as_bytes()))));
     }
 
-    pub fn asked(&self) -> usize {
-        self.fake.seen.lock().unwrap().len()
+    pub fn requests(&self) -> usize {
+        self.fake.seen.lock().len()
     }
 
-    pub fn last_asked(&self) -> HeaderMap {
-        self.fake.seen.lock().unwrap().last().unwrap().headers().clone()
+    pub fn last_request(&self) -> HeaderMap {
+        self.fake.seen.lock().last().unwrap().request.headers().clone()
     }
 
     pub async fn serve(&self, path: &str, fields: &str) -> Served {
@@ -211,7 +228,7 @@ pub fn key(path: &str) -> Key {
     Key::new(Scheme::Http, "example.net", 80, path).unwrap()
 }
 
-/// Fields written `a: b; c: d`, or on lines of their own where values have semicolons.
+/// Parses fields written as `a: b; c: d`, or one per line if values contain semicolons.
 pub fn headers(text: &str) -> HeaderMap {
     let separator = if text.contains('\n') { "\n" } else { "; " };
     let mut map = HeaderMap::new();
@@ -223,7 +240,7 @@ pub fn headers(text: &str) -> HeaderMap {
     map
 }
 
-/// A response's head written `404; a: b`, or without a status for 200.
+/// Parses a response header written as `404; a: b`. Without a status it is 200.
 pub fn response(text: &str) -> Response<()> {
     let (status, fields) = match text.get(..3).and_then(|status| status.parse().ok()) {
         Some(status) => (status, text[3..].trim_start_matches("; ")),
@@ -235,7 +252,7 @@ pub fn response(text: &str) -> Response<()> {
     response
 }
 
-/// Many at once: the number of questions is what counts.
+/// Sends many GET requests at the same time.
 pub async fn together(rig: &Arc<Rig>, count: usize) -> Vec<tokio::task::JoinHandle<Got>> {
     let tasks: Vec<_> = (0..count)
         .map(|_| {
@@ -243,7 +260,7 @@ pub async fn together(rig: &Arc<Rig>, count: usize) -> Vec<tokio::task::JoinHand
             tokio::spawn(async move { rig.get("/", "").await })
         })
         .collect();
-    // All of them have begun.
+    // All requests have started.
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::head::Head;
 use crate::vary::Selection;
 
-/// An object of so many bytes.
+/// An object with a body of `bytes`.
 fn entry(id: u64, bytes: usize) -> Arc<Entry> {
     let key = Key::parse(&format!("http://a.test:80/{id}")).unwrap();
     let head = Head {
@@ -13,23 +13,23 @@ fn entry(id: u64, bytes: usize) -> Arc<Entry> {
         selection: Selection::default(),
         requested_at: Default::default(),
         received_at: Default::default(),
-        guessable: true,
+        heuristic_ok: true,
         invalidated: false,
         pinned: false,
     };
     Arc::new(Entry::new(id, key, head, vec![1; bytes].into()))
 }
 
-/// One with a disk of 10 MB.
+/// An index with a disk budget of 10 MB.
 fn index() -> Index {
     let directory = Some("somewhere".into());
     Index::new(&Settings { directory, disk_bytes: 10_000_000, ..Settings::default() })
 }
 
 #[test]
-fn a_disk_that_was_full_at_once_is_tried_again() {
+fn a_full_disk_is_tried_again() {
     let (mut index, mut gone) = (index(), Vec::new());
-    // Nothing of ours is there: others have filled it.
+    // The store is empty: other programs have filled the disk.
     let first = entry(1, 20_000);
     assert!(index.insert(first.clone(), &mut gone) && index.reserve_disk(&first, &mut gone));
     index.not_written(1, true);
@@ -40,13 +40,13 @@ fn a_disk_that_was_full_at_once_is_tried_again() {
         assert!(index.reserve_disk(&next, &mut gone), "{id}");
         index.written(id);
     }
-    // What works gives the room back.
+    // Each successful write restores some capacity.
     assert_eq!(index.occupancy().disk_bytes, 198 * (on_disk(20_000) + BLOCK_BYTES));
     assert_eq!(gone, []);
 }
 
 #[test]
-fn what_is_gone_counts_as_long_as_somebody_reads_it() {
+fn a_removed_body_counts_until_its_readers_are_gone() {
     let (mut index, mut gone) = (index(), Vec::new());
     index.memory_budget = 100_000;
     let slow = entry(1, 60_000);
@@ -59,5 +59,8 @@ fn what_is_gone_counts_as_long_as_somebody_reads_it() {
     drop(reader);
     assert_eq!(index.occupancy().memory_bytes, 0);
     assert!(index.insert(entry(3, 60_000), &mut gone));
-    assert_eq!((index.memory, index.ghosts.len()), (60_000 + index.get(3).unwrap().head_cost(), 0));
+    assert_eq!(
+        (index.memory, index.orphans.len()),
+        (60_000 + index.get(3).unwrap().head_cost(), 0)
+    );
 }

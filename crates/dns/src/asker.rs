@@ -1,0 +1,58 @@
+//! Identity of a client for limits.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Identity of a client for limits. The caller determines the device of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asker {
+    /// Device of the cabin's network, by hardware address, whatever IP addresses it uses.
+    Device([u8; 6]),
+    /// Address of an unknown device. All addresses of one IPv6 /64 also share a common limit,
+    /// because a client there may choose its address freely.
+    Address(IpAddr),
+    /// All sources whose address may be forged.
+    Unproven,
+}
+
+impl Asker {
+    /// IPv6 /64 from which the client may choose its address (RFC 4291 section 2.5.4). It often
+    /// covers the whole cabin.
+    pub fn network(self) -> Option<u64> {
+        match self {
+            // Upper half of 128 bits.
+            Self::Address(IpAddr::V6(ip)) => Some((ip.to_bits() >> 64) as u64),
+            _ => None,
+        }
+    }
+}
+
+impl From<IpAddr> for Asker {
+    fn from(ip: IpAddr) -> Self {
+        Self::Address(ip.to_canonical())
+    }
+}
+
+impl From<[u8; 4]> for Asker {
+    fn from(ip: [u8; 4]) -> Self {
+        Self::Address(ip.into())
+    }
+}
+
+impl From<Ipv6Addr> for Asker {
+    fn from(ip: Ipv6Addr) -> Self {
+        IpAddr::from(ip).into()
+    }
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device([a, b, c, d, e, g]) => {
+                write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+            }
+            Self::Address(ip) => ip.fmt(f),
+            Self::Unproven => f.write_str("everyone without a neighbour entry"),
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Fake-IP addresses (*instant names*): private addresses that stand for names. The resolver
+//! answers a client at once, and a flow to such an address is opened by name, which the ground
+//! resolves.
+//!
+//! An address stands for one name until [`HOLD`] after the last answer with it, and is not reused
+//! for another name before. Numbers are assigned round-robin and assignments survive in the
+//! journal. An address that a client still remembers therefore leads to its own name or nowhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+
+use crate::asker::Asker;
+use crate::journal::Record;
+use crate::limit::part_of_network;
+use crate::query::Query;
+
+/// TTL of fake-IP answers: short, because the real answer is known soon.
+const TTL_S: u32 = 30;
+
+/// Time for which an address stands for its name after the last answer. Browsers and phones keep
+/// addresses for minutes beyond their TTL; a day covers sleeping devices.
+pub const HOLD: Duration = Duration::from_secs(24 * 3600);
+
+/// Interval at which the journal entry of a name in use is renewed.
+const REFRESH: Duration = Duration::from_secs(3600);
+
+/// Maximum number of names with addresses: 65,536 × about 350 bytes = 22 MiB.
+pub const MAX_NAMES: usize = 65_536;
+
+/// Maximum number of names that one client has begun, so that a client with random names does not
+/// exhaust the pool. All clients of an IPv6 /64 share three quarters of [`MAX_NAMES`].
+pub const MAX_NAMES_OF_ONE: usize = MAX_NAMES / 16;
+
+/// Time after which an unused name (to which nobody opened a flow) may lose its address to another.
+/// Its TTL is long over. The number is not reused before all others of the pool, which takes at
+/// least 20 minutes.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// Client to which names of an earlier run are attributed.
+const NOBODY: Asker = Asker::Address(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+
+/// Numbers skipped after a restart, because they may have been assigned just before the process was
+/// killed.
+const SKIPPED: u32 = 16_384;
+
+/// Maximum names assigned per second, so that at most [`SKIPPED`] are assigned before the journal
+/// is written.
+const NAMES_PER_SECOND: f64 = 1000.0;
+
+/// Reason why a pool is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// Too few addresses.
+    #[error("a pool needs at least 131,072 addresses: a prefix of /15 or shorter")]
+    Small,
+    /// IPv6 prefix too long.
+    #[error("a pool of IPv6 needs a prefix of /96 or shorter")]
+    SmallV6,
+    /// Invalid domain.
+    #[error("{0:?} is not a domain: write it like \"example.com\"")]
+    Domain(String),
+}
+
+/// Pool of fake-IP addresses and their names.
+#[derive(Debug)]
+pub struct FakeIpPool {
+    v4: (Ipv4Addr, u32),
+    v6: Option<Ipv6Addr>,
+    /// Domains to which the pool is limited, subdomains included; empty means all.
+    domains: Vec<String>,
+    by_name: BTreeMap<String, u32>,
+    by_number: BTreeMap<u32, Assignment>,
+    /// Assignments by the end of their hold time.
+    order: BTreeSet<(Duration, u32)>,
+    /// Unused names by the time of their last answer: of all clients, and of each.
+    unused: BTreeSet<(Duration, u32)>,
+    unused_by_client: BTreeSet<(Asker, Duration, u32)>,
+    /// Number of names begun by each client, and by each IPv6 network.
+    count_by_client: BTreeMap<Asker, usize>,
+    count_by_network: BTreeMap<u64, usize>,
+    next: u32,
+    rate: crate::limit::Bucket,
+}
+
+#[derive(Debug)]
+struct Assignment {
+    name: String,
+    answered_at: Duration,
+    until: Duration,
+    journal_until: Duration,
+    /// Client whose query began it.
+    client: Asker,
+    /// `true` once a client has opened a flow to its address.
+    is_used: bool,
+}
+
+impl FakeIpPool {
+    /// Creates a pool with the addresses of `v4` (prefix and length) and the same numbers in `v6`,
+    /// for `domains` and their subdomains, or all names. Numbers begin at `start` unless a
+    /// journal says otherwise.
+    pub fn new(
+        (prefix, length): (Ipv4Addr, u8),
+        v6: Option<(Ipv6Addr, u8)>,
+        domains: &[String],
+        start: u32,
+    ) -> Result<Self, PoolError> {
+        if !(1..=15).contains(&length) {
+            return Err(PoolError::Small);
+        }
+        if v6.is_some_and(|(_, length)| length > 96) {
+            return Err(PoolError::SmallV6);
+        }
+        let size = 1u32 << (32 - u32::from(length));
+        let base = prefix.to_bits() & !(size - 1);
+        let v6 = v6.map(|(prefix, length)| {
+            let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+            Ipv6Addr::from_bits(prefix.to_bits() & !host)
+        });
+        let domain = |name: &String| {
+            let plain = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+            let good = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+            let good = !plain.is_empty() && plain.bytes().all(good);
+            if good { Ok(plain) } else { Err(PoolError::Domain(name.clone())) }
+        };
+        let domains = domains.iter().map(domain).collect::<Result<_, _>>()?;
+        let (by_name, by_number, order) = Default::default();
+        let (unused, unused_by_client, count_by_client, count_by_network) = Default::default();
+        let (v4, next) = ((Ipv4Addr::from_bits(base), size), start % size);
+        let rate = crate::limit::Bucket::FULL;
+        Ok(Self {
+            v4,
+            v6,
+            domains,
+            by_name,
+            by_number,
+            order,
+            unused,
+            unused_by_client,
+            count_by_client,
+            count_by_network,
+            next,
+            rate,
+        })
+    }
+
+    /// Name of `ip`, to which a client opens a flow. Returns `None` if `ip` is not in the pool, and
+    /// `Some(None)` if it stands for no name.
+    pub fn name_of(&mut self, ip: IpAddr) -> Option<Option<&str>> {
+        let number = self.number_of(ip.to_canonical())?;
+        let Some(assignment) = self.by_number.get_mut(&number) else { return Some(None) };
+        if !std::mem::replace(&mut assignment.is_used, true) {
+            self.unused.remove(&(assignment.answered_at, number));
+            self.unused_by_client.remove(&(assignment.client, assignment.answered_at, number));
+        }
+        Some(Some(&assignment.name))
+    }
+
+    fn number_of(&self, ip: IpAddr) -> Option<u32> {
+        match ip {
+            IpAddr::V4(ip) => {
+                let number = ip.to_bits().wrapping_sub(self.v4.0.to_bits());
+                (number < self.v4.1).then_some(number)
+            }
+            IpAddr::V6(ip) => {
+                let number = ip.to_bits().wrapping_sub(self.v6?.to_bits());
+                // All addresses of the prefix belong to the pool, although few stand for a name.
+                (number <= u128::from(u32::MAX)).then_some(number as u32)
+            }
+        }
+    }
+
+    /// Answer to `query` of `from`, if the pool may answer it: an address, or that there is none in
+    /// this family. Also returns the record that the journal must store first.
+    ///
+    /// Queries for signatures are left to the ground, because the pool has none.
+    pub fn answer(
+        &mut self,
+        query: &Query,
+        from: Asker,
+        now: Duration,
+    ) -> Option<(Vec<u8>, Option<Record>)> {
+        let kind = query.key.kind();
+        let supported = matches!(kind, RecordType::A | RecordType::AAAA) && !query.key.dnssec_ok();
+        let name = query.key.host_name().filter(|name| supported && self.is_eligible(name))?;
+        let (number, record) = self.assign(name, from, now)?;
+        let reply = match (kind, self.v6) {
+            // The name may have an address in this family. The client must use the other family,
+            // whichever it queries first.
+            (RecordType::AAAA, None) => query.reply(ResponseCode::NoError, None),
+            _ => self.write(query, number),
+        };
+        Some((reply, record))
+    }
+
+    /// Returns `true` if the pool may answer for `name`. Names without a dot belong to the cabin's
+    /// own network, and those under `.invalid`, `.local` and so on to none at all (RFC 6761, RFC
+    /// 6762).
+    fn is_eligible(&self, name: &str) -> bool {
+        let Some((_, top)) = name.rsplit_once('.') else { return false };
+        let special = ["invalid", "local", "localhost", "test", "onion", "arpa", "internal", "alt"];
+        let below = |domain: &String| {
+            name.strip_suffix(domain.as_str())
+                .is_some_and(|head| head.is_empty() || head.ends_with('.'))
+        };
+        !special.contains(&top) && (self.domains.is_empty() || self.domains.iter().any(below))
+    }
+
+    fn assign(
+        &mut self,
+        name: String,
+        client: Asker,
+        now: Duration,
+    ) -> Option<(u32, Option<Record>)> {
+        let until = now + HOLD;
+        if let Some(number) = self.by_name.get(&name).copied() {
+            let write_again = self.renew(number, now)?;
+            let record = Record::FakeIp { number, until, name };
+            return Some((number, write_again.then_some(record)));
+        }
+        self.expire(now);
+        if !self.rate.take(NAMES_PER_SECOND, NAMES_PER_SECOND, now) || !self.make_room(client, now)
+        {
+            return None;
+        }
+        let number = self.free_number()?;
+        self.insert(number, name.clone(), (now, until), client);
+        Some((number, Some(Record::FakeIp { number, until, name })))
+    }
+
+    /// Records another answer with the number. Returns `true` if the journal must store it again.
+    fn renew(&mut self, number: u32, now: Duration) -> Option<bool> {
+        let (assignment, until) = (self.by_number.get_mut(&number)?, now + HOLD);
+        self.order.remove(&(assignment.until, number));
+        self.order.insert((until, number));
+        if !assignment.is_used {
+            self.unused.remove(&(assignment.answered_at, number));
+            self.unused.insert((now, number));
+            self.unused_by_client.remove(&(assignment.client, assignment.answered_at, number));
+            self.unused_by_client.insert((assignment.client, now, number));
+        }
+        (assignment.answered_at, assignment.until) = (now, until);
+        let write_again = until > assignment.journal_until + REFRESH;
+        if write_again {
+            assignment.journal_until = until;
+        }
+        Some(write_again)
+    }
+
+    /// Returns `true` if `client` may begin a name. An idle unused name is released for it if
+    /// necessary: one of its own if it has used its share, otherwise the oldest.
+    fn make_room(&mut self, client: Asker, now: Duration) -> bool {
+        let of_network = client.network().and_then(|network| self.count_by_network.get(&network));
+        let of_client = self.count_by_client.get(&client);
+        let has_share = of_client.is_some_and(|count| *count >= MAX_NAMES_OF_ONE)
+            || of_network.is_some_and(|count| *count >= part_of_network(MAX_NAMES));
+        let oldest = if has_share {
+            let own_unused = (client, Duration::ZERO, 0)..=(client, Duration::MAX, u32::MAX);
+            self.unused_by_client
+                .range(own_unused)
+                .next()
+                .map(|(_, answered_at, number)| (*answered_at, *number))
+        } else if self.by_name.len() >= MAX_NAMES {
+            self.unused.first().copied()
+        } else {
+            return true;
+        };
+        let idle = oldest.filter(|(answered_at, _)| *answered_at + IDLE <= now);
+        if let Some((_, number)) = idle {
+            self.release(number);
+        }
+        idle.is_some()
+    }
+
+    /// Next free number. The first and the last address of a network are not hosts.
+    fn free_number(&mut self) -> Option<u32> {
+        for _ in 0..=MAX_NAMES + 2 {
+            let number = self.next;
+            self.next = (number + 1) % self.v4.1;
+            let host = number != 0 && number != self.v4.1 - 1;
+            if host && !self.by_number.contains_key(&number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn insert(
+        &mut self,
+        number: u32,
+        name: String,
+        (answered_at, until): (Duration, Duration),
+        client: Asker,
+    ) {
+        self.by_name.insert(name.clone(), number);
+        self.order.insert((until, number));
+        self.unused.insert((answered_at, number));
+        self.unused_by_client.insert((client, answered_at, number));
+        *self.count_by_client.entry(client).or_default() += 1;
+        if let Some(network) = client.network() {
+            *self.count_by_network.entry(network).or_default() += 1;
+        }
+        let assignment =
+            Assignment { name, answered_at, until, journal_until: until, client, is_used: false };
+        self.by_number.insert(number, assignment);
+    }
+
+    /// Releases a number.
+    fn release(&mut self, number: u32) {
+        let Some(assignment) = self.by_number.remove(&number) else { return };
+        self.by_name.remove(&assignment.name);
+        self.order.remove(&(assignment.until, number));
+        self.unused.remove(&(assignment.answered_at, number));
+        self.unused_by_client.remove(&(assignment.client, assignment.answered_at, number));
+        decrement(&mut self.count_by_client, &assignment.client);
+        if let Some(network) = assignment.client.network() {
+            decrement(&mut self.count_by_network, &network);
+        }
+    }
+
+    /// Releases names whose hold time is over.
+    fn expire(&mut self, now: Duration) {
+        while let Some((_, number)) = self.order.first().copied().filter(|(at, _)| *at <= now) {
+            self.release(number);
+        }
+    }
+
+    /// Restores an assignment of an earlier run; new numbers begin after it.
+    pub fn restore(&mut self, record: Record, now: Duration) {
+        let Record::FakeIp { number, until, name } = record else { return };
+        let sane = number < self.v4.1 && until <= now + HOLD && self.by_name.len() < MAX_NAMES;
+        self.next = number.wrapping_add(SKIPPED) % self.v4.1;
+        if !sane || until <= now {
+            return;
+        }
+        self.release(number);
+        if let Some(old) = self.by_name.get(&name).copied() {
+            self.release(old);
+        }
+        // Its use and its client are unknown.
+        self.insert(number, name, (now, until), NOBODY);
+    }
+
+    /// Records of all assignments, for a new journal.
+    pub fn records(&self, now: Duration) -> Vec<Record> {
+        let mut assignments: Vec<_> =
+            self.by_number.iter().filter(|(_, it)| it.until > now).collect();
+        // The latest assignment comes last, so that numbering continues after it.
+        assignments.sort_by_key(|(number, _)| {
+            number.wrapping_sub(self.next).wrapping_add(self.v4.1) % self.v4.1
+        });
+        let record = |(number, assignment): (&u32, &Assignment)| Record::FakeIp {
+            number: *number,
+            until: assignment.until,
+            name: assignment.name.clone(),
+        };
+        assignments.into_iter().map(record).collect()
+    }
+
+    fn write(&self, query: &Query, number: u32) -> Vec<u8> {
+        let ip = match (query.key.kind(), self.v6) {
+            (RecordType::AAAA, Some(prefix)) => {
+                Ipv6Addr::from_bits(prefix.to_bits() | u128::from(number)).into()
+            }
+            _ => Ipv4Addr::from_bits(self.v4.0.to_bits() | number).into(),
+        };
+        query.addresses(&[ip], TTL_S)
+    }
+}
+
+fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, of: &K) {
+    let Some(count) = counts.get_mut(of) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(of);
+    }
+}
+
+#[cfg(test)]
+mod tests;
