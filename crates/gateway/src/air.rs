@@ -1,116 +1,118 @@
-//! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
+//! Air gateway: terminates the passengers' TCP connections and opens flows to the ground gateway.
 
+mod accept;
 mod answers;
-mod board;
+mod auth;
 mod capture;
 mod classes;
-pub mod counter;
+mod client_packet;
 mod datagrams;
+mod detect;
+mod dns;
 mod echo;
-mod first;
 pub mod http;
 pub mod identity;
-mod intake;
 mod ip;
+mod lazy_flow;
+mod link_watch;
+mod message;
 mod packet;
 mod pages;
 pub mod passengers;
-pub(crate) mod path_memory;
 mod raw;
 mod recent;
-mod request;
-pub mod rules;
-mod secret;
-mod sent;
-mod silence;
+mod services;
 pub mod socks;
-mod stall;
 pub mod tproxy;
 mod udp;
+mod uplink;
 mod web;
+mod write_timeout;
 
 use std::future::Future;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_classify::Name;
+use bentpipe_net::{self as net, Inherited, SocketError};
 use futures_util::future::BoxFuture;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
-use crate::classify::Name;
-use crate::config::{AirConfig, Auth, Listen, Preload, Quic, Raw, StatusConfig};
+use crate::config::{AirConfig, Auth, Listen, Quic, Raw, StatusConfig};
 use crate::counters::Counters;
-use crate::far::{self, FarEnd};
+use crate::error::StartError;
 use crate::flows::Flows;
-use crate::net::{self, Inherited, StartError};
 use crate::notify;
+use crate::preload::{PreloadSocket, Preloader};
+use crate::transport::Connector;
 pub use bentpipe_dns::Counts as DnsCounts;
 use bentpipe_link::{ModemRate, SettingsError};
 use tokio::sync::mpsc;
 
 use crate::rate::{self, ModemRates, RateSource};
 use crate::status::{Gateway, Reporter};
+use crate::strangers;
+use crate::transports;
 use crate::usage::Book;
-pub use board::Resolver;
-use board::{Board, Serving};
-use intake::Intake;
+use accept::{accept, accept_from};
+pub use dns::ResolverHandle;
+use dns::Serving;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use ip::fuzz as fuzz_packet;
-use passengers::Ticket;
+use services::Services;
 use tproxy::Transparent;
+use uplink::Uplink;
 use web::{Ahead, Page, Web};
 
-/// Pause of accepting when the system has no descriptors left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// An air gateway whose listeners are bound.
+/// An air gateway with bound listeners.
 ///
-/// Its interception rules are in force from [`Air::bind`] until it is dropped.
+/// Its interception rules are installed by [`Air::bind`] and removed when it is dropped.
 pub struct Air {
     socks5: Option<TcpListener>,
     http_proxy: Option<TcpListener>,
     transparent: Option<Transparent>,
     page: Option<(TcpListener, Page)>,
-    preload: Option<Preload>,
+    preload: Option<(PreloadSocket, Preloader)>,
     auth: Option<Arc<Auth>>,
     listen: Listen,
-    intake: Arc<Intake>,
+    services: Arc<Services>,
     quic: Quic,
     raw: Raw,
     dns: Option<Serving>,
     drain: Duration,
 }
 
-/// Runs the air gateway of `config` until `shutdown`, then lets open flows finish
-/// for the configured time. A ground that is down is no error: it keeps trying.
+/// Runs the air gateway of `config` until `shutdown`, then lets open flows finish for the
+/// configured time. An unreachable ground gateway is not an error; the air gateway keeps trying.
 pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
-    // Without a sender nothing ever comes.
+    // Without a sender, no configuration ever arrives.
     run_with(config, mpsc::channel(1).1, shutdown).await
 }
 
-/// The same; each config that comes by `again` takes the place of the one before, see [`Live::apply`].
+/// Runs the gateway like [`run`]. Each configuration received from `again` replaces the previous
+/// one, see [`Live::apply`].
 pub async fn run_with(
     config: &AirConfig,
     again: mpsc::Receiver<AirConfig>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let mut inherited = Inherited::from_env()?;
-    let far = far::far_end(config, &mut inherited)?;
-    run_over(config, far, inherited, again, shutdown).await
+    let connector = transports::connector(config, &mut inherited)?;
+    run_over(config, connector, inherited, again, shutdown).await
 }
 
-/// The same over `far`.
+/// Runs the gateway over `connector`.
 pub(crate) async fn run_over(
     config: &AirConfig,
-    far: Arc<dyn FarEnd>,
+    connector: Arc<dyn Connector>,
     mut inherited: Inherited,
     again: mpsc::Receiver<AirConfig>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
-    let gateway = Air::bind(config, &mut inherited, far.clone())?;
-    let usage = gateway.intake.usage.clone();
+    let gateway = Air::bind(config, &mut inherited, connector.clone())?;
+    let (usage, counters) = (gateway.services.uplink.usage.clone(), gateway.counters());
     gateway.log_listeners();
     let gateway_settings = gateway.live();
     let modem = config.link.modem.as_ref().map(RateSource::start);
@@ -121,14 +123,15 @@ pub(crate) async fn run_over(
         notify::stopping();
     };
     let outcome = tokio::select! {
-        () = far.failed() => Err(StartError::Failed(config.link.transport.name())),
+        () = connector.failed() => Err(StartError::Failed(config.link.transport.name())),
         () = gateway.serve(shutdown) => Ok(()),
-        () = follow_modem(modem.as_ref(), &*far) => Ok(()),
+        () = follow_modem(modem.as_ref(), &*connector) => Ok(()),
         () = keep(usage.clone()) => Ok(()),
         () = status => Ok(()),
         () = follow_configs(gateway_settings, again) => Ok(()),
-        () = silence::watch(&config.link, &*far) => Ok(()),
-        () = notify::feed_watchdog(|| far.pulse().into_iter().collect()) => Ok(()),
+        () = link_watch::watch(&config.link, &*connector) => Ok(()),
+        () = notify::feed_watchdog(|| connector.pulse().into_iter().collect()) => Ok(()),
+        () = strangers::count(|| connector.take_refused(), strangers::MAX_HANDSHAKES, &counters) => Ok(()),
     };
     if let Some(usage) = usage {
         usage.write_or_say();
@@ -136,18 +139,23 @@ pub(crate) async fn run_over(
     if let Some(modem) = modem {
         modem.close().await;
     }
-    far.close().await;
+    connector.close().await;
     outcome
 }
 
-/// Parts that may change while the gateway runs.
+/// Settings that may change while the gateway runs.
 #[derive(Clone)]
-pub struct Live(Arc<Intake>);
+pub struct Live(Arc<Services>);
 
 impl Live {
-    /// Applies what of `config` can be applied while flows go on: rules and trusted marks, for flows to
-    /// come, what classes get, for all, how long DNS answers count, and certificates, for connections to
-    /// come. Nothing changes where the link cannot work like that.
+    /// Applies the settings of `config` that can change while flows are open:
+    ///
+    /// - rules and trusted marks, for new flows;
+    /// - classes, for all flows;
+    /// - lifetimes of DNS answers;
+    /// - certificates, for new connections.
+    ///
+    /// Changes nothing if the link rejects the settings.
     pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
         self.0.apply(config)?;
         warn_of_marks(config);
@@ -168,7 +176,7 @@ async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
     std::future::pending().await
 }
 
-/// Rules may ask for what the kernel does not tell.
+/// Warns if rules depend on marks that the kernel does not report.
 fn warn_of_marks(config: &AirConfig) {
     if config.rules.ask_marks() && !net::reflects_marks() {
         tracing::warn!(
@@ -178,7 +186,7 @@ fn warn_of_marks(config: &AirConfig) {
     }
 }
 
-/// Writes usage records where that is asked for; for ever.
+/// Writes usage records if configured. Never returns.
 async fn keep(usage: Option<Arc<Book>>) {
     match usage {
         Some(usage) => usage.keep().await,
@@ -186,8 +194,8 @@ async fn keep(usage: Option<Arc<Book>>) {
     }
 }
 
-/// Passes on what the modem says; for ever.
-async fn follow_modem(modem: Option<&RateSource>, far: &dyn FarEnd) {
+/// Passes the modem's reports on to the link. Never returns.
+async fn follow_modem(modem: Option<&RateSource>, connector: &dyn Connector) {
     let Some(modem) = modem else { return std::future::pending().await };
     let mut last = None;
     rate::follow(modem, |rates| {
@@ -199,20 +207,20 @@ async fn follow_modem(modem: Option<&RateSource>, far: &dyn FarEnd) {
         }
         let told = |rates: ModemRates| ModemRate {
             rate: rates.transmit,
-            framing_bytes: rates.framing_bytes,
+            per_packet_overhead: rates.per_packet_overhead,
         };
-        far.modem_rate(rates.map(told));
+        connector.modem_rate(rates.map(told));
     })
     .await;
 }
 
 impl Air {
-    /// Binds every listener of `config` and puts the interception rules in force.
-    /// Needs a tokio runtime around it.
+    /// Binds every listener of `config` and installs the interception rules. Must be called within
+    /// a tokio runtime.
     pub fn bind(
         config: &AirConfig,
         inherited: &mut Inherited,
-        far: Arc<dyn FarEnd>,
+        connector: Arc<dyn Connector>,
     ) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
         warn_of_marks(config);
@@ -220,29 +228,37 @@ impl Air {
         let mut tcp = |name, address: Option<SocketAddr>| {
             let bind = |address| {
                 let listener = inherited.tcp_or_listen(name, address)?;
-                let failed = |source| StartError::Bind { what: name, address, source };
+                let failed = |source| SocketError::Bind { what: name, address, source };
                 TcpListener::from_std(listener).map_err(failed)
             };
             address.map(bind).transpose()
         };
-        let mut intake = Intake::new(config, far, Flows::default());
-        let board = config.dns.as_ref().map(|dns| {
-            let counters = intake.counters.clone();
-            Board::start(dns, intake.classes.clone(), intake.far.clone(), counters)
+        let mut uplink = Uplink::new(config, connector, Flows::default());
+        let resolver = config.dns.as_ref().map(|dns| {
+            let counters = uplink.counters.clone();
+            Serving::start(dns, uplink.classes.clone(), uplink.connector.clone(), counters)
         });
-        let (board, dns) = board.transpose()?.unzip();
-        intake.board = board;
-        intake.web = Web::open(config)?;
+        let (resolver, dns) = resolver.transpose()?.unzip();
+        if let Some(resolver) = &resolver {
+            uplink.set_names(resolver.clone());
+        }
+        let web = Web::open(config)?;
+        let services = Services { uplink: Arc::new(uplink), resolver, web };
+        let preload = config.preload.as_ref().zip(services.web.as_ref()).map(|(config, web)| {
+            let preloader = Ahead::preloader(config, services.uplink.clone(), web.clone());
+            Ok((PreloadSocket::bind(&config.socket)?, preloader))
+        });
+        let preload = preload.transpose().map_err(StartError::Preload)?;
         let page = tcp("page", config.page.as_ref().map(|page| page.listen))?;
         Ok(Self {
             page: page.map(|listener| (listener, Page::new(config))),
-            preload: config.preload.clone(),
+            preload,
             socks5: tcp("socks5", listen.socks5)?,
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
             listen: listen.clone(),
-            intake: Arc::new(intake),
+            services: Arc::new(services),
             quic: listen.quic,
             raw: config.raw.clone(),
             dns,
@@ -260,7 +276,7 @@ impl Air {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Addresses that passengers may be given as their resolver's.
+    /// Addresses of the resolver, for example to announce to passengers by DHCP.
     pub fn dns_addrs(&self) -> Vec<SocketAddr> {
         self.dns.iter().flat_map(|dns| dns.listeners().addresses()).collect()
     }
@@ -275,10 +291,10 @@ impl Air {
         self.dns.as_ref().map(Serving::encrypted).unwrap_or_default()
     }
 
-    /// Learns an answer that another resolver of ours gives passengers: rules about domains need no
-    /// other proof for it.
+    /// Records an answer of another resolver of ours, so that rules about domains need no further
+    /// proof for it.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
-        self.intake.classes.learn(name, addresses, ttl);
+        self.services.uplink.classes.learn(name, addresses, ttl);
     }
 
     fn log_listeners(&self) {
@@ -305,41 +321,43 @@ impl Air {
         }
     }
 
-    /// Writes what is carried, where that is asked for; for ever, also after [`Air::serve`] has begun.
+    /// Returns a task that writes the status if configured. The task never ends, and may run after
+    /// [`Air::serve`] has begun.
     pub fn tell_status(&self, to: Option<&StatusConfig>) -> impl Future<Output = ()> + use<> {
-        let intake = self.intake.clone();
+        let services = self.services.clone();
         let reporter = to.map(|to| {
-            let reporter = Reporter::new(to, Gateway::Air, intake.counters.clone(), 1);
-            match intake.board.clone() {
-                Some(board) => reporter.with(move || board.counters()),
+            let counters = services.uplink.counters.clone();
+            let reporter = Reporter::new(to, Gateway::Air, counters, 1);
+            match services.resolver.clone() {
+                Some(resolver) => reporter.with(move || resolver.counters()),
                 None => reporter,
             }
         });
         async move {
             match reporter {
-                Some(reporter) => reporter.keep(|most| intake.status(most)).await,
+                Some(reporter) => reporter.keep(|most| services.status(most)).await,
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// Parts that may change, also after [`Air::serve`] has begun.
+    /// Returns the settings that may change, for use after [`Air::serve`] has begun.
     pub fn live(&self) -> Live {
-        Live(self.intake.clone())
+        Live(self.services.clone())
     }
 
-    /// The resolver on board, also after [`Air::serve`] has begun.
-    pub fn resolver(&self) -> Option<Resolver> {
-        self.intake.board.clone().map(Resolver)
+    /// Returns the on-board resolver, for use after [`Air::serve`] has begun.
+    pub fn resolver(&self) -> Option<ResolverHandle> {
+        self.services.resolver.clone().map(ResolverHandle)
     }
 
-    /// Counters, also after [`Air::serve`] has begun.
+    /// Returns the counters, for use after [`Air::serve`] has begun.
     pub fn counters(&self) -> Arc<Counters> {
-        self.intake.counters.clone()
+        self.services.uplink.counters.clone()
     }
 
-    /// Serves until `shutdown`, then stops accepting, removes the interception
-    /// rules, and lets open flows finish for the configured time.
+    /// Serves until `shutdown`. Then stops accepting, removes the interception rules, and lets open
+    /// flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
         let Self {
             socks5,
@@ -349,62 +367,63 @@ impl Air {
             preload,
             auth,
             listen,
-            intake,
+            services,
             quic,
             raw,
             mut dns,
             drain,
         } = self;
+        let uplink = services.uplink.clone();
         let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let of_proxies = |client: IpAddr| listen.admits(client);
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
             if let Some(listener) = &socks5 {
-                let (auth, intake) = (auth.clone(), intake.clone());
+                let (auth, services) = (auth.clone(), services.clone());
                 let admits = &of_proxies;
                 serving.push(Box::pin(accept_from(
                     listener,
-                    &intake.clone(),
+                    &uplink,
                     admits,
-                    move |tcp, ticket| {
-                        socks::serve(tcp, ticket, auth.clone(), quic, intake.clone())
+                    move |tcp, permit| {
+                        socks::serve(tcp, permit, auth.clone(), quic, services.clone())
                     },
                 )));
             }
             if let Some(listener) = &http_proxy {
-                let (auth, intake) = (auth.clone(), intake.clone());
+                let (auth, services) = (auth.clone(), services.clone());
                 let admits = &of_proxies;
                 serving.push(Box::pin(accept_from(
                     listener,
-                    &intake.clone(),
+                    &uplink,
                     admits,
-                    move |tcp, ticket| http::serve(tcp, ticket, auth.clone(), intake.clone()),
+                    move |tcp, permit| http::serve(tcp, permit, auth.clone(), services.clone()),
                 )));
             }
             if let Some((listener, page)) = &page {
-                let intake = intake.clone();
-                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
-                    page.clone().serve(tcp, ticket, intake.clone())
+                let uplink = uplink.clone();
+                serving.push(Box::pin(accept(listener, &uplink.clone(), move |tcp, permit| {
+                    page.clone().serve(tcp, permit, uplink.clone())
                 })));
             }
             for listener in transparent.iter().flat_map(Transparent::listeners) {
-                let intake = intake.clone();
-                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
-                    tproxy::serve(tcp, ticket, intake.clone())
+                let services = services.clone();
+                serving.push(Box::pin(accept(listener, &uplink, move |tcp, permit| {
+                    tproxy::serve(tcp, permit, services.clone())
                 })));
             }
             if let Some(udp) = udp {
-                serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
+                serving.push(Box::pin(udp.serve(services.clone(), quic, raw)));
             }
-            serving.push(Box::pin(intake.follow_neighbours()));
-            if let Some(web) = intake.web.clone() {
+            serving.push(Box::pin(uplink.follow_neighbours()));
+            if let Some(web) = services.web.clone() {
                 serving.push(match &preload {
-                    Some(config) => Box::pin(Ahead::preloader(config, intake.clone(), web).keep()),
-                    None => Box::pin(web::let_go(web)),
+                    Some((socket, preloader)) => Box::pin(socket.serve(preloader)),
+                    None => Box::pin(web::unpin_all(web)),
                 });
             }
-            if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
-                serving.push(Box::pin(dns.run(board, &intake)));
+            if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {
+                serving.push(Box::pin(dns.run(resolver, &uplink)));
             }
             tokio::select! {
                 () = shutdown => {}
@@ -412,65 +431,13 @@ impl Air {
             }
         }
         drop((socks5, http_proxy, transparent, page));
-        if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
-            dns.finish(board).await;
+        if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {
+            dns.finish(resolver).await;
         }
         drop(dns);
-        if let Some(web) = &intake.web {
+        if let Some(web) = &services.web {
             web.close();
         }
-        intake.flows.drain(drain).await;
+        uplink.flows.drain(drain).await;
     }
-}
-
-/// Accepts clients wherever they are.
-fn accept<'a, F>(
-    listener: &'a TcpListener,
-    intake: &Arc<Intake>,
-    serve: impl Fn(TcpStream, Ticket) -> F + Send + 'a,
-) -> impl Future<Output = ()> + Send + 'a
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    accept_from(listener, intake, &|_| true, serve)
-}
-
-/// Accepts for ever: every client that `admits` admits and the limits allow gets a task of its own.
-fn accept_from<'a, F>(
-    listener: &'a TcpListener,
-    intake: &Arc<Intake>,
-    admits: &'a (impl Fn(IpAddr) -> bool + Sync),
-    serve: impl Fn(TcpStream, Ticket) -> F + Send + 'a,
-) -> impl Future<Output = ()> + Send + 'a
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let intake = intake.clone();
-    async move {
-        loop {
-            match listener.accept().await {
-                Ok((tcp, client)) if !admits(client.ip()) => intake.not_a_client(&tcp, client.ip()),
-                Ok((tcp, client)) => {
-                    if let Some(ticket) = intake.admit(&tcp, client) {
-                        let over = ticket.over();
-                        let serving = serve(tcp, ticket);
-                        intake.flows.spawn(async move {
-                            over.run_until_cancelled_owned(serving).await;
-                        });
-                    }
-                }
-                Err(error) => {
-                    if is_ours(&error) {
-                        intake.quiet.warn("cannot accept a client", &error);
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Returns `true` if accepting failed for lack of resources here; otherwise the client has gone.
-fn is_ours(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }

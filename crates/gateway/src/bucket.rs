@@ -1,10 +1,9 @@
 //! A token bucket.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// So many per second on average, and a burst at a stretch.
+/// Limits events to an average rate per second, with a burst.
 pub struct Bucket {
     per_second: f64,
     most: f64,
@@ -17,16 +16,16 @@ struct State {
 }
 
 impl Bucket {
-    /// `per_second` tokens, of which at most `seconds` worth are saved up.
+    /// Creates a bucket with `per_second` tokens a second, which stores up to `seconds` worth of
+    /// them.
     pub fn new(per_second: f64, seconds: f64) -> Self {
         let most = per_second * seconds;
         Self { per_second, most, state: Mutex::new(State { tokens: most, filled_at: None }) }
     }
 
-    /// Takes one, if there is one.
+    /// Takes one token if available.
     pub fn take(&self) -> bool {
-        // A panic cannot leave the bucket half-changed.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let now = Instant::now();
         let since = state.filled_at.map_or(0.0, |at| (now - at).as_secs_f64());
         state.filled_at = Some(now);

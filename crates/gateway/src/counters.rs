@@ -1,14 +1,14 @@
 //! Counters of a gateway.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::Class;
 
-use bentpipe_link::{Class, ResetCode};
-
+pub use crate::count::Count;
 use crate::refusals::Refusals;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the gateway started; cheap to share and to bump.
+        /// Counts since the gateway started, shared between threads.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: Count,)*
@@ -19,8 +19,9 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Every count by its name, in a fixed order; resets as `reset-<code>`, flows of a
-            /// class as `flows-<class>`, what limits took as `refused-<limit>` and `evicted-<limit>`.
+            /// Returns every count by name, in a fixed order. Resets are named `reset-<code>`,
+            /// flows of a class `flows-<class>`, and the effects of limits `refused-<limit>` and
+            /// `evicted-<limit>`.
             pub fn all(&self) -> Vec<(String, u64)> {
                 let mut all = vec![$((stringify!($name).replace('_', "-"), self.$name.get()),)*];
                 for code in ResetCode::ALL {
@@ -37,134 +38,145 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections taken from clients (air) or flows from aircraft (ground).
+    /// Connections accepted from clients (air), or flows from aircraft (ground).
     accepted,
     /// Connections refused because a limit was reached.
     over_limit,
-    /// Connections that spoke no protocol of the listener, or stopped half-way.
+    /// Connections that share the part of sources without a known device, because too many others
+    /// wait for theirs to be known.
+    admitted_unproven,
+    /// Connections with no valid protocol for the listener, or closed before the request was
+    /// complete.
     garbage,
-    /// Clients that gave no or wrong credentials.
+    /// Clients with missing or wrong credentials.
     unauthorized,
     /// Flows handed to the relay.
     relayed,
     /// Flows that ended with both directions finished.
     finished,
-    /// Flows whose class depends on a name that the client says and nobody has verified yet.
+    /// Flows whose class depends on a name that the client states and that is not verified yet.
     claims,
-    /// Claims whose name the ground found to agree with the address.
+    /// Claims whose name and address the ground gateway found to agree.
     claims_held,
     /// Bytes from TCP to the link.
-    to_far_bytes,
+    to_link_bytes,
     /// Bytes from the link to TCP.
     to_tcp_bytes,
-    /// Flows of datagrams opened.
+    /// Datagram flows opened.
     datagram_flows,
-    /// Datagrams given to the link.
-    datagrams_to_far,
-    /// Bytes in them.
-    datagram_bytes_to_far,
-    /// Datagrams that came by the link and were passed on.
-    datagrams_from_far,
-    /// Bytes in them.
-    datagram_bytes_from_far,
-    /// Datagrams dropped because a socket or the flow's beginning could take no more.
+    /// Datagrams passed to the link.
+    datagrams_to_link,
+    /// Bytes in datagrams passed to the link.
+    datagram_bytes_to_link,
+    /// Datagrams received from the link and passed on.
+    datagrams_from_link,
+    /// Bytes in datagrams received from the link and passed on.
+    datagram_bytes_from_link,
+    /// Datagrams dropped because a socket, or the buffer of a new flow, was full.
     datagrams_dropped,
-    /// Datagrams dropped because their passenger sends more than one may in the network's class.
+    /// Intercepted datagrams that the kernel dropped because this gateway read too slowly (air).
+    datagrams_overrun,
+    /// Datagrams dropped because their passenger exceeds its ceiling in the network class.
     datagrams_policed,
-    /// Connections that lost the network's class because their passenger sends more than one may.
+    /// Connections demoted from the network class because their passenger exceeds its ceiling.
     streams_demoted,
-    /// Datagrams dropped because the link carries none so large.
+    /// Datagrams dropped because they are too large for the link.
     datagrams_too_large,
-    /// Datagrams that were not for anybody here: unknown contexts, strangers, broken heads.
+    /// Datagrams that cannot be assigned: unknown contexts, unknown senders, invalid headers.
     datagrams_unknown,
-    /// Packets of clients that were refused because their IP protocol, or what they ask by ICMP, is
-    /// not carried.
+    /// Packets of clients that were refused because their IP protocol, or their ICMP type, is not
+    /// carried.
     ip_refused,
-    /// QUIC that was refused, as the config says.
+    /// QUIC flows refused by configuration.
     quic_rejected,
-    /// DNS questions of aircraft that were answered or forwarded (ground).
+    /// DNS queries of aircraft that were answered or forwarded (ground).
     names_asked,
-    /// Questions that no name server answered.
+    /// DNS queries that no name server answered.
     names_failed,
-    /// DNS questions whose answer was withheld because it had a private address.
+    /// DNS queries whose answer was withheld because it contained a private address.
     names_private,
-    /// DNS answers that were sent unasked to aircraft that began without knowing anything (ground).
+    /// DNS answers pushed to aircraft that connected with an empty cache (ground).
     names_pushed,
-    /// Bytes of those answers.
+    /// Bytes of pushed DNS answers.
     names_pushed_bytes,
     /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).
     icmp_sent,
-    /// Pages that the ground fetched ahead with what they will ask for.
+    /// Pages that the ground gateway fetched together with their objects.
     pages,
-    /// Bytes of pages and their objects that the ground gave to the link, before they were packed.
+    /// Bytes of pages and their objects that the ground gateway sent, before compression.
     pages_bytes,
     /// Pages that turned out to be downloads, which are passed on (ground).
     downloads,
-    /// Bytes of downloads, which are not among those of pages.
+    /// Bytes of downloads, which are not included in those of pages.
     downloads_bytes,
-    /// Objects of pages that were promised to the cabin.
+    /// Objects of pages promised to the air gateway.
     objects_promised,
-    /// Promised objects of which nothing was sent (ground) or came (air) after all.
+    /// Promised objects that were not sent (ground) or not received (air) after all.
     objects_declined,
-    /// Promised objects that were cancelled, because they were on board or there was no room for them.
+    /// Promised objects cancelled because they were cached on board or there was no room.
     objects_cancelled,
-    /// Pushed objects that passengers asked for: a round trip was saved for each, or a share of one.
+    /// Pushed objects requested by passengers. Each saved a round trip, or part of one.
     objects_used,
-    /// Pushed objects that nobody asked for in their time.
+    /// Pushed objects that expired without a request.
     objects_unused,
     /// Bytes of pushed objects.
     pushed_bytes,
-    /// Those of them that nobody asked for.
+    /// Bytes of pushed objects that were not requested.
     wasted_bytes,
-    /// Requests beside pages that nobody had promised: scripts' mostly.
+    /// Requests of pages that were not promised, mostly made by scripts.
     not_foreseen,
-    /// TLS connections that ended here, being for a site of the operator's.
+    /// TLS connections terminated here, for the operator's sites.
     sites,
-    /// HTTP requests that were read here: the eight kinds below, and those under way.
+    /// HTTP requests read here: the eight kinds below, and those in progress.
     http_requests,
-    /// HTTP requests answered from the cache, fresh.
+    /// HTTP requests answered from the cache with a fresh object.
     http_hits,
-    /// HTTP requests answered from the cache, stale: meanwhile, or because nothing else could be had.
+    /// HTTP requests answered from the cache with a stale object, during revalidation or because
+    /// nothing else was available.
     http_stale_hits,
-    /// HTTP requests answered from the cache once the origin had confirmed it.
+    /// HTTP requests answered from the cache after the origin confirmed the object.
     http_validated,
-    /// HTTP requests answered by a fetch that was under way for somebody else.
+    /// HTTP requests answered by another request's fetch in progress.
     http_collapsed,
-    /// HTTP requests that could have been in the cache and were fetched.
+    /// HTTP requests that the cache could have answered, but that were fetched.
     http_misses,
-    /// HTTP requests that no cache answers, passed on.
+    /// HTTP requests that no cache may answer, passed on.
     http_passed,
-    /// HTTP requests for which the origin gave no answer.
+    /// HTTP requests for which the origin gave no response.
     http_failed,
-    /// HTTP requests refused because they could be read in two ways, or were too long.
+    /// HTTP requests refused because they were ambiguous or too long.
     http_refused,
-    /// Bytes of HTTP bodies given from the cache.
+    /// Bytes of HTTP bodies sent from the cache.
     http_bytes_from_cache,
-    /// Bytes of HTTP bodies that did not cross the link for the request they answered: those from the
-    /// cache, and those that were fetched for somebody else.
+    /// Bytes of HTTP bodies that did not cross the link for the request they answered: from the
+    /// cache, or from another request's fetch.
     http_bytes_saved,
-    /// HTTP requests answered without waiting for the far side of the link.
+    /// HTTP requests answered without waiting for the ground gateway.
     http_round_trips_saved,
-    /// Heads of requests that crossed the link packed and were answered (air).
-    http_heads_packed,
-    /// Bytes that they were shorter by.
-    http_head_bytes_saved,
-    /// Objects of the HTTP cache that stayed in memory alone because too much waited for the disk.
+    /// Objects of the HTTP cache kept only in memory because too many writes were pending.
     http_unwritten,
-    /// Objects that the HTTP cache stored, those that were fetched ahead included.
+    /// Objects stored by the HTTP cache, including preloaded ones.
     http_stored,
-    /// Objects that it let go because others wanted their place.
+    /// Objects evicted from the HTTP cache to make room.
     http_evicted,
     /// Objects of the portal's content that were fetched and pinned.
     preload_stored,
-    /// Objects of it that were here, and that their origins confirmed.
+    /// Objects of the portal's content that were cached and confirmed by their origins.
     preload_confirmed,
-    /// Objects of it that had been neither stored nor confirmed when a run ended.
+    /// Objects of the portal's content neither stored nor confirmed when a run ended.
     preload_failed,
-    /// Bytes of those that were stored.
+    /// Bytes of the portal's content that were stored.
     preload_bytes,
-    /// ICMP messages not sent because there were too many.
+    /// ICMP messages suppressed by the rate limit.
     icmp_held_back,
+    /// Answers of the plain DNS listener that could not be sent.
+    dns_unsent,
+    /// Datagrams at the link's socket that are not from the peer, dropped unread.
+    link_strangers,
+    /// Datagrams of aircraft that a shard of the link was too slow for.
+    link_overflow_aircraft,
+    /// Handshakes that a shard of the link was too slow for.
+    link_overflow_handshakes,
 }
 
 impl Counters {
@@ -189,27 +201,6 @@ impl Counters {
     }
 }
 
-/// One number that only grows.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
-
-impl Count {
-    /// Adds `n`.
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Relaxed);
-    }
-
-    /// Takes over what another has counted since the start.
-    pub fn follow(&self, counted: u64) {
-        self.0.fetch_max(counted, Relaxed);
-    }
-
-    /// The number so far.
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,7 +209,7 @@ mod tests {
     fn every_count_is_explained() {
         let page = include_str!("../../../docs/status.md");
         for (name, _) in Counters::default().all() {
-            // Those of limits have a test of their own, see `refusals`.
+            // Counts of limits have their own test, see `refusals`.
             let families = ["reset-", "flows-", "refused-", "evicted-"];
             if !families.iter().any(|family| name.starts_with(family)) {
                 let row = format!("| `{}` | ", name.replace('-', "_"));

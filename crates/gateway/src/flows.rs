@@ -1,6 +1,8 @@
-//! The tasks of a gateway's flows, and their end.
+//! Tasks of a gateway's flows, and their shutdown.
 
 mod grip;
+mod noted;
+mod pool;
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,31 +10,13 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::net::ip;
 pub use grip::Grip;
+pub use noted::Noted;
 
-/// Kind of flows, counted and bounded apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// TCP connections.
-    Streams,
-    /// Flows of UDP's datagrams.
-    Datagrams,
-    /// ICMP echo and protocols other than TCP and UDP.
-    Ip,
-}
+pub use crate::transport::Kind;
+pub use pool::{Full, Pool, PoolLimits, Rank};
 
-impl Kind {
-    /// Number of kinds.
-    pub const COUNT: usize = 3;
-
-    /// Kind of datagrams of the IP protocol `protocol`.
-    pub fn of_protocol(protocol: u8) -> Self {
-        if protocol == ip::UDP { Self::Datagrams } else { Self::Ip }
-    }
-}
-
-/// Every task that serves a client or a flow.
+/// All tasks that serve a client or a flow.
 #[derive(Clone, Default)]
 pub struct Flows {
     tasks: TaskTracker,
@@ -40,7 +24,7 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Runs `task` until it ends or the drain's deadline drops it.
+    /// Runs `task` until it ends or the drain deadline drops it.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
@@ -48,8 +32,8 @@ impl Flows {
         });
     }
 
-    /// Lets the tasks finish for as long as `deadline`, then drops what is left:
-    /// those connections are reset.
+    /// Waits up to `deadline` for the tasks to finish, then drops the rest. The connections of
+    /// dropped tasks are reset.
     pub async fn drain(&self, deadline: Duration) {
         self.tasks.close();
         let open = self.tasks.len();

@@ -1,4 +1,5 @@
-//! The ground gateway: takes the flows of known aircraft, resolves, checks, dials, relays.
+//! Ground gateway: accepts flows of known aircraft, resolves, checks and dials their destinations,
+//! and relays.
 
 mod claim;
 pub mod eyeballs;
@@ -10,40 +11,46 @@ pub mod policy;
 pub mod ports;
 pub mod resolve;
 pub mod sources;
+mod tcp;
 mod udp;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::hash::Hash;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Host, PublicKey, ResetCode, Service, SettingsError, Target};
+use bentpipe_flow::{Host, ResetCode, Service, Target};
+use bentpipe_link::{Class, PublicKey, SettingsError};
+use bentpipe_masque::MAX_UNPROVEN;
+use bentpipe_net::{self as net, Inherited, ip};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::config::{GroundConfig, GroundLimits, Raw, Upstream};
 use crate::counters::Counters;
-use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
+use crate::error::StartError;
 use crate::flows::Flows;
-use crate::net::{self, Inherited, StartError, ip};
 use crate::notify;
 use crate::pages::GroundPages;
 use crate::police::policed;
-use crate::quiet::Quiet;
-use crate::relay::{Local, Outcome, Relay, RelayLimits};
+use crate::rate_limited_log::RateLimitedLog;
+use crate::relay::{Outcome, Relay, RelayLimits};
 use crate::status::{self, Gateway, Reporter, Session};
+use crate::strangers;
+use crate::transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
+use crate::transports;
 use eyeballs::Connect;
-use fleet::{Fleet, Most, Permit};
+use fleet::{Fleet, FlowLimits, FlowPermit};
 use names::Names;
 use policy::Policy;
-use resolve::Dns;
+use resolve::KnownNames;
 use sources::Sources;
-use udp::{Owner, Routes, Udp};
+use tcp::Tcp;
+use udp::{MappingKey, Routes, Udp};
 
-/// Flows to the resolver idle as those to name servers do.
+/// Port whose idle timeout also applies to flows to the resolver.
 const RESOLVER_PORT: u16 = 53;
 
 /// A ground gateway, ready to serve.
@@ -57,11 +64,11 @@ struct Shared {
     fleet: Arc<Fleet>,
     policy: Policy,
     sources: Sources,
-    dns: Arc<Dns>,
+    known: Arc<KnownNames>,
     names: Names,
     pages: Option<GroundPages>,
     sites: Vec<Upstream>,
-    quiet: Quiet,
+    log: RateLimitedLog,
     connect_timeout: Duration,
     relay: RelayLimits,
     counters: Arc<Counters>,
@@ -70,37 +77,37 @@ struct Shared {
     raw: Raw,
 }
 
-/// Runs the ground gateway of `config` until `shutdown`, then lets open flows finish
-/// for the configured time. Ends early when every transport has closed.
+/// Runs the ground gateway of `config` until `shutdown`, then lets open flows finish for the
+/// configured time. Returns earlier if every transport has closed.
 pub async fn run(
     config: &GroundConfig,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
-    // Without a sender nothing ever comes.
+    // Without a sender, no configuration ever arrives.
     run_with(config, mpsc::channel(1).1, shutdown).await
 }
 
-/// The same; each config that comes by `again` takes the place of the one before, see
-/// [`Ground::apply`].
+/// Runs the gateway like [`run`]. Each configuration received from `again` replaces the previous
+/// one, see [`Ground::apply`].
 pub async fn run_with(
     config: &GroundConfig,
     again: mpsc::Receiver<GroundConfig>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let gateway = Ground::new(config)?;
-    let arrivals = far::arrivals(config, &mut Inherited::from_env()?)?;
-    run_over(config, &gateway, arrivals, again, shutdown).await
+    let acceptors = transports::acceptor(config, &mut Inherited::from_env()?)?;
+    run_over(config, &gateway, acceptors, again, shutdown).await
 }
 
-/// The same over `arrivals`.
+/// Runs `gateway` on `arrivals`.
 pub(crate) async fn run_over(
     config: &GroundConfig,
     gateway: &Ground,
-    arrivals: Vec<Arc<dyn Arrivals>>,
+    acceptors: Vec<Arc<dyn Acceptor>>,
     again: mpsc::Receiver<GroundConfig>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
-    for from in &arrivals {
+    for from in &acceptors {
         let address = from.local_addr().map(|address| address.to_string()).unwrap_or_default();
         let (transport, aircraft) = (from.transport().name(), config.aircraft.len());
         tracing::info!(address, transport, aircraft, "serving");
@@ -110,23 +117,38 @@ pub(crate) async fn run_over(
         shutdown.await;
         notify::stopping();
     };
-    let pulses = || arrivals.iter().filter_map(|from| from.pulse()).collect();
+    let counters = gateway.counters();
+    let pulses = || acceptors.iter().filter_map(|from| from.pulse()).collect();
     let outcome = tokio::select! {
-        // Before what ends in good order when a transport does.
+        // The failure check comes first, because other branches end normally when a transport
+        // fails.
         biased;
-        name = failed(&arrivals) => Err(StartError::Failed(name)),
-        () = gateway.serve(arrivals.clone(), shutdown) => Ok(()),
-        () = gateway.follow_configs(&arrivals, again) => Ok(()),
-        () = gateway.tell_status(config, &arrivals) => Ok(()),
+        name = failed(&acceptors) => Err(StartError::Failed(name)),
+        () = gateway.serve(acceptors.clone(), shutdown) => Ok(()),
+        () = gateway.follow_configs(&acceptors, again) => Ok(()),
+        () = gateway.tell_status(config, &acceptors) => Ok(()),
         () = notify::feed_watchdog(pulses) => Ok(()),
+        () = count_strangers(&acceptors, &counters) => Ok(()),
     };
-    futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
+    futures_util::future::join_all(acceptors.iter().map(|from| from.close())).await;
     outcome
 }
 
-/// The name of the first transport that ends by a fault; waits for ever while all is well.
-async fn failed(arrivals: &[Arc<dyn Arrivals>]) -> &'static str {
-    let each = arrivals.iter().map(|from| {
+/// Counts what each transport refuses to unknown senders. Never returns.
+async fn count_strangers(acceptors: &[Arc<dyn Acceptor>], counters: &Counters) {
+    let each = acceptors.iter().map(|from| {
+        let most = match from.transport() {
+            Transport::Masque => MAX_UNPROVEN,
+            _ => strangers::MAX_HANDSHAKES,
+        };
+        strangers::count(|| from.take_refused(), most, counters)
+    });
+    futures_util::future::join_all(each).await;
+}
+
+/// Returns the name of the first transport that fails; waits forever otherwise.
+async fn failed(acceptors: &[Arc<dyn Acceptor>]) -> &'static str {
+    let each = acceptors.iter().map(|from| {
         Box::pin(async move {
             from.failed().await;
             from.transport().name()
@@ -137,7 +159,7 @@ async fn failed(arrivals: &[Arc<dyn Arrivals>]) -> &'static str {
 }
 
 impl Ground {
-    /// Prepares to serve `config`'s aircraft.
+    /// Creates a gateway for the aircraft of `config`.
     pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
         if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
@@ -148,31 +170,30 @@ impl Ground {
         }
         let counters = Arc::<Counters>::default();
         let limits = &config.limits;
-        let most = Most {
+        let most = FlowLimits {
             streams: limits.max_flows,
             datagrams: limits.udp.max_flows,
             ip: limits.ip.max_flows,
         };
-        let dns = Arc::new(Dns::new(&config.dns, &config.hosts)?);
+        let known = Arc::new(KnownNames::new(&config.hosts));
         let policy = Policy::new(&config.dial);
         let sources = Sources::new(&config.dial.sources);
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone())),
-            names: Names::new(dns.clone(), &config.dns, &config.dial.allow, counters.clone())?,
-            dns,
+            names: Names::new(known.clone(), &config.dns, &config.dial.allow, counters.clone())?,
+            known,
             pages: config.split_http.as_ref().map(|pages| {
                 let settings = pages.settings(&config.sites, limits.idle_timeout.into());
                 GroundPages::new(settings, counters.clone())
             }),
             sites: config.sites.iter().map(|site| site.upstream().clone()).collect(),
-            quiet: Quiet::default(),
+            log: RateLimitedLog::default(),
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
             udp: Udp::new(
                 counters.clone(),
                 (policy.paths(), sources.clone()),
                 aircraft_names(config),
-                limits.udp.unanswered_timeout.into(),
                 config.link.quic_in_order,
             ),
             limits: config.limits.clone(),
@@ -184,33 +205,32 @@ impl Ground {
         Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
     }
 
-    /// Applies what of `config` can be applied while flows go on: what classes get of what each of the
-    /// aircraft that are known already is sent, and the table of hosts. Nothing changes where the link
-    /// cannot work like that.
+    /// Applies the settings of `config` that can change while flows are open: the class settings of
+    /// known aircraft, and the table of hosts. Changes nothing if the link rejects the settings.
     pub fn apply(
         &self,
         config: &GroundConfig,
-        arrivals: &[Arc<dyn Arrivals>],
+        acceptors: &[Arc<dyn Acceptor>],
     ) -> Result<(), SettingsError> {
-        far::link::hub_config(config)?;
+        transports::link::hub_config(config)?;
         for aircraft in &config.aircraft {
             let (key, classes) = (aircraft.key(), &aircraft.classes);
-            for from in arrivals {
+            for from in acceptors {
                 from.set_classes(&key, classes.settings())?;
             }
             self.shared.fleet.set_passenger_ceil(key.as_bytes(), classes.passenger_ceil());
         }
-        self.shared.dns.set_table(&config.hosts);
+        self.shared.known.set_table(&config.hosts);
         Ok(())
     }
 
     async fn follow_configs(
         &self,
-        arrivals: &[Arc<dyn Arrivals>],
+        acceptors: &[Arc<dyn Acceptor>],
         mut again: mpsc::Receiver<GroundConfig>,
     ) {
         while let Some(config) = again.recv().await {
-            match self.apply(&config, arrivals) {
+            match self.apply(&config, acceptors) {
                 Ok(()) => tracing::info!(
                     "classes and hosts are those of the file now; other settings wait for a restart"
                 ),
@@ -220,15 +240,15 @@ impl Ground {
         std::future::pending().await
     }
 
-    /// Writes what `arrivals` carry, where `config` asks for it; for ever.
-    pub async fn tell_status(&self, config: &GroundConfig, arrivals: &[Arc<dyn Arrivals>]) {
+    /// Writes the status of `arrivals` if `config` requests it. Never returns.
+    pub async fn tell_status(&self, config: &GroundConfig, acceptors: &[Arc<dyn Acceptor>]) {
         let Some(to) = &config.status else { return std::future::pending().await };
         let counters = self.shared.counters.clone();
         let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key(), &*it.name)).collect();
         let reporter = Reporter::new(to, Gateway::Ground, counters, aircraft.len());
         let names = status::nameless();
         let session = |(key, name): &(PublicKey, &str), most| {
-            let traffic = arrivals.iter().find_map(|from| from.traffic(key, most))?;
+            let traffic = acceptors.iter().find_map(|from| from.traffic(key, most))?;
             Some(Session::of(traffic, Some(name), &names))
         };
         reporter.keep(|most| aircraft.iter().filter_map(|one| session(one, most)).collect()).await;
@@ -239,7 +259,7 @@ impl Ground {
         self.shared.counters.clone()
     }
 
-    /// Flows open now, over all aircraft.
+    /// Number of open flows of all aircraft.
     pub fn open_flows(&self) -> usize {
         self.shared.fleet.open()
     }
@@ -247,13 +267,13 @@ impl Ground {
     /// Serves until `shutdown` or until every one of `arrivals` has closed.
     pub async fn serve(
         &self,
-        arrivals: Vec<Arc<dyn Arrivals>>,
+        acceptors: Vec<Arc<dyn Acceptor>>,
         shutdown: impl Future<Output = ()>,
     ) {
-        let listeners = arrivals.iter().filter_map(|from| from.local_addr()).collect();
+        let listeners = acceptors.iter().filter_map(|from| from.local_addr()).collect();
         self.shared.udp.set_listeners(listeners);
         let flows = Flows::default();
-        let accepting = arrivals.iter().map(|from| self.accept_all(from.as_ref(), &flows));
+        let accepting = acceptors.iter().map(|from| self.accept_all(from.as_ref(), &flows));
         tokio::select! {
             () = shutdown => {}
             _ = futures_util::future::join_all(accepting) => {}
@@ -261,7 +281,7 @@ impl Ground {
         flows.drain(self.drain).await;
     }
 
-    async fn accept_all(&self, from: &dyn Arrivals, flows: &Flows) {
+    async fn accept_all(&self, from: &dyn Acceptor, flows: &Flows) {
         while let Some(mut incoming) = from.accept().await {
             let shared = self.shared.clone();
             shared.counters.accepted.add(1);
@@ -270,7 +290,7 @@ impl Ground {
                 Ok(permit) => {
                     incoming.class = permit.class(incoming.class);
                     shared.counters.count_class(incoming.class);
-                    flows.spawn(async move { shared.serve_flow(incoming, permit).await });
+                    flows.spawn(async move { shared.serve(incoming, permit).await });
                 }
                 Err(code) => {
                     if code == ResetCode::Limit {
@@ -285,7 +305,17 @@ impl Ground {
 }
 
 impl Shared {
-    async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
+    /// Serves a flow until it ends or is evicted.
+    async fn serve(&self, incoming: Incoming, permit: FlowPermit) {
+        let over = permit.over();
+        let incoming = incoming.noted(&permit.activity());
+        let serving = self.serve_flow(incoming, permit);
+        if over.run_until_cancelled_owned(serving).await.is_none() {
+            self.counters.count_reset(ResetCode::Limit);
+        }
+    }
+
+    async fn serve_flow(&self, incoming: Incoming, permit: FlowPermit) {
         if let Host::Service(service) = incoming.target.host {
             return self.serve_service(service, incoming, permit).await;
         }
@@ -296,8 +326,8 @@ impl Shared {
                 self.serve_stream(target, (class, from), claim, stream, permit).await;
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
-                let owner = Owner { aircraft, passenger, protocol, source, is_gateway };
-                let code = match self.route(&target, protocol).await {
+                let owner = MappingKey { aircraft, passenger, protocol, source, is_gateway };
+                let code = match self.route(&aircraft, &target, protocol).await {
                     Ok(address) => {
                         let idle = self.limits.datagram_idle(protocol, target.port);
                         let flow = policed(flow, permit.police(class, passenger));
@@ -315,13 +345,13 @@ impl Shared {
         }
     }
 
-    /// Serves a service of the gateway's own.
-    async fn serve_service(&self, service: Service, incoming: Incoming, permit: Permit) {
+    /// Serves a flow to one of the gateway's own services.
+    async fn serve_service(&self, service: Service, incoming: Incoming, permit: FlowPermit) {
         if service == Service::Pages {
             return self.serve_pages(incoming, permit).await;
         }
         let Incoming { aircraft, carries, .. } = incoming;
-        let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
+        let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT).answered;
         match carries {
             Carried::Stream(stream) => self.names.serve_stream(&aircraft, stream, idle).await,
             Carried::Datagrams { protocol: ip::UDP, flow, .. } => {
@@ -332,14 +362,19 @@ impl Shared {
         }
     }
 
-    /// Destination of datagrams for `target`, if it is allowed.
-    async fn route(&self, target: &Target, protocol: u8) -> Result<SocketAddr, ResetCode> {
+    /// Returns the address for datagrams to `target`, if permitted.
+    async fn route(
+        &self,
+        aircraft: &[u8; 32],
+        target: &Target,
+        protocol: u8,
+    ) -> Result<SocketAddr, ResetCode> {
         let is_udp = protocol == ip::UDP;
-        // Only UDP has ports.
+        // Only UDP has ports here.
         if is_udp == (target.port == 0) || !(is_udp || self.carries(protocol)) {
             return Err(ResetCode::Forbidden);
         }
-        let route = self.reach(&Routes(&self.policy), protocol, target).await?;
+        let route = self.reach(aircraft, &Routes(&self.policy), protocol, target).await?;
         let address = route.address;
         let other_family = ip::is_echo(protocol) && protocol != ip::echo(address.ip());
         if other_family || is_udp && self.udp.is_own(route) {
@@ -348,7 +383,7 @@ impl Shared {
         Ok(address)
     }
 
-    /// Returns `true` if packets of `protocol`, which is not UDP, may go out.
+    /// Returns `true` if `protocol`, which is not UDP, may be sent.
     fn carries(&self, protocol: u8) -> bool {
         ip::is_echo(protocol) || self.raw.carries(protocol)
     }
@@ -358,27 +393,29 @@ impl Shared {
         target: Target,
         (class, from): (Class, ([u8; 32], u32)),
         claim: Option<Claim>,
-        mut stream: Box<dyn FarStream>,
-        permit: Permit,
+        mut stream: Box<dyn FlowStream>,
+        permit: FlowPermit,
     ) {
-        let tcp = Tcp::of(self, &from);
-        let dialled = self.dial(&target, (class, claim), &tcp, &mut *stream, &permit).await;
+        let tcp = Tcp::of(&self.policy, &self.sources, &from);
+        let dialled =
+            self.dial((&from.0, &target), (class, claim), &tcp, &mut *stream, &permit).await;
         if let Some((tcp, class)) = dialled {
             self.relay(tcp, &target, (class, from.1), stream, permit).await;
         }
     }
 
-    /// Connects to `target`, and says of which class the flow is then. Where that fails `stream` is reset.
+    /// Connects to `target`, and returns the connection with the flow's class. Resets `stream` on
+    /// failure.
     async fn dial(
         &self,
-        target: &Target,
+        (aircraft, target): (&[u8; 32], &Target),
         (class, claim): (Class, Option<Claim>),
         tcp: &Tcp<'_>,
-        stream: &mut dyn FarStream,
-        permit: &Permit,
+        stream: &mut dyn FlowStream,
+        permit: &FlowPermit,
     ) -> Option<(TcpStream, Class)> {
-        let verdict = self.verify(claim, target, permit);
-        let (dialled, verdict) = tokio::join!(self.reach(tcp, ip::TCP, target), verdict);
+        let verdict = self.verify(aircraft, claim, target, permit);
+        let (dialled, verdict) = tokio::join!(self.reach(aircraft, tcp, ip::TCP, target), verdict);
         match dialled {
             Ok(tcp) => {
                 if let Some(verified) = verdict {
@@ -398,42 +435,46 @@ impl Shared {
         }
     }
 
-    /// Carries the flow between `local`, which leads to `target`, and `stream` to its end.
+    /// Relays the flow between `tcp`, connected to `target`, and `stream` until it ends.
     async fn relay(
         &self,
-        local: impl Local,
+        tcp: TcpStream,
         target: &Target,
         (class, passenger): (Class, u32),
-        stream: Box<dyn FarStream>,
-        permit: Permit,
+        stream: Box<dyn FlowStream>,
+        permit: FlowPermit,
     ) {
-        let relay = Relay::new(local, stream, Vec::new(), self.relay, self.counters.clone());
-        let police = permit.police(class, passenger);
-        if let Outcome::Reset(code) = relay.with_police(police).await {
+        let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone())
+            .with_police(permit.police(class, passenger))
+            .with_activity(permit.activity());
+        if let Outcome::Reset(code) = relay.await {
             tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
         }
     }
 
-    /// The class that the flow's claim gives it, if the claim holds.
+    /// Returns the class of the flow's claim if the claim is true.
     async fn verify(
         &self,
+        aircraft: &[u8; 32],
         claim: Option<Claim>,
         target: &Target,
-        permit: &Permit,
+        permit: &FlowPermit,
     ) -> Option<Class> {
         let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
         self.counters.claims.add(1);
         let name = claim.name().parse().ok()?;
-        if !claim::holds(&*self.dns, &name, *address).await {
+        if !claim::holds(&self.names.lookups(aircraft), &name, *address).await {
             return None;
         }
         self.counters.claims_held.add(1);
         Some(permit.class(claim.class))
     }
 
-    /// Resolves `target`, asks the policy, and connects to it by `protocol` as `connector` does.
+    /// Resolves `target` for `aircraft`, checks the policy, and connects with `connector` for
+    /// `protocol`.
     async fn reach<C: Connect>(
         &self,
+        aircraft: &[u8; 32],
         connector: &C,
         protocol: u8,
         target: &Target,
@@ -445,82 +486,19 @@ impl Shared {
                 let address = SocketAddr::new(*ip, port);
                 eyeballs::dial_address(connector, &permit, address, deadline).await
             }
-            // Answered before anything is dialled.
+            // Services are handled before dialling.
             Host::Service(_) => Err(ResetCode::Forbidden),
             Host::Name(name) => {
-                eyeballs::dial(&*self.dns, connector, &permit, (name, port), deadline).await
+                let lookups = self.names.lookups(aircraft);
+                eyeballs::dial(&lookups, connector, &permit, (name, port), deadline).await
             }
         }
     }
 }
 
-/// Aircraft and standard clients by what flows know them by.
+/// Names of aircraft and standard clients, by the identity that flows carry.
 fn aircraft_names(config: &GroundConfig) -> HashMap<[u8; 32], String> {
     let aircraft = config.aircraft.iter().map(|it| (*it.key().as_bytes(), it.name.clone()));
     let clients = config.clients.iter().map(|it| (it.login().identity(), it.name().to_owned()));
     aircraft.chain(clients).collect()
-}
-
-/// The kernel's TCP, to where the policy lets it go.
-struct Tcp<'a> {
-    policy: &'a Policy,
-    /// Addresses to send from: of IPv4, of IPv6.
-    from: [Option<IpAddr>; 2],
-}
-
-impl<'a> Tcp<'a> {
-    /// Source addresses for `who`: what it sends or asks for leaves from its own address.
-    fn of(shared: &'a Shared, who: &impl Hash) -> Self {
-        let from = [false, true].map(|v6| shared.sources.of(who, v6));
-        Self { policy: &shared.policy, from }
-    }
-}
-
-impl Connect for Tcp<'_> {
-    type Stream = TcpStream;
-
-    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
-        Box::pin(async move {
-            self.policy.path(address)?;
-            let tcp = match self.from[usize::from(address.is_ipv6())] {
-                None => TcpStream::connect(address).await?,
-                Some(from) => net::bound(from)?.connect(address).await?,
-            };
-            net::tune(&tcp)?;
-            Ok(tcp)
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Policy for this machine's own addresses, which [`Policy::permit`] does not decide: one of
-    /// them may be global.
-    #[tokio::test]
-    async fn this_machine_is_reached_only_where_it_is_allowed() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let here = listener.local_addr().unwrap();
-        let codes = async |policy: Policy| {
-            let tcp = Tcp { policy: &policy, from: [None; 2] }.connect(here).await.err();
-            let route = Routes(&policy).connect(here).await.err();
-            [tcp, route].map(|error| error.map(|error| eyeballs::code_of(&error)))
-        };
-        assert_eq!(codes(Policy::default()).await, [Some(ResetCode::Forbidden); 2]);
-        let allow = toml::from_str("allow = [\"127.0.0.1/32\"]").unwrap();
-        let allow = Policy::new(&allow);
-        assert_eq!(codes(allow).await, [None; 2]);
-    }
-
-    #[tokio::test]
-    async fn connections_leave_from_the_address_that_is_configured() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let policy = Policy::new(&toml::from_str("allow = [\"127.0.0.0/8\"]").unwrap());
-        let from = [Some("127.0.0.9".parse().unwrap()), None];
-        let tcp = Tcp { policy: &policy, from };
-        let _tcp = tcp.connect(listener.local_addr().unwrap()).await.unwrap();
-        let (_, seen) = listener.accept().await.unwrap();
-        assert_eq!(seen.ip(), IpAddr::from([127, 0, 0, 9]));
-    }
 }

@@ -1,40 +1,48 @@
 //! Gateways of the aircraft and of the ground: interception, proxies, dialling, destination policy.
 //!
-//! [`air`] ends the passengers' TCP connections and asks the far end for flows;
-//! [`ground`] takes the flows of many aircraft and dials their destinations. What
-//! lies between them is behind the traits in [`far`]. What the modem knows of the
-//! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
-//! [`usage`] what passengers used, and
-//! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP,
-//! `single` packs the heads of what is asked for beside them, `origin_tls` is TLS with the origins of sites,
-//! [`preload`] fetches the portal's content at night. What limits refuse is counted and logged by [`refusals`].
+//! - [`air`] terminates the passengers' TCP connections and opens flows to the ground gateway.
+//! - [`ground`] accepts the flows of many aircraft and dials their destinations.
+//! - [`transport`] contains the traits between the two, which the [`transports`] implement.
+//! - [`rate`] reports the modem's rate of the radio.
+//! - [`bentpipe_classify`] decides the class of a flow.
+//! - [`usage`] records the usage of passengers, and [`status`] the current traffic.
+//! - [`pages`] contains both ends of Split HTTP.
+//! - `origin_tls` is TLS to the origins of sites.
+//! - [`preload`] fetches the portal's content at night.
+//! - [`refusals`] counts and logs refusals by limits.
 
 pub mod air;
+mod atomic_file;
 mod bucket;
-pub mod classify;
 pub mod config;
+mod count;
 pub mod counters;
 mod dns;
-pub mod far;
+mod error;
 mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod ground;
 mod machine;
-pub mod net;
 mod notify;
 mod origin_tls;
 pub mod pages;
 mod police;
+mod prefixed_io;
 pub mod preload;
 mod quic;
-mod quiet;
 pub mod rate;
+mod rate_limited_log;
 pub mod refusals;
 pub mod relay;
-mod replay;
-mod single;
+mod request_error;
 pub mod status;
 mod still;
+mod strangers;
+pub mod transport;
+pub mod transports;
 pub mod usage;
+mod via;
+
+pub use error::StartError;

@@ -1,11 +1,11 @@
-//! Facts about the machine that the gateway runs on.
+//! Properties of the machine that the gateway runs on.
 
 use std::fs;
 
 use bentpipe_units::ByteSize;
 
-/// Memory of the machine, or of the control group that confines the gateway if that is less. `None` if
-/// the kernel says neither.
+/// Memory of the machine, or of the gateway's control group if that is less. `None` if the kernel
+/// reports neither.
 pub fn memory() -> Option<ByteSize> {
     let whole = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let part = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();

@@ -1,27 +1,26 @@
-//! Tells the service manager that the gateway is ready, alive and stopping (`sd_notify(3)`).
+//! Notifications to the service manager: ready, alive and stopping (`sd_notify(3)`).
 //!
-//! Nothing is told where no service manager asks: without `NOTIFY_SOCKET`, or, of the watchdog,
-//! without `WATCHDOG_USEC`.
+//! Nothing is sent without `NOTIFY_SOCKET`, and no watchdog notification without `WATCHDOG_USEC`.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::time::sleep;
 
-/// Times that the watchdog is fed within its limit.
+/// Number of watchdog notifications within its limit.
 const FEEDS_PER_LIMIT: u32 = 4;
 
-/// The gateway serves.
+/// Reports that the gateway is serving.
 pub fn ready() {
     tell(NotifyState::Ready);
 }
 
-/// The gateway stops; flows that are open may finish.
+/// Reports that the gateway is stopping; open flows may finish.
 pub fn stopping() {
     tell(NotifyState::Stopping);
 }
 
-/// Feeds the watchdog, if there is one, as long as all that `pulses` gives rises; for ever.
+/// Feeds the watchdog, if there is one, as long as all values of `pulses` increase. Never returns.
 pub async fn feed_watchdog(pulses: impl Fn() -> Vec<u64>) {
     match sd_notify::watchdog_enabled() {
         Some(limit) => feed(limit, pulses, || tell(NotifyState::Watchdog)).await,
@@ -33,7 +32,7 @@ async fn feed(limit: Duration, pulses: impl Fn() -> Vec<u64>, mut tell: impl FnM
     let mut last = Vec::new();
     loop {
         let now = pulses();
-        // A transport that has just begun has no earlier pulse.
+        // A new transport has no earlier pulse.
         if now.len() != last.len() || now.iter().zip(&last).all(|(now, last)| now > last) {
             tell();
         }
@@ -54,7 +53,7 @@ mod tests {
     use std::cell::Cell;
     use tokio::time::timeout;
 
-    /// Feeds in ten limits of the watchdog, by the pulses at each look.
+    /// Number of notifications within ten limits of the watchdog, with these pulses at each poll.
     async fn fed(pulses: impl Fn(u64) -> Vec<u64>) -> u32 {
         let (looks, fed) = (Cell::new(0), Cell::new(0));
         let look = || {
@@ -62,7 +61,7 @@ mod tests {
             pulses(looks.get())
         };
         let limit = Duration::from_secs(30);
-        // The look that is due at the end belongs to the next limit.
+        // The poll that is due at the end belongs to the next limit.
         let span = limit * 10 - Duration::from_secs(1);
         let _ = timeout(span, feed(limit, look, || fed.set(fed.get() + 1))).await;
         fed.get()

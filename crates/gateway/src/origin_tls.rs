@@ -1,10 +1,11 @@
-//! TLS to the origins of sites, which have to show that they are, from whichever gateway makes it.
+//! TLS to the origins of sites, with authentication, for either gateway.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, Target};
+use bentpipe_classify::Name;
+use bentpipe_flow::{Host, Target};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,27 +13,21 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::classify::Name;
+/// Maximum number of bytes buffered for sending in a TLS session: one record.
+const MAX_WAITING_BYTES: usize = 16 << 10;
 
-/// [`Failure::code`](bentpipe_webcache::Failure::code) for a site with whose origin there is no TLS that can be
-/// trusted: none of the link's.
-pub const NO_TLS: u8 = 254;
-
-/// The most that waits in a TLS session to be sent: a record.
-const MOST_WAITING_BYTES: usize = 16 << 10;
-
-/// Reason for which there is none.
+/// Reason for a failed connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// It took too long.
+    /// The time limit expired.
     #[error("TLS took too long")]
     Late,
-    /// It failed, or the origin is not believed.
+    /// The handshake failed, or the origin is not trusted.
     #[error(transparent)]
     Tls(NoTls),
 }
 
-/// TLS failed, or the origin is not believed.
+/// Failed handshake, or untrusted origin.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "TLS to {origin}, the origin of {site}, failed: {error}; its certificate has to be for the host of origin, and \
@@ -44,8 +39,9 @@ pub struct NoTls {
     error: io::Error,
 }
 
-/// Makes TLS by `client` over `io`, which leads to the origin of the site, within `patience`. Nothing is sent
-/// before the origin has shown its certificate: there is no early data.
+/// Performs a TLS handshake with `client` over `io`, which is connected to the site's origin,
+/// within `patience`. Nothing is sent before the origin has shown its certificate: there is no
+/// early data.
 pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     client: Arc<ClientConfig>,
     (site, origin): (&Name, &Target),
@@ -59,7 +55,7 @@ pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         Host::Service(_) => Err(io::Error::other("no setting names a service")),
     };
     let bounded = |session: &mut rustls::ClientConnection| {
-        session.set_buffer_limit(Some(MOST_WAITING_BYTES));
+        session.set_buffer_limit(Some(MAX_WAITING_BYTES));
     };
     let connector = TlsConnector::from(client);
     let connecting = connector.connect_with(name.map_err(failed)?, io, bounded);

@@ -1,74 +1,78 @@
-//! Ceiling of one passenger in the network's class, while flows come and go.
+//! Ceiling of each passenger in the network class, for its current flows.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use bentpipe_link::{Class, ResetCode};
+use bentpipe_classify::Policer;
+use bentpipe_flow::ResetCode;
+use bentpipe_link::Class;
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::classify::Policer;
-use crate::far::{DatagramError, FarDatagrams};
+use crate::transport::{DatagramError, FlowDatagrams};
 
-/// The bound of all passengers of one link in one direction, where there is one.
-pub struct Ceil {
+/// Ceiling of all passengers of one link in one direction, if configured.
+pub struct PassengerCeiling {
     policer: Mutex<Option<Policer>>,
     began: Instant,
 }
 
-/// A flow's part in its passenger's bound.
-pub struct Police {
-    ceil: Arc<Ceil>,
+/// Policer of one flow, which shares its passenger's ceiling.
+pub struct PolicerHandle {
+    ceiling: Arc<PassengerCeiling>,
     passenger: u32,
 }
 
-impl Ceil {
-    /// Each passenger may send `rate`; any where there is none.
+impl PassengerCeiling {
+    /// Creates a ceiling of `rate` for each passenger; `None` for no ceiling.
     pub fn new(rate: Option<BitRate>) -> Arc<Self> {
         let policer = Mutex::new(rate.map(Policer::new));
         Arc::new(Self { policer, began: Instant::now() })
     }
 
-    /// From now on it is this.
+    /// Changes the ceiling.
     pub fn set(&self, rate: Option<BitRate>) {
         *self.lock() = rate.map(Policer::new);
     }
 
-    /// The bound on a flow of `class`; only the network's class has one.
-    pub fn of(self: &Arc<Self>, class: Class, passenger: u32) -> Option<Police> {
-        (class == Class::Network).then(|| Police { ceil: self.clone(), passenger })
+    /// Returns the policer of a flow of `class`; only the network class has one.
+    pub fn of(self: &Arc<Self>, class: Class, passenger: u32) -> Option<PolicerHandle> {
+        (class == Class::Network).then(|| PolicerHandle { ceiling: self.clone(), passenger })
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Policer>> {
-        // Nothing in here panics half-way.
-        self.policer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.policer.lock()
     }
 }
 
-impl Police {
-    /// Returns `true` if so many bytes may pass in the network's class now.
+impl PolicerHandle {
+    /// Returns `true` if this number of bytes may now pass in the network class.
     pub fn admit(&self, bytes: usize) -> bool {
-        let now = self.ceil.began.elapsed();
-        let mut policer = self.ceil.lock();
+        let now = self.ceiling.began.elapsed();
+        let mut policer = self.ceiling.lock();
         policer.as_mut().is_none_or(|policer| policer.admit(self.passenger, bytes, now))
     }
 }
 
-/// `flow`, which sends no more than `police` admits.
-pub fn policed(flow: Box<dyn FarDatagrams>, police: Option<Police>) -> Arc<dyn FarDatagrams> {
+/// Wraps `flow` so that it sends only what `police` admits.
+pub fn policed(
+    flow: Box<dyn FlowDatagrams>,
+    police: Option<PolicerHandle>,
+) -> Arc<dyn FlowDatagrams> {
     match police {
-        Some(police) => Arc::new(Policed { flow, police }),
+        Some(police) => Arc::new(PolicedFlow { flow, police }),
         None => flow.into(),
     }
 }
 
-struct Policed {
-    flow: Box<dyn FarDatagrams>,
-    police: Police,
+struct PolicedFlow {
+    flow: Box<dyn FlowDatagrams>,
+    police: PolicerHandle,
 }
 
-impl FarDatagrams for Policed {
+impl FlowDatagrams for PolicedFlow {
     fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
         if self.police.admit(datagram.len()) {
             self.flow.send(datagram)
@@ -81,12 +85,12 @@ impl FarDatagrams for Policed {
         self.flow.receive()
     }
 
-    fn most_bytes(&self) -> usize {
-        self.flow.most_bytes()
+    fn max_bytes(&self) -> usize {
+        self.flow.max_bytes()
     }
 
-    fn hoped_bytes(&self) -> usize {
-        self.flow.hoped_bytes()
+    fn provisioned_max_bytes(&self) -> usize {
+        self.flow.provisioned_max_bytes()
     }
 
     fn keep_order(&self) {
@@ -108,16 +112,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_the_network_s_class_is_policed_and_the_bound_may_change() {
-        let ceil = Ceil::new(Some(BitRate::from_bps(8_000)));
-        assert!(ceil.of(Class::Operator, 1).is_none() && ceil.of(Class::BestEffort, 1).is_none());
-        let police = ceil.of(Class::Network, 1).unwrap();
-        let other = ceil.of(Class::Network, 1).unwrap();
+        let ceiling = PassengerCeiling::new(Some(BitRate::from_bps(8_000)));
+        assert!(
+            ceiling.of(Class::Operator, 1).is_none() && ceiling.of(Class::BestEffort, 1).is_none()
+        );
+        let police = ceiling.of(Class::Network, 1).unwrap();
+        let other = ceiling.of(Class::Network, 1).unwrap();
         assert!(police.admit(7_500) && !other.admit(1), "they share a passenger's bound");
         tokio::time::advance(std::time::Duration::from_millis(10)).await;
         assert!(police.admit(10) && !police.admit(1));
-        ceil.set(None);
+        ceiling.set(None);
         assert!(police.admit(1 << 30));
-        ceil.set(Some(BitRate::from_bps(8_000)));
+        ceiling.set(Some(BitRate::from_bps(8_000)));
         assert!(police.admit(7_500) && !police.admit(1));
     }
 }

@@ -1,25 +1,25 @@
 //! Detection of QUIC.
 
-/// The port of HTTP/3, and of all else that browsers speak QUIC for.
+/// Port of HTTP/3 and of other QUIC protocols in browsers.
 const HTTPS_PORT: u16 = 443;
 
 /// Returns `true` if a flow's first packet is QUIC: it goes to port 443, or begins with a long
-/// header (RFC 9000 section 17.2) of a version that exists.
+/// header (RFC 9000 section 17.2) of an existing version.
 pub fn is_quic(port: u16, payload: &[u8]) -> bool {
     port == HTTPS_PORT || has_long_header(payload)
 }
 
-/// Returns `true` if a packet begins with a long header of a version that exists.
+/// Returns `true` if a packet begins with a long header of an existing version.
 pub fn has_long_header(payload: &[u8]) -> bool {
     let &[first, a, b, c, d, id_length, ..] = payload else { return false };
     let version = u32::from_be_bytes([a, b, c, d]);
     let exists = match version {
         // RFC 9000, RFC 9369.
         1 | 0x6b33_43cf => true,
-        // Drafts, and versions that only ask which ones there are (RFC 9000 section 15).
+        // Drafts, and versions that only trigger version negotiation (RFC 9000 section 15).
         _ => version >> 8 == 0x00ff_0000 || version & 0x0f0f_0f0f == 0x0a0a_0a0a,
     };
-    // Long form and the fixed bit; a connection id of these versions has at most 20 bytes.
+    // Long form and the fixed bit; a connection ID of these versions has at most 20 bytes.
     first & 0xc0 == 0xc0 && id_length <= 20 && exists
 }
 
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn other_protocols_are_not() {
-        // DNS, STUN, RTP, WireGuard, DTLS, and headers cut short.
+        // DNS, STUN, RTP, WireGuard, DTLS, and truncated headers.
         for packet in [
             &b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"[..],
             b"\x00\x01\x00\x00\x21\x12\xa4\x42",

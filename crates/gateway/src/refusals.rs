@@ -1,52 +1,55 @@
-//! Refusals for a limit: every one is counted, and the log says who holds how much.
+//! Refusals by limits: every one is counted, and the log shows the holders.
 //!
-//! A refusal that only the refused can see looks like a broken network. So whatever has a limit reports
-//! here when the limit takes something from somebody:
+//! A refusal that only the refused client notices looks like a broken network. Therefore every
+//! limit reports here when it refuses or evicts:
 //!
 //! ```text
 //! counters.refusals.refused(Limit::UdpFlows, || Holding { … });
 //! counters.refusals.evicted(Limit::UdpFlows, || Holding { … });
 //! ```
 //!
-//! The closure runs only if a line is due. Each [`Limit`] has its own interval of silence, so that a flood
-//! at one limit does not hide another limit.
+//! The closure runs only if a line is due. Each [`Limit`] has its own log interval, so that a flood
+//! at one limit does not hide another.
 
 use std::fmt;
 
-use crate::counters::Count;
-use crate::quiet::Quiet;
+use crate::count::Count;
+use crate::rate_limited_log::RateLimitedLog;
 
-/// A limit that somebody can reach. The passengers of an air gateway share it, or the aircraft of a ground
-/// gateway.
+/// A limit shared by the passengers of an air gateway, or by the aircraft of a ground gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// TCP connections at once.
+    /// Concurrent TCP connections.
     TcpFlows,
-    /// Flows of UDP datagrams at once.
+    /// Concurrent UDP flows.
     UdpFlows,
-    /// Flows of ICMP echo and other protocols at once.
+    /// Concurrent flows of ICMP echo and other protocols.
     IpFlows,
     /// New TCP connections per second.
     TcpOpens,
-    /// New flows of UDP datagrams per second.
+    /// New UDP flows per second.
     UdpOpens,
     /// New flows of ICMP echo and other protocols per second.
     IpOpens,
-    /// Passengers told apart at once.
+    /// Passengers tracked at the same time.
     Passengers,
-    /// Connections to the operator's sites at once.
+    /// Concurrent connections to the operator's sites.
     SiteConnections,
-    /// External UDP ports at the ground.
+    /// External UDP ports of the ground gateway.
     UdpPorts,
-    /// DNS questions, per second or under way.
+    /// DNS queries, per second or pending.
     DnsQuestions,
-    /// Places for pages and downloads of Split HTTP.
+    /// Slots for pages and downloads of Split HTTP.
     Pages,
+    /// Link handshakes processed per second.
+    Handshakes,
+    /// Memory of all sessions of the link, in bytes.
+    Memory,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::TcpFlows,
         Self::UdpFlows,
         Self::IpFlows,
@@ -58,9 +61,11 @@ impl Limit {
         Self::UdpPorts,
         Self::DnsQuestions,
         Self::Pages,
+        Self::Handshakes,
+        Self::Memory,
     ];
 
-    /// The name in counters and in the log.
+    /// Name in counters and in the log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TcpFlows => "tcp-flows",
@@ -74,26 +79,28 @@ impl Limit {
             Self::UdpPorts => "udp-ports",
             Self::DnsQuestions => "dns-questions",
             Self::Pages => "pages",
+            Self::Handshakes => "handshakes",
+            Self::Memory => "memory",
         }
     }
 }
 
-/// The state of a limit when it took something from somebody.
+/// State of a limit when it refused or evicted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holding {
-    /// The newcomer, by the label of usage records or by the aircraft's name.
+    /// The newcomer, by its label in usage records or the aircraft's name.
     pub newcomer: String,
     /// Amount that the newcomer holds.
     pub holds: usize,
-    /// Amount that all hold.
+    /// Amount that all holders have together.
     pub held: usize,
-    /// The limit: of the newcomer or of all, whichever was reached.
+    /// The limit that was reached: the newcomer's or the total.
     pub most: usize,
-    /// The largest holder, and the amount that it holds.
+    /// The largest holder, and its amount.
     pub largest: Option<(String, usize)>,
 }
 
-/// Counts and logs what limits refuse.
+/// Counts and logs refusals by limits.
 #[derive(Debug, Default)]
 pub struct Refusals([One; Limit::ALL.len()]);
 
@@ -101,30 +108,35 @@ pub struct Refusals([One; Limit::ALL.len()]);
 struct One {
     refused: Count,
     evicted: Count,
-    quiet: Quiet,
+    log: RateLimitedLog,
 }
 
 impl Refusals {
     /// Reports that a newcomer was refused. `who` must not wait for a lock that the caller holds.
     pub fn refused(&self, limit: Limit, who: impl FnOnce() -> Holding) {
+        self.refused_times(limit, 1, who);
+    }
+
+    /// Reports several refusals at once.
+    pub fn refused_times(&self, limit: Limit, times: u64, who: impl FnOnce() -> Holding) {
         let one = self.of(limit);
-        one.refused.add(1);
-        if let Some(unsaid) = one.quiet.turn() {
+        one.refused.add(times);
+        if let Some(unsaid) = one.log.turn() {
             warn(limit, "the newcomer was refused", &who(), unsaid);
         }
     }
 
-    /// Reports that the idlest of the largest holder ended to make room. `who` must not wait for a lock
-    /// that the caller holds.
+    /// Reports that the idlest entry of the largest holder was evicted. `who` must not wait for a
+    /// lock that the caller holds.
     pub fn evicted(&self, limit: Limit, who: impl FnOnce() -> Holding) {
         let one = self.of(limit);
         one.evicted.add(1);
-        if let Some(unsaid) = one.quiet.turn() {
+        if let Some(unsaid) = one.log.turn() {
             warn(limit, "the idlest of the largest holder ended to make room", &who(), unsaid);
         }
     }
 
-    /// Every count by its name: `refused-<limit>` and `evicted-<limit>`.
+    /// Returns every count by name: `refused-<limit>` and `evicted-<limit>`.
     pub fn all(&self) -> impl Iterator<Item = (String, u64)> {
         Limit::ALL.into_iter().flat_map(|limit| {
             let (one, name) = (self.of(limit), limit.name());
@@ -133,12 +145,12 @@ impl Refusals {
         })
     }
 
-    /// Newcomers refused for `limit`.
+    /// Number of newcomers refused by `limit`.
     pub fn count_refused(&self, limit: Limit) -> u64 {
         self.of(limit).refused.get()
     }
 
-    /// Holders that lost something to a newcomer for `limit`.
+    /// Number of entries evicted by `limit`.
     pub fn count_evicted(&self, limit: Limit) -> u64 {
         self.of(limit).evicted.get()
     }

@@ -1,8 +1,8 @@
-//! Copies between a local TCP connection and a flow of the link.
+//! Relays data between a local TCP connection and a flow of the link.
 //!
-//! One task per flow polls both directions. An idle flow owns no buffer: bytes
-//! pass through one scratch buffer per thread, and only what the far side would
-//! not take at once is kept ([`SCRATCH_BYTES`] at most in each direction).
+//! One task per flow polls both directions. An idle flow owns no buffer. Data passes through one
+//! scratch buffer per thread, and a flow stores only bytes that the sink did not accept at once (at
+//! most [`SCRATCH_BYTES`] in each direction).
 
 mod half;
 
@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bentpipe_link::{Class, ResetCode};
-use tokio::io::{AsyncRead, AsyncWrite};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::Class;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::counters::Counters;
-use crate::far::FarStream;
 use crate::flows::Grip;
-use crate::police::Police;
+use crate::police::PolicerHandle;
 use crate::still::Stillness;
+use crate::transport::FlowStream;
 use crate::usage::Meter;
 use half::{Broke, Half};
 
@@ -31,12 +31,12 @@ pub use half::SCRATCH_BYTES;
 /// Time limits of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelayLimits {
-    /// With nothing moving in either direction, while the link is there, the flow ends after this.
+    /// Idle time in both directions after which the flow ends. Counts only while the link is up.
     pub idle: Duration,
-    /// A local TCP peer that does not take what waits for it is given up after this.
+    /// Time after which a local TCP peer that does not read pending data is disconnected.
     pub stall: Duration,
-    /// Until the far end has sent its first byte, the flow ends after this long
-    /// with nothing moving, while the link is there; `None` where the far end need not speak.
+    /// Idle time after which the flow ends if the peer has not sent a byte yet. Counts only while
+    /// the link is up. `None` if the peer need not send.
     pub answer: Option<Duration>,
 }
 
@@ -45,38 +45,20 @@ pub struct RelayLimits {
 pub enum Outcome {
     /// Both directions finished.
     Finished,
-    /// Broken off, by whichever side, with this reason.
+    /// Broken off by either side, with this code.
     Reset(ResetCode),
 }
 
-/// Action for the ground's confirmation of a flow's class.
-pub type Verdict = Box<dyn FnOnce(Class, &TcpStream) + Send>;
+/// Callback for the class that the ground gateway confirms.
+pub type OnClassChange = Box<dyn FnOnce(Class, &TcpStream) + Send>;
 
-/// Local end of a relayed flow: a TCP connection, or a protocol over one.
-pub trait Local: AsyncRead + AsyncWrite + Unpin {
-    /// The connection.
-    fn tcp(&self) -> &TcpStream;
-}
-
-impl Local for TcpStream {
-    fn tcp(&self) -> &TcpStream {
-        self
-    }
-}
-
-impl Local for tokio_rustls::client::TlsStream<TcpStream> {
-    fn tcp(&self) -> &TcpStream {
-        self.get_ref().0
-    }
-}
-
-/// A flow being relayed; a future that is done when the flow is.
+/// A flow being relayed; the future completes when the flow ends.
 ///
-/// Dropping it early breaks both connections off, never pretending a clean end.
-pub struct Relay<L: Local = TcpStream> {
-    tcp: L,
-    far: Box<dyn FarStream>,
-    to_far: Half,
+/// Dropping it early breaks off both connections; it never simulates a clean end.
+pub struct Relay {
+    tcp: TcpStream,
+    flow: Box<dyn FlowStream>,
+    to_flow: Half,
     to_tcp: Half,
     limits: RelayLimits,
     counters: Arc<Counters>,
@@ -85,28 +67,28 @@ pub struct Relay<L: Local = TcpStream> {
     stalled_since: Option<Instant>,
     answered: bool,
     ended: bool,
-    verdict: Option<Verdict>,
+    on_class_change: Option<OnClassChange>,
     meter: Option<Box<Meter>>,
-    police: Option<Police>,
+    police: Option<PolicerHandle>,
     activity: Option<Arc<Grip>>,
 }
 
-impl<L: Local> Relay<L> {
-    /// Relays between `tcp` and `far`; `pending` was already read from `tcp`.
+impl Relay {
+    /// Relays between `tcp` and `flow`. `pending` contains bytes already read from `tcp`.
     pub fn new(
-        tcp: L,
-        far: Box<dyn FarStream>,
+        tcp: TcpStream,
+        flow: Box<dyn FlowStream>,
         pending: Vec<u8>,
         limits: RelayLimits,
         counters: Arc<Counters>,
     ) -> Self {
         counters.relayed.add(1);
-        crate::net::size_buffers(tcp.tcp(), far.local_buffers());
-        let (now, standing) = (Instant::now(), far.standing());
+        bentpipe_net::size_buffers(&tcp, flow.local_buffers());
+        let (now, standing) = (Instant::now(), flow.standing());
         let mut relay = Self {
             tcp,
-            far,
-            to_far: Half::holding(pending),
+            flow,
+            to_flow: Half::holding(pending),
             to_tcp: Half::default(),
             limits,
             counters,
@@ -115,7 +97,7 @@ impl<L: Local> Relay<L> {
             stalled_since: None,
             answered: false,
             ended: false,
-            verdict: None,
+            on_class_change: None,
             meter: None,
             police: None,
             activity: None,
@@ -125,9 +107,9 @@ impl<L: Local> Relay<L> {
         relay
     }
 
-    /// The ground may confirm another class for this flow, and then `verdict` is to be done.
-    pub fn with_verdict(mut self, verdict: Option<Verdict>) -> Self {
-        self.verdict = verdict;
+    /// Sets the callback for a class that the ground gateway confirms for this flow.
+    pub fn with_class_change(mut self, on_class_change: Option<OnClassChange>) -> Self {
+        self.on_class_change = on_class_change;
         self
     }
 
@@ -137,27 +119,27 @@ impl<L: Local> Relay<L> {
         self
     }
 
-    /// Bounds what the flow sends to the link in the network's class: beyond that it is of best
-    /// effort, for good.
-    pub fn with_police(mut self, police: Option<Police>) -> Self {
+    /// Limits the flow's rate to the link in the network class. When it exceeds the limit, the flow
+    /// becomes best effort permanently.
+    pub fn with_police(mut self, police: Option<PolicerHandle>) -> Self {
         self.police = police;
         self
     }
 
-    /// Movement is noted, so that the idlest of a full table is known.
+    /// Records activity in `activity`, so that a full table can find its idlest flow.
     pub fn with_activity(mut self, activity: Arc<Grip>) -> Self {
         self.activity = Some(activity);
         self
     }
 
-    /// Counts what has gone to the link.
+    /// Counts bytes sent to the link.
     fn sent(&mut self, bytes: u64) {
-        self.counters.to_far_bytes.add(bytes);
+        self.counters.to_link_bytes.add(bytes);
         if let Some(meter) = &mut self.meter {
             meter.up(bytes);
         }
         if bytes > 0 && self.police.take_if(|police| !police.admit(bytes as usize)).is_some() {
-            self.far.demote(Class::BestEffort);
+            self.flow.demote(Class::BestEffort);
             self.counters.streams_demoted.add(1);
             if let Some(meter) = &mut self.meter {
                 meter.reclass(Class::BestEffort);
@@ -166,38 +148,38 @@ impl<L: Local> Relay<L> {
     }
 
     fn look_for_verdict(&mut self) {
-        if self.verdict.is_some()
-            && let Some(class) = self.far.class()
-            && let Some(verdict) = self.verdict.take()
+        if self.on_class_change.is_some()
+            && let Some(class) = self.flow.class()
+            && let Some(on_class_change) = self.on_class_change.take()
         {
-            verdict(class, self.tcp.tcp());
+            on_class_change(class, &self.tcp);
             if let Some(meter) = &mut self.meter {
                 meter.reclass(class);
             }
         }
     }
 
-    fn poll_to_far(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let polled = self.to_far.poll(cx, &mut self.tcp, &mut self.far);
+    fn poll_to_flow(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = self.to_flow.poll(cx, &mut self.tcp, &mut self.flow);
         self.sent(polled.wrote);
         self.note_movement(polled.wrote > 0);
         match polled.broke {
             None => Poll::Pending,
             Some(Broke::Reading) => {
-                self.far.reset(ResetCode::Aborted);
+                self.flow.reset(ResetCode::Aborted);
                 Poll::Ready(Outcome::Reset(ResetCode::Aborted))
             }
-            // The peer has stopped reading; what it still sends is for the client.
+            // The peer has stopped reading, but may still send to the client.
             Some(Broke::Writing(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.to_far.fail();
+                self.to_flow.fail();
                 Poll::Pending
             }
-            Some(Broke::Writing(_)) => Poll::Ready(self.far_broke()),
+            Some(Broke::Writing(_)) => Poll::Ready(self.flow_broke()),
         }
     }
 
     fn poll_to_tcp(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let polled = self.to_tcp.poll(cx, &mut self.far, &mut self.tcp);
+        let polled = self.to_tcp.poll(cx, &mut self.flow, &mut self.tcp);
         self.counters.to_tcp_bytes.add(polled.wrote);
         if let Some(meter) = &mut self.meter {
             meter.down(polled.wrote);
@@ -213,10 +195,10 @@ impl<L: Local> Relay<L> {
         }
         match polled.broke {
             None => Poll::Pending,
-            Some(Broke::Reading) => Poll::Ready(self.far_broke()),
-            // Linux says EPIPE (or ENOTCONN on shutdown) when the client closed after
-            // sending all it had: that much still deserves to arrive. A reset in the
-            // middle is ECONNRESET, and must not look like an end.
+            Some(Broke::Reading) => Poll::Ready(self.flow_broke()),
+            // Linux reports EPIPE (or ENOTCONN on shutdown) if the client closed after sending
+            // everything. The sent bytes must still arrive. A reset is reported as ECONNRESET and
+            // must not look like a clean end.
             Some(Broke::Writing(error))
                 if matches!(
                     error.kind(),
@@ -224,18 +206,18 @@ impl<L: Local> Relay<L> {
                 ) =>
             {
                 self.to_tcp.fail();
-                self.far.stop_reading(ResetCode::Aborted);
+                self.flow.stop_reading(ResetCode::Aborted);
                 Poll::Pending
             }
             Some(Broke::Writing(_)) => {
-                self.far.reset(ResetCode::Aborted);
+                self.flow.reset(ResetCode::Aborted);
                 Poll::Ready(Outcome::Reset(ResetCode::Aborted))
             }
         }
     }
 
-    fn far_broke(&mut self) -> Outcome {
-        Outcome::Reset(self.far.reset_code().unwrap_or(ResetCode::Internal))
+    fn flow_broke(&mut self) -> Outcome {
+        Outcome::Reset(self.flow.reset_code().unwrap_or(ResetCode::Internal))
     }
 
     fn note_movement(&mut self, moved: bool) {
@@ -247,13 +229,13 @@ impl<L: Local> Relay<L> {
         }
     }
 
-    /// Longest silence allowed now.
+    /// Maximum idle time at present.
     fn patience(&self) -> Duration {
         let unanswered = self.limits.answer.filter(|_| !self.answered);
         self.limits.idle.min(unanswered.unwrap_or(Duration::MAX))
     }
 
-    /// Time at which the flow may have to end if nothing moves until then.
+    /// Earliest time at which the flow may have to end if it stays idle.
     fn deadline(&self) -> Instant {
         let quiet = self.still.look_at(self.patience());
         match self.stalled_since {
@@ -262,19 +244,19 @@ impl<L: Local> Relay<L> {
         }
     }
 
-    /// Tells if the flow has to end now, because it is silent while the link is there.
+    /// Returns `true` if the flow must end now, because it was idle while the link was up.
     fn is_over(&mut self, now: Instant) -> bool {
         if self.stalled_since.is_some_and(|since| since + self.limits.stall <= now) {
             return true;
         }
         if self.still.look_at(self.patience()) <= now {
-            self.still.look(self.far.standing(), now);
+            self.still.look(self.flow.standing(), now);
         }
         self.still.over_at(self.patience()) <= now
     }
 
-    /// Looks at the clock only when the timer fires: bytes moving never re-arm it,
-    /// except when a stall brings the deadline nearer.
+    /// Checks the clock only when the timer fires. Data does not re-arm the timer, unless a stall
+    /// moves the deadline earlier.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let deadline = self.deadline();
         if deadline < self.timer.deadline() {
@@ -288,7 +270,7 @@ impl<L: Local> Relay<L> {
                 } else {
                     ResetCode::Timeout
                 };
-                self.far.reset(code);
+                self.flow.reset(code);
                 return Poll::Ready(Outcome::Reset(code));
             }
             let deadline = self.deadline();
@@ -298,14 +280,14 @@ impl<L: Local> Relay<L> {
     }
 
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        if let Poll::Ready(outcome) = self.poll_to_far(cx) {
+        if let Poll::Ready(outcome) = self.poll_to_flow(cx) {
             return Poll::Ready(outcome);
         }
         if let Poll::Ready(outcome) = self.poll_to_tcp(cx) {
             return Poll::Ready(outcome);
         }
-        if self.to_far.over() && self.to_tcp.over() {
-            let clean = self.to_far.done() && self.to_tcp.done();
+        if self.to_flow.over() && self.to_tcp.over() {
+            let clean = self.to_flow.done() && self.to_tcp.done();
             return Poll::Ready(if clean {
                 Outcome::Finished
             } else {
@@ -316,7 +298,7 @@ impl<L: Local> Relay<L> {
     }
 }
 
-impl<L: Local> Future for Relay<L> {
+impl Future for Relay {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
@@ -325,23 +307,23 @@ impl<L: Local> Future for Relay<L> {
             Outcome::Finished => self.counters.finished.add(1),
             Outcome::Reset(code) => self.counters.count_reset(code),
         }
-        // Where the client already has all there was, a plain close lets the kernel
-        // still deliver it; everywhere else the client must see a reset.
+        // If the client already has all data, a normal close lets the kernel deliver the rest. In
+        // all other cases the client must see a reset.
         self.ended = self.to_tcp.over();
         Poll::Ready(outcome)
     }
 }
 
-impl<L: Local> Drop for Relay<L> {
+impl Drop for Relay {
     fn drop(&mut self) {
         if !self.ended {
-            reset_on_close(self.tcp.tcp());
+            reset_on_close(&self.tcp);
         }
     }
 }
 
-/// Makes the coming close of `tcp` a reset.
+/// Makes a later close of `tcp` send a reset.
 pub fn reset_on_close(tcp: &TcpStream) {
-    // Fails only when the connection is already gone.
+    // Fails only if the connection is already gone.
     let _ = tcp.set_zero_linger();
 }

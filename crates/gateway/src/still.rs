@@ -1,33 +1,35 @@
-//! Time for which nothing has moved on a flow while its link was there.
+//! Idle time of a flow while its link was up.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::far::Standing;
+use crate::transport::Standing;
 
-/// Outage time that does not count against one limit. A flow that waits for a link that stays away ends this
-/// much later than its limit says.
+/// Maximum outage time that is excluded from one idle limit. If the link stays down, a flow ends
+/// this much later than its limit.
 pub const MAX_FORGIVEN: Duration = Duration::from_secs(3600);
 
-/// Shortest time between two looks at the state of a flow: each takes the lock of its session.
+/// Minimum time between two checks of a flow's state, because each check takes the lock of its
+/// session.
 const MIN_LOOK_GAP: Duration = Duration::from_secs(1);
 
-/// Silence on a flow, without outages of its link and without the time in which written bytes still leave.
+/// Idle time of a flow. It excludes outages of the link, and the time in which written bytes are
+/// still being sent.
 #[derive(Debug)]
 pub struct Stillness {
     since: Instant,
-    /// Bytes have moved since the latest look.
+    /// `true` if data has moved since the latest check.
     has_moved: bool,
     looked_at: Option<Instant>,
-    /// Outage time at the latest look, and at the one before the silence began.
+    /// Outage time at the latest check, and at the last check before the flow became idle.
     unheard: (Duration, Duration),
     unsent_bytes: usize,
     forgiven: Duration,
 }
 
 impl Stillness {
-    /// Silence that begins `now`, on a flow of that state.
+    /// Starts the idle time `now`, for a flow in this state.
     pub fn new(standing: Standing, now: Instant) -> Self {
         Self {
             since: now,
@@ -39,13 +41,13 @@ impl Stillness {
         }
     }
 
-    /// Bytes have moved `now`.
+    /// Records that data has moved `now`.
     pub fn moved(&mut self, now: Instant) {
         (self.since, self.has_moved) = (now, true);
         (self.unsent_bytes, self.forgiven) = (0, Duration::ZERO);
     }
 
-    /// Takes note of the state that the flow has `now`.
+    /// Records the state of the flow `now`.
     pub fn look(&mut self, standing: Standing, now: Instant) {
         self.looked_at = Some(now);
         if standing.unsent_bytes != self.unsent_bytes {
@@ -57,17 +59,17 @@ impl Stillness {
         }
         self.unheard.0 = standing.unheard;
         let outages = standing.unheard.saturating_sub(self.unheard.1);
-        // The look before the silence may have been long before it.
+        // The check before the idle time may have been long before it.
         let silent = now.saturating_duration_since(self.since);
         self.forgiven = outages.min(silent).min(MAX_FORGIVEN);
     }
 
-    /// End of a silence of `limit`, as far as the looks so far tell.
+    /// Returns the end of an idle time of `limit`, according to the checks so far.
     pub fn over_at(&self, limit: Duration) -> Instant {
         self.since + limit + self.forgiven
     }
 
-    /// Time of the next look at the flow that `limit` needs.
+    /// Returns the time of the next check that `limit` needs.
     pub fn look_at(&self, limit: Duration) -> Instant {
         let over_at = self.over_at(limit);
         self.looked_at.map_or(over_at, |looked_at| over_at.max(looked_at + MIN_LOOK_GAP))
@@ -88,7 +90,8 @@ mod tests {
         Duration::from_secs(s)
     }
 
-    /// Looks as a timer does until the silence is over; the second of that, and how many looks it took.
+    /// Checks like a timer until the idle time is over; returns that second, and the number of
+    /// checks.
     fn over(
         still: &mut Stillness,
         began: Instant,
@@ -104,7 +107,7 @@ mod tests {
         unreachable!()
     }
 
-    /// An outage from the second `from` to `to`.
+    /// An outage from second `from` to second `to`.
     fn outage(from: u64, to: u64) -> impl Fn(u64) -> Standing {
         move |at| Standing { unheard: seconds(at.clamp(from, to) - from), unsent_bytes: 0 }
     }
@@ -126,7 +129,7 @@ mod tests {
         let began = Instant::now();
         let mut still = new(began);
         still.look(outage(0, 100)(0), began);
-        // It was there again when bytes moved, 20 s before this look.
+        // The link was up when data moved, 20 s before this check.
         still.moved(began + seconds(200));
         still.look(outage(0, 100)(220), began + seconds(220));
         assert!(still.over_at(LIMIT) <= began + seconds(220) + LIMIT);
@@ -152,7 +155,7 @@ mod tests {
         };
         let (second, _) = over(&mut new(began), began, leaving);
         assert!((1000..=1000 + 2 * LIMIT.as_secs()).contains(&second), "{second}");
-        // What a peer takes no more of is none.
+        // Bytes that the peer never accepts do not count as activity.
         let stuck = |_| Standing { unheard: Duration::ZERO, unsent_bytes: 7 };
         let began = Instant::now();
         assert_eq!(over(&mut new(began), began, stuck).0, 2 * LIMIT.as_secs());

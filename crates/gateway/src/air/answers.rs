@@ -1,41 +1,47 @@
-//! The way back to clients whose packets were intercepted: answers that come from where they sent to, and ICMP
-//! errors.
+//! Packets to clients whose packets were intercepted: answers from the original destination's
+//! address, and ICMP errors.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use bentpipe_link::{Class, Host};
+use bentpipe_flow::Host;
+use bentpipe_link::Class;
+use bentpipe_net::ip::{UDP, is_echo};
 
+use super::client_packet::Sent;
 use super::datagrams::{Back, Key, Problem};
 use super::echo;
+use super::identity::Whose;
 use super::packet::{self, Message, Original};
 use super::raw::{Raw, own_address};
-use super::sent::Sent;
 use crate::bucket::Bucket;
 use crate::counters::Counters;
-use crate::net::ip::{UDP, is_echo};
 
-/// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
-/// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.
+/// Maximum ICMP messages to clients per second, with a burst of one second's worth (RFC 4443
+/// section 2.4 (f)). This suffices if a cabin's browsers are refused at once, and takes 300 kbit/s
+/// of the cabin's radio.
 const ICMP_PER_SECOND: f64 = 500.0;
 
-/// Rate for one client: a page's worth of destinations.
+/// Maximum for one passenger, and for all sources without a known device together: enough for a
+/// page's destinations.
 const ICMP_PER_SECOND_EACH: f64 = 50.0;
 
-/// Buckets that clients share: at 64 bytes each, 32 KiB.
+/// Number of buckets that passengers share: 512 × 64 bytes = 32 KiB.
 const SHARES: usize = 512;
 
-/// The way back to clients whose packets were intercepted.
+/// Sender of packets to clients whose packets were intercepted.
 pub struct Answers {
     raw: Raw,
+    /// Passenger at an address; `None` if its device is unknown.
+    whose: Box<dyn Fn(IpAddr) -> Option<Whose> + Send + Sync>,
     counters: Arc<Counters>,
     bucket: Bucket,
     shares: Shares,
 }
 
-/// Share of each client in the messages. Clients are spread over a fixed number of buckets by a
-/// hash that they cannot know, so a flood takes from few others.
+/// Per-passenger limits of messages. A secret hash assigns passengers to a fixed number of buckets,
+/// so a flood affects few others.
 struct Shares {
     hash: RandomState,
     buckets: [Bucket; SHARES],
@@ -49,21 +55,32 @@ impl Default for Shares {
 }
 
 impl Shares {
-    fn take(&self, client: IpAddr) -> bool {
-        self.buckets[self.hash.hash_one(client) as usize % SHARES].take()
+    fn take(&self, whose: Option<Whose>) -> bool {
+        self.buckets[self.hash.hash_one(whose) as usize % SHARES].take()
     }
 }
 
 impl Answers {
-    /// They leave by `raw`.
-    pub fn new(raw: Raw, counters: Arc<Counters>) -> Self {
-        Self { raw, counters, bucket: Bucket::new(ICMP_PER_SECOND, 1.0), shares: Shares::default() }
+    /// Creates a sender that uses `raw`. `whose` returns the passenger at an address, or `None` if
+    /// its device is unknown.
+    pub fn new(
+        raw: Raw,
+        counters: Arc<Counters>,
+        whose: impl Fn(IpAddr) -> Option<Whose> + Send + Sync + 'static,
+    ) -> Self {
+        let (bucket, shares) = (Bucket::new(ICMP_PER_SECOND, 1.0), Shares::default());
+        Self { raw, whose: Box::new(whose), counters, bucket, shares }
     }
 
-    /// Sends the ICMP error `message` about `sent`, unless there were too many.
+    fn send(&self, packet: &[u8], client: SocketAddr) -> bool {
+        self.raw.send(packet, client, (self.whose)(client.ip()).is_none()).is_ok()
+    }
+
+    /// Sends the ICMP error `message` about `sent`, subject to the rate limits.
     pub fn say(&self, key: &Key, sent: &Sent<'_>, message: Message) {
-        // Its own first: what one client is denied takes nothing from all.
-        if !self.shares.take(key.client.ip()) || !self.bucket.take() {
+        // The passenger's own limit comes first, so that its suppressed messages do not use the
+        // common limit.
+        if !self.shares.take((self.whose)(key.client.ip())) || !self.bucket.take() {
             self.counters.icmp_held_back.add(1);
             return;
         }
@@ -81,7 +98,7 @@ impl Answers {
             cut_bytes: sent.cut_bytes,
         };
         let packet = source.ok().and_then(|source| packet::error(source, &original, message));
-        if packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok()) {
+        if packet.is_some_and(|packet| self.send(&packet, key.client)) {
             self.counters.icmp_sent.add(1);
         }
     }
@@ -101,12 +118,12 @@ impl Back for Answers {
                 other => packet::raw(there, here, other, mark, payload),
             }
         });
-        packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok())
+        packet.is_some_and(|packet| self.send(&packet, key.client))
     }
 
     fn explain(&self, key: &Key, sent: &Sent<'_>, problem: Problem) {
         let message = match problem {
-            Problem::TooLarge { most_payload } => Some(Message::TooBig { most_payload }),
+            Problem::TooLarge { max_payload } => Some(Message::TooBig { max_payload }),
             Problem::Limit => Some(Message::HostUnreachable),
             Problem::Ended(code) => Message::of_reset(code, key.protocol),
             Problem::Icmp(error) => Some(Message::Relayed(error)),
@@ -117,7 +134,7 @@ impl Back for Answers {
     }
 }
 
-/// Intercepted packets go to addresses, never to names or services.
+/// Intercepted packets are addressed to IP addresses, never to names or services.
 fn destination(key: &Key) -> Option<SocketAddr> {
     match key.target.host {
         Host::Ip(ip) => Some(SocketAddr::new(ip, key.target.port)),
@@ -130,14 +147,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_client_leaves_messages_for_others() {
+    async fn one_passenger_leaves_messages_for_others() {
         let shares = Shares::default();
-        let take = |client: [u8; 4]| shares.take(client.into());
-        assert_eq!(
-            (0..1000).filter(|_| take([10, 0, 0, 1])).count(),
-            ICMP_PER_SECOND_EACH as usize
-        );
-        // Ten or more of 200 others have its bucket with a chance of 1 in 10^12.
+        let device = Some(Whose::Device("02:00:00:00:00:01".parse().unwrap()));
+        let most = ICMP_PER_SECOND_EACH as usize;
+        assert_eq!((0..1000).filter(|_| shares.take(device)).count(), most);
+        // All invented sources share one limit.
+        assert_eq!((0..1000).filter(|_| shares.take(None)).count(), most);
+        let take = |client: [u8; 4]| shares.take(Some(Whose::Address(client.into())));
+        // The chance that ten or more of 200 others share its bucket is 1 in 10^12.
         let served = (2..202).filter(|n| take([10, 0, 0, *n])).count();
         assert!(served > 190, "{served}");
     }

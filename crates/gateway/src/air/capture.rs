@@ -1,13 +1,14 @@
-//! Whole packets out of the kernel, as the interception rules choose them: NFLOG.
+//! Receives whole packets that the interception rules select, by NFLOG.
 //!
-//! A rule `log group` copies a packet to a netlink socket, and the rule after it drops the packet
-//! itself. So nothing is forwarded, whatever the system's settings are, and the kernel has no chance
-//! to answer in a destination's name. What comes in fragments is whole by then: TPROXY in the same
-//! table has the kernel put them together.
+//! A `log group` rule copies a packet to a netlink socket, and the next rule drops the original. So
+//! nothing is forwarded regardless of the system's settings, and the kernel cannot answer in place
+//! of the destination. Fragments arrive reassembled, because TPROXY in the same table makes the
+//! kernel defragment.
 
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 
+use bentpipe_net::interception::GROUP;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_netfilter::nflog::{
     ConfigCmd, ConfigMode, ConfigNla, PacketNla, ULogMessage, config_request,
@@ -19,17 +20,14 @@ use nix::sys::socket::{
 use socket2::SockRef;
 use tokio::net::UdpSocket;
 
-/// The group that the rules copy packets to: one air gateway per network namespace.
-pub const GROUP: u16 = 0x6270;
+/// Maximum size of an IP packet with its netlink headers.
+const MAX_MESSAGE_BYTES: usize = 65_536 + 1024;
 
-/// An IP packet of any size, and what netlink puts around it.
-const MOST_MESSAGE_BYTES: usize = 65_536 + 1024;
+/// Maximum number of messages read before other tasks run.
+const MAX_AT_A_TURN: usize = 64;
 
-/// Messages taken before other tasks have their turn.
-const MOST_AT_A_TURN: usize = 64;
-
-/// A netlink socket that the packets of [`GROUP`] come to. Reading and writing one is as with UDP,
-/// and so is waiting for it.
+/// A netlink socket that receives the packets of [`GROUP`]. It is wrapped as a UDP socket, because
+/// reading, writing and polling work alike.
 pub struct Capture(UdpSocket);
 
 impl Capture {
@@ -46,22 +44,23 @@ impl Capture {
         capture.configure(vec![
             ConfigCmd::Bind.into(),
             ConfigMode::PACKET_MAX.into(),
-            // Every packet at once: the kernel would gather a hundred, or wait for a second.
+            // Deliver every packet at once; by default the kernel collects a hundred, or waits for
+            // a second.
             ConfigNla::QThresh(1),
         ])?;
         Ok(capture)
     }
 
-    /// Gives what comes to `take`, for ever, and counts with `lost` how often the kernel has had to
-    /// drop packets for want of room.
+    /// Passes received packets to `take`, forever. Calls `lost` each time the kernel dropped
+    /// packets for lack of buffer space.
     pub async fn serve(&self, mut take: impl FnMut(&[u8]), mut lost: impl FnMut()) {
-        let mut buffer = vec![0; MOST_MESSAGE_BYTES];
+        let mut buffer = vec![0; MAX_MESSAGE_BYTES];
         loop {
-            // Fails only when the runtime is going away.
+            // Fails only when the runtime is shutting down.
             if self.0.readable().await.is_err() {
                 return;
             }
-            for _ in 0..MOST_AT_A_TURN {
+            for _ in 0..MAX_AT_A_TURN {
                 match self.0.try_recv(&mut buffer) {
                     Ok(length) => packets(&buffer[..length], &mut take),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -72,7 +71,7 @@ impl Capture {
         }
     }
 
-    /// Asks the kernel, which answers before the request returns.
+    /// Sends a configuration request, which the kernel answers before the call returns.
     fn configure(&self, settings: Vec<ConfigNla>) -> io::Result<()> {
         let request = config_request(NetfilterProtoFamily::Unspec, GROUP, settings);
         let mut bytes = vec![0; request.buffer_len()];
@@ -89,7 +88,7 @@ impl Capture {
     }
 }
 
-/// Every packet in what one read has brought.
+/// Passes every packet in one read's data to `take`.
 fn packets(mut bytes: &[u8], take: &mut impl FnMut(&[u8])) {
     while let Ok(message) = NetlinkMessage::<NetfilterMessage>::deserialize(bytes) {
         let length = message.header.length as usize;
@@ -104,7 +103,7 @@ fn packets(mut bytes: &[u8], take: &mut impl FnMut(&[u8])) {
                 }
             }
         }
-        // Messages begin at multiples of four bytes (RFC 3549 section 2.3).
+        // Messages are aligned to four bytes (RFC 3549 section 2.3).
         match bytes.get(length.next_multiple_of(4)..) {
             Some(rest) if length > 0 => bytes = rest,
             _ => return,

@@ -1,38 +1,39 @@
-//! The class of a flow, from what its client says, and what the ground says to that.
+//! Class of a flow, derived from what its client shows, and the ground gateway's verdict on it.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, Target};
-use bentpipe_schedule::Dscp;
-use tokio::time::Instant;
-
-use super::passengers::Ticket;
-use crate::classify::{
+use bentpipe_classify::{
     Decision, Mac, Name, NameTable, Named, Protocol, Rules, Subject, Visible, visible,
 };
+use bentpipe_flow::{Host, Target};
+use bentpipe_schedule::Dscp;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
-/// Validity of a pair of name and address that the ground verified.
+use super::passengers::FlowPermit;
+
+/// Lifetime of a verified pair of name and address.
 const VERIFIED_FOR: Duration = Duration::from_secs(300);
 
-/// The operator's rules, and the names known so far.
+/// The operator's rules, and the known names.
 pub struct Classes {
     rules: RwLock<Arc<Rules>>,
     names: Mutex<NameTable>,
     began: Instant,
 }
 
-/// A flow that wants to be opened.
-pub struct Asked<'a> {
+/// A flow to be opened.
+pub struct FlowRequest<'a> {
     pub target: &'a Target,
     pub protocol: Protocol,
-    /// Mark of the client, if known.
+    /// DSCP set by the client, if known.
     pub dscp: Dscp,
-    pub ticket: &'a Ticket,
-    /// The client's device, where that is known.
+    pub permit: &'a FlowPermit,
+    /// Device of the client, if known.
     pub mac: Option<Mac>,
-    /// Its first bytes.
+    /// First bytes of the flow.
     pub first: &'a [u8],
 }
 
@@ -41,18 +42,17 @@ impl Classes {
         Self { rules: RwLock::new(Arc::new(rules)), names: Mutex::default(), began: Instant::now() }
     }
 
-    /// From now on these are asked; flows that are open keep their classes.
+    /// Replaces the rules for new flows; open flows keep their classes.
     pub fn set_rules(&self, rules: Rules) {
-        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+        *self.rules.write() = Arc::new(rules);
     }
 
     fn rules(&self) -> Arc<Rules> {
-        // Nothing in here panics half-way.
-        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rules.read().clone()
     }
 
-    /// Class of the flow, and the claim that could be verified to give it another.
-    pub fn decide(&self, asked: &Asked<'_>) -> Decision {
+    /// Returns the class of the flow, and the claim that could change it if verified.
+    pub fn decide(&self, asked: &FlowRequest<'_>) -> Decision {
         let (target, protocol, rules) = (asked.target, asked.protocol, self.rules());
         let said = match protocol {
             Protocol::Tcp if rules.ask_names() => visible(asked.first),
@@ -69,40 +69,41 @@ impl Classes {
             port: target.port,
             protocol,
             dscp: asked.dscp,
-            passenger: asked.ticket.client,
+            passenger: asked.permit.client,
             mac: asked.mac,
             named,
         })
     }
 
-    /// Returns `true` if `first` is the beginning of something that may contain a name a rule asks
-    /// for.
+    /// Returns `true` if `first` is the start of a message that may contain a name needed by a
+    /// rule.
     pub fn wants_more(&self, first: &[u8]) -> bool {
         self.rules().ask_names() && visible(first) == Visible::Partial
     }
 
-    /// Returns `true` if a rule asks for clients' devices.
+    /// Returns `true` if a rule depends on clients' devices.
     pub fn ask_devices(&self) -> bool {
         self.rules().ask_devices()
     }
 
-    /// Returns `true` if a rule asks for clients' marks.
+    /// Returns `true` if a rule depends on clients' marks.
     pub fn ask_marks(&self) -> bool {
         self.rules().ask_marks()
     }
 
-    /// Our own resolver answered these addresses, or the ground verified them.
+    /// Records addresses of `name` that our own resolver returned, or that the ground gateway
+    /// verified.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
         let now = self.now();
         self.names().learn(name, addresses, ttl, now);
     }
 
-    /// The ground found that `address` is one of `name`'s.
+    /// Records that the ground gateway verified `address` as one of `name`.
     pub fn verified(&self, name: &Name, address: IpAddr) {
         self.learn(name, &[address], VERIFIED_FOR);
     }
 
-    /// Returns `true` if `address` is known to be one of `name`'s.
+    /// Returns `true` if `address` is known to belong to `name`.
     pub fn agrees(&self, name: &Name, address: IpAddr) -> bool {
         let now = self.now();
         self.names().agrees(name, address, now)
@@ -112,8 +113,7 @@ impl Classes {
         self.began.elapsed()
     }
 
-    fn names(&self) -> std::sync::MutexGuard<'_, NameTable> {
-        // Nothing in here panics half-way.
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    fn names(&self) -> parking_lot::MutexGuard<'_, NameTable> {
+        self.names.lock()
     }
 }

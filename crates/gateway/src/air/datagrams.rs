@@ -1,82 +1,74 @@
-//! Flows of datagrams: one for each client's port, or echo identifier, and destination, opened by its
-//! first packet and ended by silence, as a NAT does (RFC 4787).
+//! Datagram flows: one for each pair of a client's port, or echo identifier, and a destination. The
+//! first packet opens a flow, and silence ends it, as in a NAT (RFC 4787).
 //!
-//! What the clients' side is, interception or a SOCKS5 association, is behind [`Back`].
+//! [`Back`] abstracts from the clients' side: interception, or a SOCKS5 association.
 
+mod hold;
+mod key;
 mod unproven;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use bentpipe_link::{Class, Dscp, ResetCode, Target};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::{Class, Dscp};
+use bentpipe_net::ip;
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::intake::Intake;
-use super::passengers::Ticket;
+use super::client_packet::Sent;
+use super::passengers::FlowPermit;
 use super::recent::Recent;
-use super::sent::Sent;
-use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
-use crate::far::{DatagramError, FarDatagrams, OpenDatagrams};
-use crate::net::ip;
-use crate::police::Police;
+use super::uplink::Uplink;
+use crate::config::Idle;
+use crate::police::PolicerHandle;
 use crate::quic::is_quic;
+use crate::transport::datagram::{Datagram, IcmpError, MAX_HEADER_BYTES};
+use crate::transport::{DatagramError, FlowDatagrams, OpenDatagrams};
 use crate::usage::Meter;
+pub use key::Key;
 use unproven::Unproven;
 
-/// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
-const MOST_WAITING_BYTES: usize = 16 * 1024;
+/// Bytes of packets buffered while their flow is being opened: a QUIC client's first flight.
+const MAX_WAITING_BYTES: usize = 16 * 1024;
 
-/// Key of a packet's flow.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// The IP protocol's number.
-    pub protocol: u8,
-    /// The client, with its port; the identifier is in its place where echoes are sent, and 0 where
-    /// the protocol has neither.
-    pub client: SocketAddr,
-    /// Destination; the port is 0 if the protocol has none.
-    pub target: Target,
-}
-
-/// Reason for which a packet did not arrive.
+/// Reason why a packet was not delivered.
 #[derive(Debug, Clone, Copy)]
 pub enum Problem {
-    /// The link carries no more payload than this.
+    /// The packet exceeds the link's maximum payload.
     TooLarge {
-        /// The most.
-        most_payload: usize,
+        /// Maximum payload.
+        max_payload: usize,
     },
-    /// The client, or all of them, have too many flows open.
+    /// The client, or all clients together, have too many open flows.
     Limit,
-    /// The far end ended the flow.
+    /// The peer ended the flow.
     Ended(ResetCode),
-    /// A router or the destination said why.
+    /// A router or the destination reported an error.
     Icmp(IcmpError),
 }
 
-/// The clients' side.
+/// The clients' side of datagram flows.
 pub trait Back: Send + Sync + 'static {
-    /// Gives the client what came from the destination by a flow of `class`. False where it cannot
-    /// take it now.
+    /// Delivers a payload from the destination to the client, received on a flow of `class`.
+    /// Returns `false` if the client cannot accept it now.
     fn deliver(&self, key: &Key, class: Class, payload: &[u8]) -> bool;
 
-    /// Tells the client why `sent` did not arrive.
+    /// Reports to the client why `sent` was not delivered.
     fn explain(&self, key: &Key, sent: &Sent<'_>, problem: Problem);
 
-    /// Returns `true` if the clients' addresses are certain: each has proved by TCP that it
-    /// receives there.
+    /// Returns `true` if the clients' addresses are certain, because each has completed a TCP
+    /// handshake.
     fn knows_clients(&self) -> bool {
         false
     }
 }
 
-/// The flows of one listener, or of one association. The tickets bound how many there are.
+/// Flows of one listener or one association. Tickets limit their number.
 pub struct Table<B> {
-    intake: Arc<Intake>,
+    uplink: Arc<Uplink>,
     back: B,
     flows: Mutex<HashMap<Key, Arc<Flow>>>,
     unproven: Unproven,
@@ -86,10 +78,8 @@ pub struct Table<B> {
 struct Flow {
     key: Key,
     class: Class,
-    idle: Duration,
-    /// The same until the destination has answered.
-    unanswered: Duration,
-    police: Option<Police>,
+    idle: Idle,
+    police: Option<PolicerHandle>,
     is_quic: bool,
     state: Mutex<State>,
 }
@@ -98,34 +88,34 @@ struct State {
     stage: Stage,
     moved_at: Instant,
     is_answered: bool,
-    /// Until the flow is over.
-    ticket: Option<Ticket>,
+    /// Held until the flow ends.
+    permit: Option<FlowPermit>,
     meter: Option<Meter>,
     recent: Recent,
 }
 
 enum Stage {
     Opening(Vec<Bytes>),
-    Open(Arc<dyn FarDatagrams>),
+    Open(Arc<dyn FlowDatagrams>),
     Over,
 }
 
-/// Fate of a packet.
+/// Result of sending a packet.
 enum Fate {
     Gone,
     Dropped,
-    /// Its passenger sends more than one may in the network's class.
+    /// Its passenger exceeds its ceiling in the network class.
     Policed,
     TooLarge(usize),
-    /// The flow has ended: another one has to be opened.
+    /// The flow has ended, so another must be opened.
     Over,
 }
 
 impl<B: Back> Table<B> {
-    /// A table without flows.
-    pub fn new(intake: Arc<Intake>, back: B) -> Arc<Self> {
+    /// Creates a table without flows.
+    pub fn new(uplink: Arc<Uplink>, back: B) -> Arc<Self> {
         let (flows, unproven, over) = Default::default();
-        Arc::new(Self { intake, back, flows, unproven, over })
+        Arc::new(Self { uplink, back, flows, unproven, over })
     }
 
     /// The clients' side.
@@ -133,18 +123,18 @@ impl<B: Back> Table<B> {
         &self.back
     }
 
-    /// Ends every flow.
+    /// Ends all flows.
     pub fn close(&self) {
         self.over.cancel();
     }
 
-    /// Returns `true` if a flow of this key is open.
+    /// Returns `true` if a flow with this key is open.
     pub fn knows(&self, key: &Key) -> bool {
         self.lock().contains_key(key)
     }
 
-    /// Carries a client's packet, over a new flow where there is none. Never waits; a packet of a device
-    /// that nobody knows yet is held for a moment.
+    /// Sends a client's packet, on a new flow if necessary. Never waits. A packet of an unknown
+    /// device is delayed briefly.
     pub fn send(self: &Arc<Self>, key: Key, sent: Sent<'_>) {
         let known = self.lock().get(&key).cloned();
         if known.is_some() || self.back.knows_clients() || !self.hold(&key, &sent) {
@@ -152,14 +142,14 @@ impl<B: Back> Table<B> {
         }
     }
 
-    /// The same for a packet that has been held.
+    /// Sends a packet that has been delayed.
     fn send_now(self: &Arc<Self>, key: Key, sent: Sent<'_>) {
         let known = self.lock().get(&key).cloned();
         self.pass(known, key, sent);
     }
 
     fn pass(self: &Arc<Self>, known: Option<Arc<Flow>>, key: Key, sent: Sent<'_>) {
-        let counters = &self.intake.counters;
+        let counters = &self.uplink.counters;
         let mut fate = known.as_ref().map_or(Fate::Over, |flow| flow.send(sent));
         if matches!(fate, Fate::Over) {
             match self.open(key.clone(), &sent) {
@@ -172,44 +162,43 @@ impl<B: Back> Table<B> {
         }
         match fate {
             Fate::Gone => {
-                counters.datagrams_to_far.add(1);
-                counters.datagram_bytes_to_far.add(sent.payload.len() as u64);
+                counters.datagrams_to_link.add(1);
+                counters.datagram_bytes_to_link.add(sent.payload.len() as u64);
             }
             Fate::Dropped | Fate::Over => counters.datagrams_dropped.add(1),
             Fate::Policed => counters.datagrams_policed.add(1),
-            Fate::TooLarge(most_payload) => {
+            Fate::TooLarge(max_payload) => {
                 counters.datagrams_too_large.add(1);
-                self.back.explain(&key, &sent, Problem::TooLarge { most_payload });
+                self.back.explain(&key, &sent, Problem::TooLarge { max_payload });
             }
         }
     }
 
-    /// Opens a flow, whose class is decided by its `first` packet and its mark.
+    /// Opens a flow. Its class is decided by its `first` packet and that packet's mark.
     fn open(self: &Arc<Self>, key: Key, first: &Sent<'_>) -> Option<Arc<Flow>> {
-        let intake = &self.intake;
+        let uplink = &self.uplink;
         let is_connected = self.back.knows_clients();
-        let ticket = intake.admit_datagrams(key.client.ip(), key.protocol, is_connected)?;
+        let permit = uplink.admit_datagrams(key.client.ip(), key.protocol, is_connected)?;
         let of = (key.protocol, key.client.port());
         let dscp = Dscp::from_traffic_class(first.traffic_class);
-        let open = intake.open_datagrams(key.target.clone(), of, dscp, &ticket);
-        let idle = intake.limits.datagram_idle(key.protocol, key.target.port);
+        let open = uplink.open_datagrams(key.target.clone(), of, dscp, &permit);
+        let idle = uplink.limits.datagram_idle(key.protocol, key.target.port);
         let flow = Flow {
-            police: intake.ceil.of(open.class, ticket.number),
+            police: uplink.ceiling.of(open.class, permit.number),
             is_quic: key.protocol == ip::UDP && is_quic(key.target.port, first.payload),
-            unanswered: intake.limits.unanswered_idle(key.protocol, idle),
             ..Flow::new(key.clone(), open.class, idle)
         };
-        let revoked = ticket.over();
+        let revoked = permit.over();
         {
             let mut state = flow.lock();
-            state.meter = intake.meter(&ticket, open.class);
-            state.ticket = Some(ticket);
+            state.meter = uplink.meter(&permit, open.class);
+            state.permit = Some(permit);
         }
         let flow = Arc::new(flow);
         self.lock().insert(key, flow.clone());
-        self.intake.counters.datagram_flows.add(1);
+        self.uplink.counters.datagram_flows.add(1);
         let (table, running, over) = (self.clone(), flow.clone(), self.over.clone());
-        self.intake.flows.spawn(async move {
+        self.uplink.flows.spawn(async move {
             let running_on = over.run_until_cancelled(table.run(&running, open));
             revoked.run_until_cancelled(running_on).await;
             table.forget(&running);
@@ -217,44 +206,45 @@ impl<B: Back> Table<B> {
         Some(flow)
     }
 
-    /// Takes the flow out of the table, unless another has its place already.
+    /// Removes the flow from the table, unless another has replaced it.
     fn forget(&self, flow: &Arc<Flow>) {
-        let ticket = {
+        let permit = {
             let mut state = flow.lock();
             state.stage = Stage::Over;
-            state.ticket.take()
+            state.permit.take()
         };
-        drop(ticket);
+        drop(permit);
         let mut flows = self.lock();
         if flows.get(&flow.key).is_some_and(|known| Arc::ptr_eq(known, flow)) {
             flows.remove(&flow.key);
         }
     }
 
-    /// Opens the flow and passes on what comes by it, until either side ends it.
+    /// Opens the flow and delivers what it receives, until either side ends it.
     async fn run(&self, flow: &Flow, open: OpenDatagrams) {
-        let far: Arc<dyn FarDatagrams> = match self.intake.far.open_datagrams(open).await {
-            Ok(far) => far.into(),
-            Err(error) => {
-                self.intake.quiet.warn("cannot open a flow of datagrams", &error);
-                self.ended(flow, error.code());
-                return;
-            }
-        };
-        if flow.is_quic && self.intake.quic_in_order {
-            far.keep_order();
+        let link_flow: Arc<dyn FlowDatagrams> =
+            match self.uplink.connector.open_datagrams(open).await {
+                Ok(link_flow) => link_flow.into(),
+                Err(error) => {
+                    self.uplink.log.warn("cannot open a flow of datagrams", &error);
+                    self.ended(flow, error.code());
+                    return;
+                }
+            };
+        if flow.is_quic && self.uplink.quic_in_order {
+            link_flow.keep_order();
         }
-        self.opened(flow, &far);
+        self.opened(flow, &link_flow);
         loop {
             let deadline = flow.deadline();
             tokio::select! {
-                received = far.receive() => match received {
+                received = link_flow.receive() => match received {
                     Ok(datagram) => self.received(flow, &datagram),
                     Err(code) => return self.ended(flow, code),
                 },
                 () = sleep_until(deadline) => {
                     if flow.deadline() <= Instant::now() {
-                        far.reset(ResetCode::Idle);
+                        link_flow.reset(ResetCode::Idle);
                         return;
                     }
                 }
@@ -262,36 +252,35 @@ impl<B: Back> Table<B> {
         }
     }
 
-    /// Sends what waited for the flow.
-    fn opened(&self, flow: &Flow, far: &Arc<dyn FarDatagrams>) {
+    /// Sends the packets that waited for the flow.
+    fn opened(&self, flow: &Flow, link_flow: &Arc<dyn FlowDatagrams>) {
         let mut state = flow.lock();
-        let before = std::mem::replace(&mut state.stage, Stage::Open(far.clone()));
+        let before = std::mem::replace(&mut state.stage, Stage::Open(link_flow.clone()));
         let Stage::Opening(waiting) = before else { return };
         for datagram in waiting {
-            if let Err(DatagramError::TooLarge { most_bytes }) = far.send(&datagram) {
-                let most_bytes = most_bytes.max(far.hoped_bytes());
-                if datagram.len() <= most_bytes {
-                    self.intake.counters.datagrams_dropped.add(1);
+            if let Err(DatagramError::TooLarge { max_bytes }) = link_flow.send(&datagram) {
+                let max_bytes = max_bytes.max(link_flow.provisioned_max_bytes());
+                if datagram.len() <= max_bytes {
+                    self.uplink.counters.datagrams_dropped.add(1);
                     continue;
                 }
-                self.intake.counters.datagrams_too_large.add(1);
-                let problem = Problem::TooLarge {
-                    most_payload: most_bytes.saturating_sub(MOST_HEADER_BYTES),
-                };
+                self.uplink.counters.datagrams_too_large.add(1);
+                let problem =
+                    Problem::TooLarge { max_payload: max_bytes.saturating_sub(MAX_HEADER_BYTES) };
                 state.recent.last().inspect(|last| self.back.explain(&flow.key, last, problem));
             }
         }
     }
 
     fn received(&self, flow: &Flow, datagram: &[u8]) {
-        let counters = &self.intake.counters;
+        let counters = &self.uplink.counters;
         match Datagram::parse(datagram) {
             Ok(Datagram::Payload(payload)) => {
                 let delivered = self.back.deliver(&flow.key, flow.class, payload);
                 flow.came(payload.len(), delivered);
                 if delivered {
-                    counters.datagrams_from_far.add(1);
-                    counters.datagram_bytes_from_far.add(payload.len() as u64);
+                    counters.datagrams_from_link.add(1);
+                    counters.datagram_bytes_from_link.add(payload.len() as u64);
                 } else {
                     counters.datagrams_dropped.add(1);
                 }
@@ -308,7 +297,7 @@ impl<B: Back> Table<B> {
     }
 
     fn ended(&self, flow: &Flow, code: ResetCode) {
-        self.intake.counters.count_reset(code);
+        self.uplink.counters.count_reset(code);
         tracing::debug!(target = %flow.key.target, %code, "flow of datagrams ended");
         let state = flow.lock();
         let problem = Problem::Ended(code);
@@ -316,31 +305,29 @@ impl<B: Back> Table<B> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flow>>> {
-        // Nothing in here panics half-way.
-        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.flows.lock()
     }
 }
 
 impl Flow {
-    fn new(key: Key, class: Class, idle: Duration) -> Self {
+    fn new(key: Key, class: Class, idle: Idle) -> Self {
         let state = State {
             stage: Stage::Opening(Vec::new()),
             moved_at: Instant::now(),
             is_answered: false,
-            ticket: None,
+            permit: None,
             meter: None,
             recent: Recent::new(key.protocol),
         };
-        let unanswered = idle;
         let state = Mutex::new(state);
-        Self { key, class, idle, unanswered, police: None, is_quic: false, state }
+        Self { key, class, idle, police: None, is_quic: false, state }
     }
 
     fn send(&self, sent: Sent<'_>) -> Fate {
         let mut state = self.lock();
         state.recent.keep(&sent);
         let bytes = sent.payload.len();
-        let admits = |police: &Police| police.admit(bytes);
+        let admits = |police: &PolicerHandle| police.admit(bytes);
         let fate = match state.stage {
             Stage::Over => return Fate::Over,
             _ if !self.police.as_ref().is_none_or(admits) => Fate::Policed,
@@ -356,37 +343,36 @@ impl Flow {
         fate
     }
 
-    /// A datagram came from the destination.
+    /// Records a datagram from the destination.
     fn came(&self, bytes: usize, delivered: bool) {
         let mut state = self.lock();
         state.moved();
         if !std::mem::replace(&mut state.is_answered, true)
-            && let Some(ticket) = &state.ticket
+            && let Some(permit) = &state.permit
         {
-            ticket.answered();
+            permit.answered();
         }
         if let Some(meter) = &mut state.meter {
             if delivered { meter.down(bytes as u64) } else { meter.dropped() }
         }
     }
 
-    /// Time at which the flow ends if nothing moves until then.
+    /// Time at which the flow ends if it stays idle.
     fn deadline(&self) -> Instant {
         let state = self.lock();
-        state.moved_at + if state.is_answered { self.idle } else { self.unanswered }
+        state.moved_at + self.idle.of(state.is_answered)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl State {
     fn moved(&mut self) {
         self.moved_at = Instant::now();
-        if let Some(ticket) = &self.ticket {
-            ticket.activity().touch();
+        if let Some(permit) = &self.permit {
+            permit.activity().touch();
         }
     }
 }
@@ -397,33 +383,35 @@ impl Stage {
             Self::Over => Fate::Over,
             Self::Opening(waiting) => {
                 let bytes: usize = waiting.iter().map(Bytes::len).sum();
-                if bytes + MOST_HEADER_BYTES + sent.payload.len() > MOST_WAITING_BYTES {
+                if bytes + MAX_HEADER_BYTES + sent.payload.len() > MAX_WAITING_BYTES {
                     return Fate::Dropped;
                 }
                 waiting.push(sent.encoded().freeze());
                 Fate::Gone
             }
-            Self::Open(far) => {
-                // None at all where the link is over: no packet is too large for that.
-                let Some(most_payload) = far.most_bytes().checked_sub(MOST_HEADER_BYTES) else {
+            Self::Open(link_flow) => {
+                // If the link is down there is no maximum, so no packet counts as too large.
+                let Some(max_payload) = link_flow.max_bytes().checked_sub(MAX_HEADER_BYTES) else {
                     return Fate::Dropped;
                 };
-                // A payload that fits only without its hop limit would come and go.
-                if sent.payload.len() > most_payload {
-                    // Told is what will pass soon: the client's system remembers it for minutes.
-                    let hoped = far.hoped_bytes().saturating_sub(MOST_HEADER_BYTES);
+                // A payload that fits only without its hop limit would be accepted erratically, so
+                // it counts as too large.
+                if sent.payload.len() > max_payload {
+                    // Report the size that is expected to pass soon, because the client's system
+                    // remembers the report for minutes.
+                    let hoped = link_flow.provisioned_max_bytes().saturating_sub(MAX_HEADER_BYTES);
                     let soon = sent.payload.len() <= hoped;
                     return if soon {
                         Fate::Dropped
                     } else {
-                        Fate::TooLarge(hoped.max(most_payload))
+                        Fate::TooLarge(hoped.max(max_payload))
                     };
                 }
-                match far.send(&sent.encoded()) {
+                match link_flow.send(&sent.encoded()) {
                     Ok(()) => Fate::Gone,
                     Err(DatagramError::Ended | DatagramError::Policed) => Fate::Dropped,
-                    Err(DatagramError::TooLarge { most_bytes }) => {
-                        Fate::TooLarge(most_bytes.saturating_sub(MOST_HEADER_BYTES))
+                    Err(DatagramError::TooLarge { max_bytes }) => {
+                        Fate::TooLarge(max_bytes.saturating_sub(MAX_HEADER_BYTES))
                     }
                 }
             }
@@ -433,8 +421,11 @@ impl Stage {
 
 #[cfg(test)]
 mod tests {
+    use bentpipe_flow::Target;
+
     use super::*;
-    use crate::air::recent::MOST_QUOTED_BYTES;
+    use crate::air::recent::MAX_QUOTED_BYTES;
+    use std::time::Duration;
 
     fn sent(payload: &[u8]) -> Sent<'_> {
         Sent { hop_limit: 64, traffic_class: 0, payload, cut_bytes: 0 }
@@ -444,7 +435,9 @@ mod tests {
         let target: Target = "192.0.2.1:9".parse().unwrap();
         let client = "10.0.0.1:9".parse().unwrap();
         let key = Key { protocol: ip::UDP, client, target };
-        Flow::new(key, Class::BestEffort, Duration::from_secs(1))
+        let second = Duration::from_secs(1);
+        let idle = Idle { answered: second, unanswered: second };
+        Flow::new(key, Class::BestEffort, idle)
     }
 
     #[test]
@@ -453,7 +446,7 @@ mod tests {
         assert!(matches!(flow.send(sent(&[7; 60_000])), Fate::Dropped));
         let state = flow.lock();
         let last = state.recent.last().unwrap();
-        assert_eq!((last.payload.len(), last.cut_bytes), (MOST_QUOTED_BYTES, 60_000 - 1280));
+        assert_eq!((last.payload.len(), last.cut_bytes), (MAX_QUOTED_BYTES, 60_000 - 1280));
     }
 
     #[tokio::test(start_paused = true)]

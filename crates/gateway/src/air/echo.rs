@@ -1,43 +1,42 @@
-//! ICMP and ICMPv6 as clients send it, and what becomes of an echo on its way.
+//! ICMP and ICMPv6 messages of clients, and the translation of echoes.
 //!
-//! The ground sends echoes under an identifier of its own, as NATs do (RFC 5508). What crosses is
-//! the whole message; the checksum in it means nothing, for over IPv6 it covers the addresses.
+//! The ground gateway sends echoes with its own identifier, as NATs do (RFC 5508). The whole
+//! message crosses the link. Its checksum is not used, because over IPv6 it covers the addresses.
 
 use std::net::IpAddr;
 
+use bentpipe_net::ip;
 use etherparse::checksum::Sum16BitWords;
-
-use crate::net::ip;
 
 /// Type, code, checksum, identifier and sequence number (RFC 792, RFC 4443 section 4.1).
 const HEADER_BYTES: usize = 8;
 
-/// Errors, redirects, and what neighbours say to each other: no ICMP error may be about these, or
-/// nobody waits for one (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)).
+/// Errors, redirects and messages between neighbours. No ICMP error may refer to these, or nobody
+/// waits for one (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)).
 const NEVER_ANSWERED_V4: [u8; 10] = [0, 3, 4, 5, 9, 10, 11, 12, 14, 18];
 
-/// Request in an ICMP message of a client.
+/// Meaning of a client's ICMP message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
-    /// An echo.
+    /// An echo request.
     Echo {
-        /// Identifier at the client.
+        /// Identifier chosen by the client.
         identifier: u16,
     },
-    /// Something else that expects an answer.
+    /// Another message that expects an answer.
     Query,
-    /// An error, an answer, or what only neighbours say.
+    /// An error, an answer, or a message between neighbours.
     Other,
-    /// Nothing: it is cut short, or its checksum is wrong.
+    /// Truncated, or with a wrong checksum.
     Broken,
 }
 
-/// Reads the ICMP message that `from` sent to `to`.
+/// Classifies the ICMP message that `from` sent to `to`.
 pub fn read(message: &[u8], from: IpAddr, to: IpAddr) -> Message {
     let Some(&[kind, code, _, _, a, b, _, _]) = message.first_chunk() else {
         return Message::Broken;
     };
-    // Over a message with its right checksum in it, it comes out as zero.
+    // The sum over a message that includes its correct checksum is zero.
     if checksum(message, from, to) != Some(0) {
         return Message::Broken;
     }
@@ -45,14 +44,15 @@ pub fn read(message: &[u8], from: IpAddr, to: IpAddr) -> Message {
     match (from, kind, code) {
         (IpAddr::V4(_), 8, 0) | (IpAddr::V6(_), 128, 0) => Message::Echo { identifier },
         (IpAddr::V4(_), kind, _) if NEVER_ANSWERED_V4.contains(&kind) => Message::Other,
-        // Errors are below 128; router and neighbour discovery and groups are 130 to 137, 141 to
-        // 143 and 148 to 153.
+        // Errors are below 128. Router and neighbour discovery and group messages are 130 to 137,
+        // 141 to 143 and 148 to 153.
         (IpAddr::V6(_), 0..128 | 129..138 | 141..144 | 148..154, _) => Message::Other,
         _ => Message::Query,
     }
 }
 
-/// The answer as the client gets it: with `identifier` in it and a checksum, if it is an answer.
+/// Translates an echo reply for the client: sets `identifier` and the checksum. Returns `None` if
+/// `message` is not an echo reply.
 pub fn answer(message: &[u8], identifier: u16, from: IpAddr, to: IpAddr) -> Option<Vec<u8>> {
     let answers = if from.is_ipv4() { 0 } else { 129 };
     if message.len() < HEADER_BYTES || message[..2] != [answers, 0] {
@@ -66,7 +66,7 @@ pub fn answer(message: &[u8], identifier: u16, from: IpAddr, to: IpAddr) -> Opti
     Some(message)
 }
 
-/// The checksum over `message`; `None` where the addresses are of two families.
+/// Checksum of `message`; `None` if the addresses differ in family.
 fn checksum(message: &[u8], from: IpAddr, to: IpAddr) -> Option<u16> {
     let sum = match (from, to) {
         (IpAddr::V4(_), IpAddr::V4(_)) => Sum16BitWords::new(),
@@ -88,7 +88,7 @@ mod tests {
     use etherparse::{Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Slice, Icmpv6Type};
     use proptest::prelude::*;
 
-    /// A client and a destination of the same family.
+    /// Addresses of a client and a destination in the same family.
     fn ends(v6: bool) -> (IpAddr, IpAddr) {
         let ends = if v6 { ["fd09::2", "2001:db8::7"] } else { ["10.9.0.2", "198.51.100.7"] };
         let [client, target] = ends.map(|ip| ip.parse().unwrap());
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// A message as etherparse makes it, whose checksums are not computed by the code under test.
+    /// A message made by etherparse, so its checksums do not depend on the code under test.
     fn request(from: IpAddr, to: IpAddr, echo: IcmpEchoHeader, data: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         if from.is_ipv4() {
@@ -166,7 +166,7 @@ mod tests {
             data in prop::collection::vec(any::<u8>(), 0..100),
         ) {
             let (client, target) = ends(v6);
-            // As the ground's kernel gives it: under another identifier, and of other addresses.
+            // As the ground's kernel delivers it: with another identifier and other addresses.
             let mut answered = request(client, target, IcmpEchoHeader { id: other, seq }, &data);
             answered[0] = if v6 { 129 } else { 0 };
             let message = answer(&answered, id, target, client).unwrap();

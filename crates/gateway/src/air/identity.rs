@@ -1,40 +1,43 @@
 //! Identity of a client beyond its address.
 //!
-//! A passenger is a device: however many addresses of either family it takes, it has one share and one set
-//! of limits. The kernel's table of neighbours says which device has an address. Whoever has no entry there:
+//! A passenger is a device: it has one share and one set of limits for all its addresses. The
+//! kernel's table of neighbours maps addresses to devices. Clients without an entry there are
+//! treated as follows:
 //!
 //! | client | passenger |
 //! |---|---|
 //! | a program of this machine | its address; opening rates do not apply to it |
-//! | behind a router in the cabin, or on an interface without hardware addresses | its IPv4 address, or its /64 of IPv6: the router's own device stands for many |
-//! | on a cabin network, TCP | its address or /64: the handshake has proved the way back |
-//! | on a cabin network, datagrams | [`EVERYONE_ELSE`](super::passengers::EVERYONE_ELSE), a small share, until the kernel knows the device: the source may be invented |
+//! | behind a router in the cabin, or on an interface without hardware addresses | its IPv4 address, or its IPv6 /64, because the router's device stands for many |
+//! | on a cabin network, or without a route but the default, TCP | its address or /64, because the handshake has verified the address |
+//! | on a cabin network, or without a route but the default, datagrams | [`EVERYONE_ELSE`](super::passengers::EVERYONE_ELSE), a small share, until the kernel knows the device, because the source may be spoofed |
 //!
-//! Hardware addresses can be invented too: docs/operations.md says what the access points have to do.
+//! Hardware addresses can be spoofed too: docs/operations.md lists the requirements for access
+//! points.
 
 mod neighbours;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use bentpipe_classify::Mac;
+use bentpipe_dns::Asker;
 use futures_util::future::{BoxFuture, ready};
 
-use crate::classify::Mac;
 use crate::config::PassengerIs;
 pub use neighbours::Neighbours;
 
-/// Source of what is known about clients. A portal that knows names puts itself in the place of
-/// [`Neighbours`].
+/// Source of information about clients. A portal that knows names can replace [`Neighbours`].
 pub trait Identity: Send + Sync + 'static {
-    /// Place of the client, as the kernel sees it.
+    /// Location of the client according to the kernel.
     fn place(&self, client: IpAddr) -> Place;
 
-    /// Waits a moment until the client's device is known, if it is [`Place::Unproven`].
+    /// Waits briefly until the device of a [`Place::Unproven`] client is known.
     fn prove(&self, _client: IpAddr) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
 
-    /// The client's device.
+    /// Device of the client.
     fn mac(&self, client: IpAddr) -> Option<Mac> {
         match self.place(client) {
             Place::Device(mac) => Some(mac),
@@ -42,55 +45,61 @@ pub trait Identity: Send + Sync + 'static {
         }
     }
 
-    /// The passenger's name.
+    /// Name of the passenger.
     fn name(&self, _client: IpAddr) -> Option<Arc<str>> {
         None
     }
 
-    /// The label of the client in usage records: its name, device or address, whichever is known first.
+    /// Label of the client in usage records: its name, device, IPv4 address or IPv6 /64, in this
+    /// order. Its holder may use all addresses of a /64.
     fn label(&self, client: IpAddr) -> Arc<str> {
-        let device = || self.mac(client).map(|mac| mac.to_string().into());
-        self.name(client).or_else(device).unwrap_or_else(|| client.to_string().into())
+        let label = || match self.place(client) {
+            Place::Device(mac) => mac.to_string(),
+            Place::Here => client.to_string(),
+            Place::Elsewhere | Place::Unproven => Whose::of_address(client).to_string(),
+        };
+        self.name(client).unwrap_or_else(|| label().into())
     }
 }
 
-/// Place of a client on the network.
+/// Location of a client in the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// This machine.
     Here,
     /// A device on a network of this machine.
     Device(Mac),
-    /// Behind a router, or where there are no hardware addresses.
+    /// Behind a router, or on an interface without hardware addresses.
     Elsewhere,
-    /// On a network of this machine, which knows no device with that address.
+    /// No device with the address is known, and it is on a network of this machine or has no route
+    /// but the default.
     Unproven,
 }
 
-/// Holder of one share and of one set of limits.
+/// Holder of a share and a set of limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Whose {
-    /// A device of a network of this machine.
+    /// A device on a network of this machine.
     Device(Mac),
-    /// A /64 of IPv6, by its upper half: whoever has one may use all of its addresses.
+    /// An IPv6 /64, by its upper half, because its holder may use all its addresses.
     Network(u64),
-    /// An address of IPv4.
+    /// An IPv4 address.
     Address(Ipv4Addr),
 }
 
-/// A client that wants a flow.
+/// A client that requests a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Newcomer {
     /// Its address.
     pub client: IpAddr,
-    /// The passenger; `None` if its address may be invented.
+    /// The passenger; `None` if its address may be spoofed.
     pub whose: Option<Whose>,
     /// `true` for a program of this machine.
     pub is_local: bool,
 }
 
 impl Newcomer {
-    /// The client at `client`, which is there for sure if it `is_connected`.
+    /// Identifies the client at `client`. If it `is_connected`, its address has been verified.
     pub fn new(
         client: IpAddr,
         is_connected: bool,
@@ -108,13 +117,37 @@ impl Newcomer {
     }
 }
 
+impl Newcomer {
+    /// The client as the resolver identifies it.
+    pub fn asker(&self) -> Asker {
+        match self.whose {
+            Some(Whose::Device(Mac(mac))) => Asker::Device(mac),
+            Some(Whose::Network(_) | Whose::Address(_)) => self.client.into(),
+            None => Asker::Unproven,
+        }
+    }
+}
+
 impl Whose {
-    /// The passenger that is known by its address alone.
+    /// Identifies a passenger by address only.
     pub fn of_address(client: IpAddr) -> Self {
         match client.to_canonical() {
             IpAddr::V4(address) => Self::Address(address),
-            // The upper half of 128 bits.
+            // The upper 64 of 128 bits.
             IpAddr::V6(address) => Self::Network((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(mac) => write!(f, "{mac}"),
+            Self::Network(upper) => {
+                let first = Ipv6Addr::from_bits(u128::from(*upper) << 64);
+                write!(f, "{first}/64")
+            }
+            Self::Address(address) => write!(f, "{address}"),
         }
     }
 }
@@ -142,6 +175,9 @@ mod tests {
         assert_eq!(&*Portal(Some("seat 12A"), device).label(client), "seat 12A");
         assert_eq!(&*Portal(None, device).label(client), "02:00:00:00:00:01");
         assert_eq!(&*Portal(None, Place::Elsewhere).label(client), "10.0.0.7");
+        let client = "2001:db8:0:7:1:2:3:4".parse().unwrap();
+        assert_eq!(&*Portal(None, Place::Elsewhere).label(client), "2001:db8:0:7::/64");
+        assert_eq!(&*Portal(None, Place::Here).label(client), "2001:db8:0:7:1:2:3:4");
     }
 
     #[test]
@@ -150,6 +186,12 @@ mod tests {
             let newcomer =
                 Newcomer::new(client.parse().unwrap(), connected, unit, &Portal(None, place));
             assert_eq!(newcomer.is_local, place == Place::Here);
+            let asker = match newcomer.whose {
+                Some(Whose::Device(mac)) => Asker::Device(mac.0),
+                Some(_) => client.parse::<IpAddr>().unwrap().into(),
+                None => Asker::Unproven,
+            };
+            assert_eq!(newcomer.asker(), asker);
             newcomer.whose
         };
         use PassengerIs::{Address, Device};

@@ -1,54 +1,54 @@
-//! Protocols other than TCP and UDP. Echoes become flows of datagrams, other protocols too if the
-//! configuration names them, and everything else is refused as a router would refuse it.
+//! Protocols other than TCP and UDP. ICMP echoes, and other configured protocols, become datagram
+//! flows. Everything else is refused as a router would refuse it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use bentpipe_link::Target;
+use bentpipe_flow::Target;
+use bentpipe_net::ip;
 use etherparse::{IpNumber, IpSlice};
 
 use super::answers::Answers;
 use super::capture::Capture;
+use super::client_packet::Sent;
 use super::datagrams::{Key, Table};
 use super::echo;
-use super::intake::Intake;
 use super::packet::Message;
-use super::sent::Sent;
+use super::uplink::Uplink;
 use crate::config::Raw;
-use crate::net::ip;
 
-/// Takes the packets that the interception rules have chosen.
+/// Handles the packets that the interception rules select.
 pub struct Server {
-    /// The flows, and the way back to clients.
+    /// The flows, and the sender of packets to clients.
     pub table: Arc<Table<Answers>>,
     /// State shared by the listeners.
-    pub intake: Arc<Intake>,
+    pub uplink: Arc<Uplink>,
     /// Protocols that are carried.
     pub raw: Raw,
 }
 
 impl Server {
-    /// Carries or refuses what comes, for ever.
+    /// Carries or refuses received packets. Never returns.
     pub async fn serve(&self, capture: &Capture) {
-        let counters = &self.intake.counters;
+        let counters = &self.uplink.counters;
         capture.serve(|packet| self.take(packet), || counters.datagrams_dropped.add(1)).await;
     }
 
     fn take(&self, packet: &[u8]) {
         let Some(packet) = Packet::parse(packet).filter(|packet| !packet.is_nobodys()) else {
-            self.intake.counters.datagrams_unknown.add(1);
+            self.uplink.counters.datagrams_unknown.add(1);
             return;
         };
         match self.judge(&packet) {
             Verdict::Carry(identifier) => self.table.send(packet.key(identifier), packet.sent()),
             Verdict::Refuse(message) => {
-                self.intake.counters.ip_refused.add(1);
+                self.uplink.counters.ip_refused.add(1);
                 self.table.back().say(&packet.key(0), &packet.sent(), message);
             }
             Verdict::Expired => {
                 self.table.back().say(&packet.key(0), &packet.sent(), Message::HopLimit);
             }
-            Verdict::Ignore => self.intake.counters.datagrams_unknown.add(1),
+            Verdict::Ignore => self.uplink.counters.datagrams_unknown.add(1),
         }
     }
 
@@ -70,13 +70,13 @@ impl Server {
 
 /// Treatment of a packet.
 enum Verdict {
-    /// It crosses, in the flow of this identifier.
+    /// Carries it, in the flow with this identifier.
     Carry(u16),
-    /// The client is told why not.
+    /// Refuses it with an ICMP error.
     Refuse(Message),
-    /// It ends here for want of hops.
+    /// Its hop limit has expired.
     Expired,
-    /// Nobody may be told anything about it.
+    /// Drops it without an error.
     Ignore,
 }
 
@@ -92,7 +92,7 @@ struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// A whole packet; `None` for what is broken, and for fragments.
+    /// Parses a whole packet; `None` for invalid packets and for fragments.
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let packet = IpSlice::from_slice(bytes).ok()?;
         let (hop_limit, traffic_class, extensions) = match &packet {
@@ -114,7 +114,8 @@ impl<'a> Packet<'a> {
         if inner.fragmented {
             return None;
         }
-        // What AH protects is no echo of anybody's: it is AH, which is refused.
+        // The payload of AH is not visible as an echo or other protocol: the packet counts as AH,
+        // which is refused.
         let protocol = if extensions { IpNumber::AUTHENTICATION_HEADER } else { inner.ip_number };
         Some(Self {
             client: packet.source_addr(),
@@ -126,7 +127,8 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Returns `true` if RFC 1122 section 3.2.2 forbids errors about it: one of its ends is nobody.
+    /// Returns `true` if RFC 1122 section 3.2.2 forbids errors about the packet, because one of its
+    /// addresses is not that of a single host.
     fn is_nobodys(&self) -> bool {
         let nobody = |ip: IpAddr| ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
         nobody(self.client) || nobody(self.target)
@@ -144,8 +146,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Reads a kernel copy of a packet, for the fuzz target and a property test, and panics if that
-/// breaks a promise. Returns `true` if it was a packet.
+/// Parses a packet copied by the kernel, for the fuzz target and a property test; panics if an
+/// invariant is violated. Returns `true` if it was a packet.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) -> bool {
     let Some(packet) = Packet::parse(bytes) else { return false };
@@ -156,7 +158,7 @@ pub fn fuzz(bytes: &[u8]) -> bool {
     if protocol == ip::echo(client) && matches!(asked, echo::Message::Echo { .. }) {
         assert!(payload.len() >= 8, "an echo without a header");
     }
-    // What is said about a packet can be said whatever it is.
+    // An error can be built for every packet.
     let original = super::packet::Original {
         protocol,
         client: SocketAddr::new(client, 0),
@@ -167,7 +169,7 @@ pub fn fuzz(bytes: &[u8]) -> bool {
     };
     for message in [Message::ProtocolUnreachable, Message::HopLimit, Message::Prohibited] {
         let error = super::packet::error(target, &original, message);
-        // The room for quoting is less than the largest packet without extensions.
+        // Quotes are truncated to less than the largest packet without extensions.
         assert!(error.is_some_and(|error| error.len() <= 1280), "nothing said of {packet:?}");
     }
     true

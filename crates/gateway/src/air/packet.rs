@@ -1,77 +1,77 @@
-//! The IP packets that clients get: answers from where they sent theirs, and ICMP errors about what
-//! they sent, which quote it (RFC 792, RFC 4443).
+//! IP packets to clients: answers from the original destination's address, and ICMP errors that
+//! quote the client's packet (RFC 792, RFC 4443).
 
 use std::net::{IpAddr, SocketAddr};
 
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
+use bentpipe_net::ip;
 use etherparse::{IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder};
 
-use crate::far::datagram::IcmpError;
-use crate::net::ip;
+use crate::transport::datagram::IcmpError;
 
 /// Initial hop limit of our own packets.
 const HOP_LIMIT: u8 = 64;
 
-/// RFC 1812 section 4.3.2.3: an ICMP error has at most 576 bytes.
-const MOST_V4_BYTES: usize = 576;
-/// RFC 4443 section 2.4 (c): and an ICMPv6 error no more than the smallest MTU.
-const MOST_V6_BYTES: usize = 1280;
+/// RFC 1812 section 4.3.2.3: maximum size of an ICMP error.
+const MAX_V4_BYTES: usize = 576;
+/// RFC 4443 section 2.4 (c): an ICMPv6 error does not exceed the minimum MTU.
+const MAX_V6_BYTES: usize = 1280;
 const V4_HEADER_BYTES: usize = 20;
 const V6_HEADER_BYTES: usize = 40;
-/// UDP's and ICMP's.
+/// Length of the UDP header, and of the ICMP header.
 const HEADER_BYTES: usize = 8;
-/// Before what is quoted: the outer IP header, then the ICMP header.
+/// Length before the quote: the outer IP header, then the ICMP header.
 const V4_HEADERS_BYTES: usize = V4_HEADER_BYTES + HEADER_BYTES;
 const V6_HEADERS_BYTES: usize = V6_HEADER_BYTES + HEADER_BYTES;
 
 /// Offset of the next-header field of IPv6.
 const NEXT_HEADER_AT: u8 = 6;
 
-/// IPv6 has no smaller MTU (RFC 8200 section 5), and hosts do not believe in one.
-const LEAST_V6_MTU: u32 = 1280;
+/// Minimum MTU of IPv6 (RFC 8200 section 5); hosts ignore smaller values.
+const MIN_V6_MTU: u32 = 1280;
 
-/// A packet as a client sent it.
+/// A packet as sent by a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Original<'a> {
     /// The IP protocol.
     pub protocol: u8,
-    /// Sender; the port is UDP's.
+    /// Source; the port is UDP's.
     pub client: SocketAddr,
     /// Destination; the port is UDP's.
     pub target: SocketAddr,
     /// Its traffic class.
     pub traffic_class: u8,
-    /// Payload of UDP; of another protocol, the payload of IP.
+    /// Payload of UDP, or the IP payload of another protocol.
     pub payload: &'a [u8],
-    /// Bytes that followed `payload`, where that is cut short.
+    /// Number of bytes that followed `payload`, if it is truncated.
     pub cut_bytes: usize,
 }
 
 /// Message of an ICMP error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
-    /// The hop limit has run out here.
+    /// The hop limit expired here.
     HopLimit,
-    /// Nobody takes this: the client should do without.
+    /// The port is closed, so the client should do without.
     PortUnreachable,
     /// Packets of this IP protocol are not carried.
     ProtocolUnreachable,
-    /// The destination cannot be reached, or no more flows can be held (RFC 6888 REQ-8).
+    /// The destination cannot be reached, or the limit of flows is reached (RFC 6888 REQ-8).
     HostUnreachable,
     /// The operator does not allow it.
     Prohibited,
-    /// The packet is larger than what crosses, which carries this much payload.
+    /// The packet exceeds the maximum size on the path.
     TooBig {
-        /// The largest payload.
-        most_payload: usize,
+        /// Maximum payload.
+        max_payload: usize,
     },
-    /// Error from a router on the far side.
+    /// Error from a router beyond the ground gateway.
     Relayed(IcmpError),
 }
 
 impl Message {
-    /// Message to a client whose flow of `protocol` was ended with `code`; ends by silence have
-    /// none.
+    /// Message for a client whose flow of `protocol` ended with `code`; `None` for flows that ended
+    /// by silence.
     pub fn of_reset(code: ResetCode, protocol: u8) -> Option<Self> {
         match code {
             ResetCode::Refused if protocol == ip::UDP => Some(Self::PortUnreachable),
@@ -86,8 +86,8 @@ impl Message {
         }
     }
 
-    /// Type, code and the four bytes after the checksum, about a packet of `protocol`; `None` for
-    /// what no client should see.
+    /// Type, code and the four bytes after the checksum, for a packet of `protocol`; `None` if
+    /// clients must not see the error.
     fn v4(self, protocol: u8) -> Option<(u8, u8, [u8; 4])> {
         Some(match self {
             Self::HopLimit => (11, 0, [0; 4]),
@@ -95,15 +95,15 @@ impl Message {
             Self::ProtocolUnreachable => (3, 2, [0; 4]),
             Self::HostUnreachable => (3, 1, [0; 4]),
             Self::Prohibited => (3, 13, [0; 4]),
-            Self::TooBig { most_payload } => {
-                // RFC 1191 section 4: the low 16 bits are the next hop's MTU.
-                let mtu = most_payload + V4_HEADER_BYTES + own_header_bytes(protocol);
+            Self::TooBig { max_payload } => {
+                // RFC 1191 section 4: the low 16 bits are the MTU of the next hop.
+                let mtu = max_payload + V4_HEADER_BYTES + own_header_bytes(protocol);
                 let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
                 let [high, low] = mtu.to_be_bytes();
                 (3, 4, [0, 0, high, low])
             }
             Self::Relayed(error) => {
-                // Unreachable, time exceeded, parameter problem; not redirects, nor replies.
+                // Unreachable, time exceeded, parameter problem; not redirects or replies.
                 let fits = error.from.is_ipv4() && matches!(error.kind, 3 | 11 | 12);
                 return fits.then_some((error.kind, error.code, error.rest));
             }
@@ -114,14 +114,14 @@ impl Message {
         Some(match self {
             Self::HopLimit => (3, 0, [0; 4]),
             Self::PortUnreachable => (1, 4, [0; 4]),
-            // RFC 4443 section 3.4: an unrecognized next header, and where it stands.
+            // RFC 4443 section 3.4: an unrecognized next header, and its offset.
             Self::ProtocolUnreachable => (4, 1, [0, 0, 0, NEXT_HEADER_AT]),
             Self::HostUnreachable => (1, 3, [0; 4]),
             Self::Prohibited => (1, 1, [0; 4]),
-            Self::TooBig { most_payload } => {
-                let mtu = most_payload + V6_HEADER_BYTES + own_header_bytes(protocol);
+            Self::TooBig { max_payload } => {
+                let mtu = max_payload + V6_HEADER_BYTES + own_header_bytes(protocol);
                 let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
-                (2, 0, mtu.max(LEAST_V6_MTU).to_be_bytes())
+                (2, 0, mtu.max(MIN_V6_MTU).to_be_bytes())
             }
             Self::Relayed(error) => {
                 let fits = error.from.is_ipv6() && matches!(error.kind, 1..=4);
@@ -131,7 +131,7 @@ impl Message {
     }
 }
 
-/// A UDP packet; `None` where the addresses are of two families or the payload is too large.
+/// Builds a UDP packet; `None` if the addresses differ in family or the payload is too large.
 pub fn udp(from: SocketAddr, to: SocketAddr, traffic_class: u8, payload: &[u8]) -> Option<Vec<u8>> {
     let headers = headers(from.ip(), to.ip(), HOP_LIMIT, traffic_class)?;
     let builder = PacketBuilder::ip(headers).udp(from.port(), to.port());
@@ -140,7 +140,7 @@ pub fn udp(from: SocketAddr, to: SocketAddr, traffic_class: u8, payload: &[u8]) 
     Some(packet)
 }
 
-/// A packet of another protocol; `None` where the addresses are of two families or the payload is
+/// Builds a packet of another protocol; `None` if the addresses differ in family or the payload is
 /// too large.
 pub fn raw(
     from: IpAddr,
@@ -155,33 +155,34 @@ pub fn raw(
     Some(packet)
 }
 
-/// The ICMP error `message` from `source` about `original`; `None` where it cannot be said.
+/// Builds the ICMP error `message` from `source` about `original`; `None` if there is no such
+/// error.
 pub fn error(source: IpAddr, original: &Original<'_>, message: Message) -> Option<Vec<u8>> {
     let (client, protocol) = (original.client.ip(), original.protocol);
     let mut quoted = quoted(original)?;
     let outer = PacketBuilder::ip(headers(source, client, HOP_LIMIT, 0)?);
-    let mut packet = Vec::with_capacity(MOST_V6_BYTES);
+    let mut packet = Vec::with_capacity(MAX_V6_BYTES);
     match client {
         IpAddr::V4(_) => {
             let (kind, code, rest) = message.v4(protocol)?;
-            quoted.truncate(MOST_V4_BYTES - V4_HEADERS_BYTES);
+            quoted.truncate(MAX_V4_BYTES - V4_HEADERS_BYTES);
             outer.icmpv4_raw(kind, code, rest).write(&mut packet, &quoted).ok()?;
         }
         IpAddr::V6(_) => {
             let (kind, code, rest) = message.v6(protocol)?;
-            quoted.truncate(MOST_V6_BYTES - V6_HEADERS_BYTES);
+            quoted.truncate(MAX_V6_BYTES - V6_HEADERS_BYTES);
             outer.icmpv6_raw(kind, code, rest).write(&mut packet, &quoted).ok()?;
         }
     }
     Some(packet)
 }
 
-/// The packet that the client sent.
+/// Reconstructs the packet that the client sent.
 fn quoted(original: &Original<'_>) -> Option<Vec<u8>> {
     let Original { protocol, client, target, traffic_class, .. } = *original;
     let builder = PacketBuilder::ip(headers(client.ip(), target.ip(), 1, traffic_class)?);
-    // The headers tell the whole length, and zeros stand for what was cut until they have: nobody
-    // can check a checksum over a part.
+    // The headers contain the full length, so truncated bytes are filled with zeros first. Nobody
+    // can verify a checksum from a partial quote.
     let mut payload = original.payload.to_vec();
     payload.resize(payload.len() + original.cut_bytes, 0);
     let mut quoted = Vec::with_capacity(V6_HEADERS_BYTES + payload.len());
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn too_big_says_the_mtu_and_quotes() {
         let payload = [7; 1400];
-        let message = Message::TooBig { most_payload: 1300 };
+        let message = Message::TooBig { max_payload: 1300 };
         let packet = error([10, 9, 0, 1].into(), &original(V4, &payload), message).unwrap();
         assert_eq!(packet.len(), 576);
         let icmp = Icmpv4Slice::from_slice(&packet[20..]).unwrap();
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!(packet.len(), 1280);
         let icmp = Icmpv6Slice::from_slice(&packet[40..]).unwrap();
         assert_eq!(icmp.icmp_type(), Icmpv6Type::PacketTooBig { mtu: 1348 });
-        let least = Message::TooBig { most_payload: 1000 };
+        let least = Message::TooBig { max_payload: 1000 };
         let packet = error(source, &original(V6, &payload), least).unwrap();
         let icmp = Icmpv6Slice::from_slice(&packet[40..]).unwrap();
         assert_eq!(icmp.icmp_type(), Icmpv6Type::PacketTooBig { mtu: 1280 });

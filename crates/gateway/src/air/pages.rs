@@ -1,8 +1,8 @@
-//! Split HTTP for the passengers' requests: pages by the ground's half, objects from what it promised.
+//! Split HTTP for passengers' requests: pages from the ground gateway, objects from its promises.
 
 use std::sync::Arc;
 
-use bentpipe_link::{Host, ResetCode, Service, Target};
+use bentpipe_flow::{Host, ResetCode, Service, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::wire::Head;
 use bentpipe_schedule::Dscp;
@@ -13,52 +13,52 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 
-use super::first::{Ended, FirstWrite};
-use super::intake::Intake;
-use super::passengers::Ticket;
-use crate::far::Reach;
-use crate::pages::{AirPages, Condition, PromiseBroken, is_object, is_page};
+use super::lazy_flow::{CloseReason, LazyFlow};
+use super::passengers::FlowPermit;
+use super::uplink::Uplink;
+use crate::pages::{AirPages, Condition, PromiseBroken, Reader, is_object, is_page};
+use crate::transport::Reach;
 
-/// The port that is written for the ground's half, which has no use for one.
+/// Port of the service target, which is not used.
 const PORT: u16 = 80;
 
-/// An answer that came by the ground's half.
+/// A response delivered by Split HTTP.
 pub type Pushed = Response<UnsyncBoxBody<Bytes, PromiseBroken>>;
 
-/// Kind of an answer.
-pub enum Came {
-    /// A page, which was asked for across the link.
+/// Kind of the response.
+pub enum Delivered {
+    /// A page, which was requested across the link.
     Page(Pushed),
-    /// An object that nobody had to ask for.
+    /// An object that was pushed.
     Object(Pushed),
 }
 
-/// Requested resource, and the form of the request.
-pub type Asked<'a> = (&'a Method, &'a Address, &'a HeaderMap, Condition);
+/// The requested resource, and the form of the request.
+pub type Query<'a> = (&'a Method, &'a Address, &'a HeaderMap, Condition);
 
-/// Answer of Split HTTP for a request of the passenger with `ticket`; `None` if it is to cross the
-/// link as usual. `cached` gives the hashes of our cache's objects of the page's site, the newest
-/// first.
+/// Returns the response of Split HTTP to a request of the passenger with `permit`; `None` if the
+/// request must cross the link as usual. `cached` returns the hashes of our cache's objects of the
+/// page's site, newest first.
 pub async fn answer(
     pages: &Arc<AirPages>,
-    intake: &Arc<Intake>,
-    ticket: &Ticket,
-    (method, address, headers, condition): Asked<'_>,
+    uplink: &Arc<Uplink>,
+    permit: &FlowPermit,
+    (method, address, headers, condition): Query<'_>,
     cached: impl FnOnce() -> Vec<u64>,
-) -> Option<Came> {
+) -> Option<Delivered> {
     if is_page(method, headers, condition) {
-        let page = page(pages, intake, ticket, (address, headers), cached()).await;
-        return page.map(Came::Page);
+        let page = page(pages, uplink, permit, (address, headers), cached()).await;
+        return page.map(Delivered::Page);
     }
     if !is_object(method, address, headers) {
         return None;
     }
-    let (head, body) = pages.object(ticket.client, address, headers).await?;
-    response(head, body).map(Came::Object)
+    let (head, body) = pages.object(permit.client, address, headers).await?;
+    response(head, body).map(Delivered::Object)
 }
 
-impl Came {
-    /// The answer itself.
+impl Delivered {
+    /// Returns the response itself.
     pub fn response(self) -> Pushed {
         match self {
             Self::Page(response) | Self::Object(response) => response,
@@ -66,35 +66,38 @@ impl Came {
     }
 }
 
-/// The ground's half, which is asked for pages and for single requests.
+/// Target of the ground gateway's Split HTTP service.
 pub fn service() -> Target {
     Target { host: Host::Service(Service::Pages), port: PORT }
 }
 
 async fn page(
     pages: &Arc<AirPages>,
-    intake: &Arc<Intake>,
-    ticket: &Ticket,
+    uplink: &Arc<Uplink>,
+    permit: &FlowPermit,
     (address, headers): (&Address, &HeaderMap),
     cached: Vec<u64>,
 ) -> Option<Pushed> {
-    let mut page = pages.ask_for(ticket.client, address.clone(), headers, cached)?;
+    let reader = Reader { address: permit.client, label: permit.label() };
+    let mut page = pages.ask_for(reader, address.clone(), headers, cached)?;
     let origin = address.origin();
     let meant = Target { host: origin.host.parse().ok()?, port: origin.port };
-    let mut open = intake.open(meant, ticket, Dscp::DF, Bytes::new());
+    let mut open = uplink.open(meant, permit, Dscp::DF, Bytes::new());
     open.target = service();
-    // It would be held against the target.
+    // The claim would be verified against the service's target.
     open.claim = None;
-    let meter = intake.meter(ticket, open.class);
-    let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
+    let meter = uplink.meter(permit, open.class);
+    let (flow, ending) = LazyFlow::new(uplink.clone(), open, meter);
     let is_conditional = page.is_conditional();
-    intake.flows.spawn(page.carry(flow));
+    uplink.flows.spawn(page.carry(flow));
     let Some((head, body)) = page.answer().await else {
-        // What a ground's half does not like it declines in the stream.
+        // A ground gateway that declines a page does so in the stream.
         match ending.get() {
-            Some(Ended { code: ResetCode::Forbidden, .. }) => pages.not_served(),
-            // So a ground's half ends what it cannot read.
-            Some(Ended { code: ResetCode::Aborted, reach: Reach::Up, .. }) if is_conditional => {
+            Some(CloseReason { code: ResetCode::Forbidden, .. }) => pages.not_served(),
+            // A ground gateway resets a stream that it cannot parse.
+            Some(CloseReason { code: ResetCode::Aborted, reach: Reach::Up, .. })
+                if is_conditional =>
+            {
                 pages.conditions_unknown();
             }
             _ => {}

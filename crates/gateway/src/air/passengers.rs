@@ -1,47 +1,52 @@
-//! Passengers: a stable small number for each device, and how much each may hold.
+//! Passengers: a stable small number for each device, and limits on its flows.
 //!
-//! Every table that passengers fill is here: TCP connections, flows of UDP, flows of other protocols, and
-//! within those of UDP the ones that nothing has answered. A full table ends the idlest entry of whoever
-//! holds most and lets the newcomer in; a passenger at its own limit loses its own idlest entry. See
-//! `pool` for the rule.
+//! The tables are TCP connections, UDP flows, flows of other protocols, and the unanswered flows
+//! among the latter two. A full table evicts the idlest entry of the largest holder to admit a
+//! newcomer. A passenger at its own limit loses its own idlest entry. `Rank` implements the rule.
 
-mod pool;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use bentpipe_dns::Asker;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::identity::{Identity, Newcomer, Whose};
 use crate::bucket::Bucket;
 use crate::counters::Counters;
-use crate::flows::Grip;
+use crate::flows::{Full, Grip, Pool, PoolLimits};
 use crate::refusals::{self, Holding};
-use pool::{Full, Most, Pool};
+use crate::usage::OTHERS;
 
 pub use crate::flows::Kind;
 
-/// Passengers told apart: a wide-body's cabin ten times over, in about 400 KiB.
+/// Maximum number of passengers tracked: ten times a wide-body's cabin, in about 400 KiB.
 pub const MAX_PASSENGERS: usize = 4096;
 
-/// The number that sources without a neighbour have in common, and passengers beyond [`MAX_PASSENGERS`].
+/// Number shared by sources without a known device, and by passengers beyond [`MAX_PASSENGERS`].
 pub const EVERYONE_ELSE: u32 = 0;
 
-/// The part of a table that [`EVERYONE_ELSE`] has: 256 of 4,096 flows.
+/// Number of the gateway's own flows: DNS, and the preload. Those of passengers are smaller, so that
+/// nobody has a part in its turns.
+pub const GATEWAY: u32 = MAX_PASSENGERS as u32 + 1;
+
+/// Divisor of a table's limit for [`EVERYONE_ELSE`]: 256 of 4,096 flows.
 const PART_OF_EVERYONE_ELSE: usize = 16;
 
-/// The part of UDP's table for flows that nothing has answered: 1,024 of 4,096.
+/// Divisor of a datagram table's limit for unanswered flows: 1,024 of UDP's 4,096, and 256 of the
+/// 1,024 of other protocols.
 const PART_UNANSWERED: usize = 4;
 
-/// Connections to the operator's sites at once, of one passenger. Each has up to 32 streams with 32 KiB
-/// waiting on each: 16 MiB of one passenger.
+/// Maximum number of one passenger's concurrent connections to the operator's sites. Each has up to
+/// 32 streams with 32 KiB buffered: 16 MiB per passenger.
 pub const MAX_SITE_CONNECTIONS: usize = 16;
 
-/// All passengers seen lately.
+/// All recently seen passengers.
 pub struct Passengers {
     table: Mutex<Table>,
     limits: [Limit; Kind::COUNT],
@@ -49,16 +54,16 @@ pub struct Passengers {
     counters: Arc<Counters>,
 }
 
-/// A bound on flows of one [`Kind`].
+/// Limit on flows of one [`Kind`].
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// For all passengers.
+    /// Limit for all passengers together.
     pub all: usize,
-    /// For one client.
+    /// Limit for one passenger.
     pub each: usize,
-    /// New ones of one per second, on average.
+    /// New flows of one passenger per second, on average.
     pub each_per_second: u32,
-    /// Seconds of that average that one may open at once.
+    /// Burst of one passenger, in seconds of that average.
     pub burst_seconds: f64,
 }
 
@@ -66,58 +71,59 @@ struct Table {
     began: Instant,
     numbers: HashMap<Whose, u32>,
     seats: HashMap<u32, Seat>,
-    /// Passengers that hold nothing, by when they were seen.
+    /// Passengers without flows, by the time they were last seen.
     idle: BTreeMap<u64, Whose>,
     pools: [Pool; POOLS],
     clock: u64,
     last_id: u64,
 }
 
-/// Pools of the kinds, in their order; then these.
-const UNANSWERED: usize = Kind::COUNT;
-const SITES: usize = Kind::COUNT + 1;
-const POOLS: usize = Kind::COUNT + 2;
+/// Indexes of pools: those of the kinds come first, in order, then these.
+const UNANSWERED_UDP: usize = Kind::COUNT;
+const UNANSWERED_IP: usize = Kind::COUNT + 1;
+const SITES: usize = Kind::COUNT + 2;
+const POOLS: usize = Kind::COUNT + 3;
 
 /// A passenger.
 struct Seat {
     whose: Option<Whose>,
-    /// The address it was seen with last.
+    /// Address that it last used.
     client: IpAddr,
     seen: u64,
-    /// Tickets that it has.
-    tickets: usize,
-    /// Rates, since it opened its first.
+    /// Number of its permits.
+    permits: usize,
+    /// Its opening rates; each is created with its first flow.
     opening: [Option<Bucket>; Kind::COUNT],
 }
 
-/// The right to one flow, given back when dropped, and taken back when the flow has to make room.
-pub struct Ticket {
+/// Permit for one flow. It is returned when dropped, and revoked when the flow is evicted.
+pub struct FlowPermit {
     passengers: Arc<Passengers>,
     grip: Arc<Grip>,
     kind: Kind,
     newcomer: Newcomer,
-    /// The client's address.
+    /// Address of the client.
     pub client: IpAddr,
-    /// The passenger's number.
+    /// Number of the passenger.
     pub number: u32,
 }
 
-/// A limit took something from somebody.
+/// A refusal or eviction by a limit.
 struct Taken {
     limit: refusals::Limit,
     who: Standing,
 }
 
-/// Largest holder of a pool, and its holdings.
+/// Largest holder of a pool, and numbers of entries.
 struct Standing {
     holds: usize,
     held: usize,
     most: usize,
-    /// By number, with the address.
+    /// Number, address and entries of the largest holder.
     largest: Option<(u32, IpAddr, usize)>,
 }
 
-/// Entries that end to make room.
+/// Evicted entries.
 #[derive(Default)]
 struct Ended {
     grips: Vec<Arc<Grip>>,
@@ -125,8 +131,8 @@ struct Ended {
 }
 
 impl Passengers {
-    /// A table with these bounds, in the order of [`Kind`]. Refusals are counted by `counters`, and name
-    /// passengers as `identity` does.
+    /// Creates tables with these limits, in the order of [`Kind`]. `counters` counts refusals, and
+    /// `identity` names passengers.
     pub fn new(
         limits: [Limit; Kind::COUNT],
         identity: Arc<dyn Identity>,
@@ -135,18 +141,18 @@ impl Passengers {
         Arc::new(Self { table: Mutex::new(Table::new()), limits, identity, counters })
     }
 
-    /// Admits one more flow of `newcomer`, unless a limit is reached at which nobody can make room.
-    pub fn admit(self: &Arc<Self>, newcomer: Newcomer, kind: Kind) -> Option<Ticket> {
+    /// Admits one more flow of `newcomer`, unless a limit is reached and no entry can be evicted.
+    pub fn admit(self: &Arc<Self>, newcomer: Newcomer, kind: Kind) -> Option<FlowPermit> {
         let entered = self.enter(newcomer, kind, true);
         entered.map_err(|taken| self.report_refused(&newcomer, taken)).ok()
     }
 
-    /// Flows of `kind` open now.
+    /// Number of open flows of `kind`.
     pub fn open(&self, kind: Kind) -> usize {
-        self.lock().pools[kind as usize].count()
+        self.lock().pools[kind as usize].rank().count()
     }
 
-    /// The addresses of the passengers that have these numbers now.
+    /// Returns the current addresses of the passengers with these numbers.
     pub fn addresses(&self, numbers: &HashSet<u32>) -> Vec<(u32, IpAddr)> {
         let table = self.lock();
         let seat = |number: &u32| table.seats.get(number).map(|seat| (*number, seat.client));
@@ -158,17 +164,17 @@ impl Passengers {
         newcomer: Newcomer,
         kind: Kind,
         own_may_end: bool,
-    ) -> Result<Ticket, Taken> {
+    ) -> Result<FlowPermit, Taken> {
         let mut ended = Ended::default();
         let limit = self.limits[kind as usize];
         let entered = self.lock().admit(&newcomer, (kind, limit), own_may_end, &mut ended);
         self.settle(&newcomer, ended);
         let grip = entered?;
         let (client, number) = (newcomer.client, grip.number());
-        Ok(Ticket { passengers: self.clone(), grip, kind, newcomer, client, number })
+        Ok(FlowPermit { passengers: self.clone(), grip, kind, newcomer, client, number })
     }
 
-    /// Ends what has to end, and reports it.
+    /// Ends evicted flows, and reports the evictions.
     fn settle(&self, newcomer: &Newcomer, ended: Ended) {
         for grip in ended.grips {
             grip.over().cancel();
@@ -198,8 +204,7 @@ impl Passengers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Nothing in here panics half-way.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 
@@ -225,7 +230,7 @@ impl Table {
         ended: &mut Ended,
     ) -> Result<Arc<Grip>, Taken> {
         let number = self.number_of(newcomer, ended);
-        // Before anything ends for it.
+        // Checked before anything is evicted for the newcomer.
         if !newcomer.is_local && !self.may_open(number, kind, limit) {
             let most = limit.each_per_second as usize;
             return Err(Taken {
@@ -236,35 +241,35 @@ impl Table {
         let part = |of: usize| (of / PART_OF_EVERYONE_ELSE).max(1);
         let each =
             if number == EVERYONE_ELSE { part(limit.all).min(limit.each) } else { limit.each };
-        let most = Most { all: limit.all, each, own_may_end };
+        let most = PoolLimits { all: limit.all, each, own_may_end };
         self.make_room(kind as usize, number, most, ended)?;
-        if kind == Kind::Datagrams {
+        let unanswered = unanswered(kind);
+        if let Some(pool) = unanswered {
             let all = (limit.all / PART_UNANSWERED).max(1);
-            let most = Most { all, each: each.min(all), own_may_end: true };
-            self.make_room(UNANSWERED, number, most, ended)?;
+            let most = PoolLimits { all, each: each.min(all), own_may_end: true };
+            self.make_room(pool, number, most, ended)?;
         }
         self.last_id += 1;
         let grip = Grip::new(self.last_id, number, self.began);
-        self.pools[kind as usize].enter(&grip);
-        if kind == Kind::Datagrams {
-            self.pools[UNANSWERED].enter(&grip);
+        for pool in [Some(kind as usize), unanswered].into_iter().flatten() {
+            self.pools[pool].enter(&grip);
         }
         self.hold(number);
         Ok(grip)
     }
 
-    /// Ends the idlest entry of whoever pays for the next one of `number` in `pool`.
+    /// Evicts an entry for the next one of `number` in `pool` if necessary.
     fn make_room(
         &mut self,
         pool: usize,
         number: u32,
-        most: Most,
+        most: PoolLimits,
         ended: &mut Ended,
     ) -> Result<(), Taken> {
-        match self.pools[pool].pays(number, most) {
+        match self.pools[pool].rank().pays(number, most) {
             Ok(None) => Ok(()),
             Ok(Some(payer)) => {
-                let own = self.pools[pool].held(number) >= most.each;
+                let own = self.pools[pool].rank().held(number) >= most.each;
                 let who = self.standing(pool, number, if own { most.each } else { most.all });
                 ended.taken.push(Taken { limit: limit_of(pool), who });
                 if let Some(grip) = self.pools[pool].idlest(payer) {
@@ -280,14 +285,15 @@ impl Table {
     }
 
     fn standing(&self, pool: usize, number: u32, most: usize) -> Standing {
-        let pool = &self.pools[pool];
+        let pool = self.pools[pool].rank();
         let address = |number| self.seats.get(&number).map(|seat| seat.client);
         let largest =
             pool.largest().and_then(|(number, held)| Some((number, address(number)?, held)));
         Standing { holds: pool.held(number), held: pool.count(), most, largest }
     }
 
-    /// The newcomer's number: its own, the next one, that of the idlest passenger, or everybody's.
+    /// Returns the newcomer's number: its own, the next free one, that of the idlest passenger, or
+    /// the shared one.
     fn number_of(&mut self, newcomer: &Newcomer, ended: &mut Ended) -> u32 {
         let Some(whose) = newcomer.whose else { return EVERYONE_ELSE };
         self.clock += 1;
@@ -304,7 +310,7 @@ impl Table {
             }
         };
         if let Some(seat) = self.seats.get_mut(&number) {
-            if seat.tickets == 0 {
+            if seat.permits == 0 {
                 self.idle.remove(&seat.seen);
                 self.idle.insert(self.clock, whose);
             }
@@ -313,9 +319,9 @@ impl Table {
         number
     }
 
-    /// If a device comes, the number of the passenger known by address alone that has opened nothing for
-    /// longest, whose flows end. Addresses can be made up behind a router; devices need an entry of the
-    /// kernel's table each.
+    /// Makes room for a new device. Returns the number of the passenger without a known device that
+    /// has opened nothing for longest, whose flows end. Addresses behind a router can be invented,
+    /// while each device needs an entry in the kernel's table.
     fn push_out(&mut self, newcomer: Whose, ended: &mut Ended) -> Option<u32> {
         if !matches!(newcomer, Whose::Device(_)) {
             return None;
@@ -335,10 +341,10 @@ impl Table {
         self.free_number()
     }
 
-    /// The next number, or that of the passenger without flows seen longest ago.
+    /// Returns the next number, or that of the flowless passenger seen longest ago.
     fn free_number(&mut self) -> Option<u32> {
         if self.numbers.len() < MAX_PASSENGERS {
-            // Fits: at most MAX_PASSENGERS, and numbers are taken in turn.
+            // Cannot truncate: the numbers are consecutive up to MAX_PASSENGERS.
             return Some(self.numbers.len() as u32 + 1);
         }
         let (_, whose) = self.idle.pop_first()?;
@@ -353,19 +359,19 @@ impl Table {
 
     fn hold(&mut self, number: u32) {
         if let Some(seat) = self.seats.get_mut(&number) {
-            if seat.tickets == 0 {
+            if seat.permits == 0 {
                 self.idle.remove(&seat.seen);
             }
-            seat.tickets += 1;
+            seat.permits += 1;
         }
     }
 
-    /// Returns `true` if the entry still has its place.
+    /// Returns `true` if the entry is still in its table.
     fn is_open(&self, grip: &Grip) -> bool {
         self.pools[..Kind::COUNT].iter().any(|pool| pool.contains(grip))
     }
 
-    /// Takes the entry out of all tables, if it is in them.
+    /// Removes the entry from all tables that contain it.
     fn remove(&mut self, grip: &Grip) {
         if !self.is_open(grip) {
             return;
@@ -374,8 +380,8 @@ impl Table {
             pool.leave(grip);
         }
         if let Some(seat) = self.seats.get_mut(&grip.number()) {
-            seat.tickets -= 1;
-            if let (0, Some(whose)) = (seat.tickets, seat.whose) {
+            seat.permits -= 1;
+            if let (0, Some(whose)) = (seat.permits, seat.whose) {
                 self.idle.insert(seat.seen, whose);
             }
         }
@@ -384,7 +390,16 @@ impl Table {
 
 impl Seat {
     fn new(whose: Option<Whose>, client: IpAddr) -> Self {
-        Self { whose, client, seen: 0, tickets: 0, opening: Default::default() }
+        Self { whose, client, seen: 0, permits: 0, opening: Default::default() }
+    }
+}
+
+/// Index of the pool of unanswered flows of `kind`.
+fn unanswered(kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::Streams => None,
+        Kind::Datagrams => Some(UNANSWERED_UDP),
+        Kind::Ip => Some(UNANSWERED_IP),
     }
 }
 
@@ -392,7 +407,7 @@ fn limit_of(pool: usize) -> refusals::Limit {
     match pool {
         0 => refusals::Limit::TcpFlows,
         SITES => refusals::Limit::SiteConnections,
-        2 => refusals::Limit::IpFlows,
+        2 | UNANSWERED_IP => refusals::Limit::IpFlows,
         _ => refusals::Limit::UdpFlows,
     }
 }
@@ -405,30 +420,45 @@ fn opens(kind: Kind) -> refusals::Limit {
     }
 }
 
-impl Ticket {
-    /// Cancelled when the flow has to make room for another.
+impl FlowPermit {
+    /// Token that is cancelled when the flow is evicted.
     pub fn over(&self) -> CancellationToken {
         self.grip.over().clone()
     }
 
-    /// The entry on which movement is noted.
+    /// The passenger as the resolver identifies it.
+    pub fn asker(&self) -> Asker {
+        self.newcomer.asker()
+    }
+
+    /// Label of the passenger, for example in usage records. Sources that may be invented share
+    /// one, because each label takes one of the day's.
+    pub fn label(&self) -> Arc<str> {
+        let Some(whose) = self.newcomer.whose else { return OTHERS.into() };
+        let name = self.passengers.identity.name(self.client);
+        name.unwrap_or_else(|| whose.to_string().into())
+    }
+
+    /// Table entry that records the flow's activity.
     pub fn activity(&self) -> Arc<Grip> {
         self.grip.clone()
     }
 
-    /// The destination has answered: the flow is no longer among those that nothing has answered.
+    /// Records an answer of the destination: the flow no longer counts as unanswered.
     pub fn answered(&self) {
-        self.passengers.lock().pools[UNANSWERED].leave(&self.grip);
+        if let Some(pool) = unanswered(self.kind) {
+            self.passengers.lock().pools[pool].leave(&self.grip);
+        }
     }
 
-    /// The connection is to one of the operator's sites. Beyond [`MAX_SITE_CONNECTIONS`] of its passenger
-    /// the idlest of these ends.
+    /// Records that the connection is to one of the operator's sites. Beyond
+    /// [`MAX_SITE_CONNECTIONS`] of its passenger, the idlest of these is evicted.
     pub fn at_site(&self) {
         let mut ended = Ended::default();
-        let most = Most { all: usize::MAX, each: MAX_SITE_CONNECTIONS, own_may_end: true };
+        let most = PoolLimits { all: usize::MAX, each: MAX_SITE_CONNECTIONS, own_may_end: true };
         let mut table = self.passengers.lock();
         if table.is_open(&self.grip) {
-            // Nobody is refused: own entries may end.
+            // Never refused, because own entries may be evicted.
             let _ = table.make_room(SITES, self.number, most, &mut ended);
             table.pools[SITES].enter(&self.grip);
         }
@@ -436,12 +466,13 @@ impl Ticket {
         self.passengers.settle(&self.newcomer, ended);
     }
 
-    /// A further flow of the same kind for the same passenger, for whose sake none of its own ends.
-    pub fn another(&self) -> Option<Ticket> {
+    /// Admits another flow of the same kind for the same passenger, without evicting one of its
+    /// own.
+    pub fn another(&self) -> Option<FlowPermit> {
         self.passengers.enter(self.newcomer, self.kind, false).ok()
     }
 
-    /// Reports that the passenger went without a further flow.
+    /// Reports that the passenger did not get another flow.
     pub fn refuse_another(&self) {
         let (kind, most) = (self.kind as usize, self.passengers.limits[self.kind as usize].each);
         let who = self.passengers.lock().standing(kind, self.number, most);
@@ -449,7 +480,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for FlowPermit {
     fn drop(&mut self) {
         self.passengers.lock().remove(&self.grip);
     }

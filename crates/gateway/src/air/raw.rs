@@ -1,54 +1,92 @@
-//! Packets sent to clients as they are, whatever source address they have.
+//! Sends complete packets to clients, with any source address.
 //!
-//! A socket bound to each destination's own address would do for UDP, but it would also take
-//! the client's next packets away from the socket that intercepts them, and needs a descriptor for
-//! every destination. A raw socket needs two in all, and sends ICMP as well.
+//! For UDP, a socket bound to each destination's address would also work. But it would take the
+//! client's next packets away from the intercepting socket, and would need a descriptor for every
+//! destination. A raw socket needs one for each family, and also sends ICMP.
+//!
+//! While the kernel resolves a neighbour, packets to it are queued and count against the socket's
+//! buffer. Spoofed clients are never resolved. Packets to clients without a known device therefore
+//! use separate sockets, whose queues do not delay other packets. Devices that have left are
+//! resolved too, so the other sockets need large buffers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// A raw socket for each family. Needs CAP_NET_RAW.
+/// Buffer for packets to known devices; the kernel queues up to 208 KiB for each device being
+/// resolved.
+const KNOWN_BUFFER_BYTES: usize = 8 << 20;
+
+/// Raw sockets for clients with a known device, and for others. Needs CAP_NET_RAW.
 pub struct Raw {
+    known: Sockets,
+    unproven: Sockets,
+}
+
+/// One socket for each family.
+struct Sockets {
     v4: Socket,
     v6: Option<Socket>,
 }
 
 impl Raw {
-    /// Opens them; IPv6's where it is wanted.
+    /// Opens the sockets, with IPv6 if requested.
     pub fn open(v6: bool) -> io::Result<Self> {
-        let v6 = v6.then(|| open(Domain::IPV6)).transpose()?;
-        Ok(Self { v4: open(Domain::IPV4)?, v6 })
+        let (known, unproven) = (Sockets::open(v6)?, Sockets::open(v6)?);
+        for socket in known.v6.iter().chain([&known.v4]) {
+            enlarge_buffer(socket);
+        }
+        Ok(Self { known, unproven })
     }
 
-    /// Sends `packet`, an IP packet with all its headers, to `client`. Never waits.
-    pub fn send(&self, packet: &[u8], client: SocketAddr) -> io::Result<()> {
+    /// Sends `packet`, a complete IP packet, to `client`. `is_unproven` is `true` if its device is
+    /// unknown. Never waits.
+    pub fn send(&self, packet: &[u8], client: SocketAddr, is_unproven: bool) -> io::Result<()> {
+        let sockets = if is_unproven { &self.unproven } else { &self.known };
         let socket = match client {
-            SocketAddr::V4(_) => &self.v4,
-            SocketAddr::V6(_) => self.v6.as_ref().ok_or(io::ErrorKind::Unsupported)?,
+            SocketAddr::V4(_) => &sockets.v4,
+            SocketAddr::V6(_) => sockets.v6.as_ref().ok_or(io::ErrorKind::Unsupported)?,
         };
-        // The port would be taken for a protocol; the scope of a link-local address stays.
+        // A raw socket would interpret the port as a protocol; the scope of a link-local address is
+        // kept.
         let mut client = client;
         client.set_port(0);
         socket.send_to(packet, &client.into()).map(drop)
     }
 }
 
-/// The address of ours that `client` knows: a packet to it would have this source.
+/// Enlarges the send buffer of a socket for packets to known devices.
+pub fn enlarge_buffer(socket: &impl AsFd) {
+    let bytes = KNOWN_BUFFER_BYTES;
+    // Exceed the system's limit if permitted; otherwise a smaller buffer usually suffices.
+    let _ = setsockopt(socket, sockopt::SndBufForce, &bytes)
+        .or_else(|_| setsockopt(socket, sockopt::SndBuf, &bytes));
+}
+
+impl Sockets {
+    fn open(v6: bool) -> io::Result<Self> {
+        let v6 = v6.then(|| open(Domain::IPV6)).transpose()?;
+        Ok(Self { v4: open(Domain::IPV4)?, v6 })
+    }
+}
+
+/// Returns our address from which a packet to `client` would be sent.
 pub fn own_address(client: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match client {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0))?;
-    // Connecting a UDP socket asks the routing table and sends nothing.
+    // Connecting a UDP socket looks up the route and sends nothing.
     socket.connect((client, 9))?;
     Ok(socket.local_addr()?.ip())
 }
 
 fn open(domain: Domain) -> io::Result<Socket> {
-    // The kernel takes this protocol number for "with all headers", in both families.
+    // This protocol number means "with all headers", in both families.
     let whole = Protocol::from(libc::IPPROTO_RAW);
     let socket = Socket::new(domain, Type::RAW, Some(whole))?;
     socket.set_nonblocking(true)?;

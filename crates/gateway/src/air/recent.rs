@@ -1,29 +1,31 @@
-//! A client's latest packets, for ICMP errors to quote.
+//! A client's latest packets, for quotation in ICMP errors.
 
 use std::collections::VecDeque;
 
-use super::sent::Sent;
-use crate::far::datagram::Quote;
-use crate::net::ip;
+use bentpipe_net::ip;
 
-/// No ICMP error quotes more of a packet (RFC 4443 section 2.4 (c)).
-pub const MOST_QUOTED_BYTES: usize = 1280;
+use super::client_packet::Sent;
+use crate::transport::datagram::Quote;
 
-/// Echoes of one flow whose errors may still come: traceroute has 16 under way by default.
-const MOST_ECHOES: usize = 32;
+/// Maximum length that an ICMP error quotes (RFC 4443 section 2.4 (c)).
+pub const MAX_QUOTED_BYTES: usize = 1280;
 
-/// Quoted bytes of each: the header, and the bytes after it by which programs know their own
-/// packets. 32 such are 2 KiB.
-const MOST_ECHO_BYTES: usize = 64;
+/// Number of echoes per flow that errors may still refer to; traceroute sends 16 at once by
+/// default.
+const MAX_ECHOES: usize = 32;
 
-/// The latest packets of one flow. Of one of echoes several are kept, because the error says which
-/// it is about; of others the last.
+/// Stored bytes of each echo: the header, and the following bytes by which programs recognize their
+/// packets. 32 × 64 bytes = 2 KiB.
+const MAX_ECHO_BYTES: usize = 64;
+
+/// Latest packets of one flow. Several echoes are kept, because an error identifies the echo; of
+/// other flows, only the last packet is kept.
 pub struct Recent {
     packets: VecDeque<Packet>,
     is_echo: bool,
 }
 
-/// A packet's beginning.
+/// Start of a packet.
 #[derive(Default)]
 struct Packet {
     hop_limit: u8,
@@ -33,29 +35,29 @@ struct Packet {
 }
 
 impl Recent {
-    /// None yet, of a flow of `protocol`.
+    /// Creates an empty history for a flow of `protocol`.
     pub fn new(protocol: u8) -> Self {
         Self { packets: VecDeque::new(), is_echo: ip::is_echo(protocol) }
     }
 
-    /// Notes what the client has sent.
+    /// Stores a packet sent by the client.
     pub fn keep(&mut self, sent: &Sent<'_>) {
-        let (most, most_bytes) =
-            if self.is_echo { (MOST_ECHOES, MOST_ECHO_BYTES) } else { (1, MOST_QUOTED_BYTES) };
+        let (most, max_bytes) =
+            if self.is_echo { (MAX_ECHOES, MAX_ECHO_BYTES) } else { (1, MAX_QUOTED_BYTES) };
         let full = self.packets.len() >= most;
-        // The oldest's memory is used again.
+        // Reuse the oldest packet's memory.
         let mut packet = full.then(|| self.packets.pop_front()).flatten().unwrap_or_default();
-        packet.fill(sent, most_bytes);
+        packet.fill(sent, max_bytes);
         self.packets.push_back(packet);
     }
 
-    /// The last.
+    /// Returns the last packet.
     pub fn last(&self) -> Option<Sent<'_>> {
         self.packets.back().map(Packet::sent)
     }
 
-    /// The one that an error is about which quotes so much of it. The ground has put an identifier
-    /// of its own into echoes; their sequence numbers are the client's.
+    /// Returns the packet that an error with this quote refers to. The ground gateway replaces the
+    /// identifier of echoes, but keeps their sequence numbers.
     pub fn quoted(&self, quote: Option<Quote>) -> Option<Sent<'_>> {
         match quote {
             Some(quote) if self.is_echo => {
@@ -69,9 +71,9 @@ impl Recent {
 }
 
 impl Packet {
-    fn fill(&mut self, sent: &Sent<'_>, most_bytes: usize) {
+    fn fill(&mut self, sent: &Sent<'_>, max_bytes: usize) {
         (self.hop_limit, self.traffic_class) = (sent.hop_limit, sent.traffic_class);
-        let (quoted, cut) = sent.payload.split_at(sent.payload.len().min(most_bytes));
+        let (quoted, cut) = sent.payload.split_at(sent.payload.len().min(max_bytes));
         self.payload.clear();
         self.payload.extend_from_slice(quoted);
         self.cut_bytes = sent.cut_bytes + cut.len();

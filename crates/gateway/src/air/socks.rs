@@ -1,7 +1,7 @@
 //! SOCKS5 (RFC 1928): CONNECT and UDP ASSOCIATE, with or without username and password (RFC 1929).
 //!
-//! The reply says "connected" as soon as there is a link; when the far dial fails, the client sees a
-//! reset, exactly as an intercepted client does.
+//! The reply reports success as soon as there is a link. If the dial on the ground fails, the
+//! client sees a reset, exactly as an intercepted client does.
 
 mod udp;
 mod wire;
@@ -14,20 +14,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::intake::Intake;
-use super::passengers::Ticket;
+use super::passengers::FlowPermit;
+use super::services::Services;
 use crate::config::{Auth, Quic};
 use wire::{
     MAX_MESSAGE_BYTES, METHOD_NONE, METHOD_PASSWORD, METHOD_REFUSED, Parsed, Reply, Request,
 };
 
-/// Reason for which a handshake stopped.
+/// Reason why a handshake ended.
 enum Refusal {
-    /// Not SOCKS5, or not all of it.
+    /// Not SOCKS5, or incomplete.
     Garbage,
-    /// No or wrong credentials.
+    /// Missing or wrong credentials.
     Unauthorized,
-    /// Something SOCKS5 has and this gateway has not; the client was told.
+    /// A feature of SOCKS5 that this gateway does not support; the client has been told.
     Unsupported,
 }
 
@@ -39,33 +39,34 @@ impl From<io::Error> for Refusal {
 
 pub(super) async fn serve(
     tcp: TcpStream,
-    ticket: Ticket,
+    permit: FlowPermit,
     auth: Option<Arc<Auth>>,
     quic: Quic,
-    intake: Arc<Intake>,
+    services: Arc<Services>,
 ) {
+    let uplink = &services.uplink;
     let mut handshake = Handshake { tcp, read: BytesMut::new() };
-    let limit = intake.limits.handshake_timeout.duration();
-    // Boxed, so that only clients still shaking hands hold what that needs.
+    let limit = uplink.limits.handshake_timeout.duration();
+    // Boxed, so that the memory is used only during the handshake.
     match timeout(limit, Box::pin(handshake.run(auth.as_deref()))).await {
         Ok(Ok(Request::Connect(target))) => {
-            let linked = intake.has_link().await;
+            let linked = uplink.has_link().await;
             let code = if linked { Reply::Succeeded } else { Reply::NetworkUnreachable };
             if handshake.tcp.write_all(&wire::reply(code)).await.is_err() || !linked {
                 return;
             }
             let read = handshake.read.freeze();
-            super::web::carry(handshake.tcp, target, ticket.into(), intake, read).await;
+            services.carry(handshake.tcp, target, permit.into(), read).await;
         }
         Ok(Ok(Request::Associate(port))) => {
-            udp::serve(handshake.tcp, ticket.client, port, quic, intake).await;
+            udp::serve(handshake.tcp, permit.client, port, quic, uplink.clone()).await;
         }
-        Ok(Err(Refusal::Garbage)) => intake.garbage(&ticket, "it does not speak SOCKS5"),
-        Ok(Err(Refusal::Unauthorized)) => intake.unauthorized(&ticket),
+        Ok(Err(Refusal::Garbage)) => uplink.garbage(&permit, "it does not speak SOCKS5"),
+        Ok(Err(Refusal::Unauthorized)) => uplink.unauthorized(&permit),
         Ok(Err(Refusal::Unsupported)) => {
-            intake.quiet.refused(ticket.client, "only CONNECT and UDP ASSOCIATE work");
+            uplink.log.refused(permit.client, "only CONNECT and UDP ASSOCIATE work");
         }
-        Err(_) => intake.garbage(&ticket, "its SOCKS5 handshake took too long"),
+        Err(_) => uplink.garbage(&permit, "its SOCKS5 handshake took too long"),
     }
 }
 
@@ -101,7 +102,7 @@ impl Handshake {
         }
     }
 
-    /// The next whole message; what follows it stays for later.
+    /// Reads the next complete message; following bytes stay in the buffer.
     async fn message<T>(&mut self, parse: impl Fn(&[u8]) -> Parsed<T>) -> Result<T, Refusal> {
         loop {
             match parse(&self.read) {

@@ -1,38 +1,39 @@
-//! Transparent interception: clients connect to the Internet and find the gateway.
+//! Transparent interception: clients connect to the Internet and reach the gateway.
 //!
-//! nftables TPROXY leads every TCP connection that comes in by the named
-//! interfaces to a listener on loopback. The accepted socket's own address is
-//! where the client wanted to go. UDP goes to sockets beside it, see `udp.rs`, and all other packets
-//! are copied to one more, see `capture.rs`.
+//! nftables TPROXY redirects TCP connections received on the named interfaces to a listener on
+//! loopback. The accepted socket's local address is the original destination. UDP is redirected to
+//! separate sockets, see `udp.rs`. All other packets are copied to another socket, see
+//! `capture.rs`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use bentpipe_net::interception::{Leads, Part, Rules, RulesError};
+use bentpipe_net::{self as net, SocketError};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::board;
 use super::capture::Capture;
-use super::intake::Intake;
-use super::passengers::Ticket;
-use super::rules::{Leads, Part, Rules, RulesError};
+use super::passengers::FlowPermit;
+use super::services::Services;
 use super::udp::Udp;
 use super::web;
 use crate::config::Tproxy;
-use crate::net::{self, StartError};
+use crate::dns;
+use crate::error::StartError;
 use crate::relay::reset_on_close;
 
-/// The listeners and the rules that lead to them; dropping it removes the rules.
+/// Listeners, and the rules that redirect to them. Dropping removes the rules.
 pub struct Transparent {
-    // Fields drop in order: no connection is led to a listener that has gone.
+    // Fields drop in order, so the rules are removed before the listeners close.
     _rules: Rules,
     listeners: Vec<TcpListener>,
     udp: Option<Udp>,
 }
 
 impl Transparent {
-    /// Binds the listeners, then puts the rules in force.
+    /// Binds the listeners, then installs the rules.
     pub fn start(config: &Tproxy) -> Result<Self, StartError> {
         let mut listeners = vec![listen(Ipv4Addr::LOCALHOST.into(), config.port)?];
         let v6 = match net::without_ipv6() {
@@ -67,18 +68,19 @@ impl Transparent {
         Ok(Self { _rules: rules, listeners, udp })
     }
 
-    /// The sockets for UDP; once.
+    /// Takes the sockets for UDP; returns them only once.
     pub fn take_udp(&mut self) -> Option<Udp> {
         self.udp.take()
     }
 
-    /// One per address family.
+    /// Listeners, one per address family.
     pub fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
         self.listeners.iter()
     }
 }
 
-/// The sockets for UDP, or none where this process may send no raw packets: the answers need them.
+/// Binds the sockets for UDP. Returns `None` if this process may not send raw packets, which the
+/// answers need.
 fn bind_udp(port: u16, v6: bool) -> Result<Option<Udp>, StartError> {
     match Udp::bind(port, v6) {
         Ok(udp) => Ok(Some(udp)),
@@ -91,12 +93,12 @@ fn bind_udp(port: u16, v6: bool) -> Result<Option<Udp>, StartError> {
         }
         Err(source) => {
             let address = (Ipv4Addr::LOCALHOST, port).into();
-            Err(StartError::Bind { what: "tproxy over UDP", address, source })
+            Err(SocketError::Bind { what: "tproxy over UDP", address, source }.into())
         }
     }
 }
 
-/// Capture of protocols other than TCP and UDP, on kernels that can give them.
+/// Opens the capture of other protocols, if the kernel supports it.
 fn capture() -> Option<Capture> {
     Capture::bind().inspect_err(|error| without_others(error)).ok()
 }
@@ -109,7 +111,7 @@ fn without_others(error: &dyn std::fmt::Display) {
     );
 }
 
-/// Bound to loopback, so that no client reaches the listener except by the rules.
+/// Binds to loopback, so that clients reach the listener only through the rules.
 fn listen(ip: IpAddr, port: u16) -> Result<TcpListener, StartError> {
     let address = SocketAddr::new(ip, port);
     let bound = net::bind_tcp(address, |socket| match ip {
@@ -121,28 +123,29 @@ fn listen(ip: IpAddr, port: u16) -> Result<TcpListener, StartError> {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             Err(RulesError::Permission.into())
         }
-        Err(source) => Err(StartError::Bind { what: "tproxy", address, source }),
+        Err(source) => Err(SocketError::Bind { what: "tproxy", address, source }.into()),
     }
 }
 
-/// Carries an intercepted connection to where the client meant it to go.
-pub(super) async fn serve(tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
+/// Serves an intercepted connection, or carries it to its original destination.
+pub(super) async fn serve(tcp: TcpStream, permit: FlowPermit, services: Arc<Services>) {
+    let uplink = &services.uplink;
     let Ok(original) = tcp.local_addr() else { return };
-    // Only a connection made to the listener itself ends at loopback; dialling on
-    // would come back here for ever.
+    // Only a connection to the listener itself has a loopback address; dialling it would loop
+    // forever.
     if original.ip().to_canonical().is_loopback() {
-        intake.garbage(&ticket, "it connected to the interception port itself");
+        uplink.garbage(&permit, "it connected to the interception port itself");
         reset_on_close(&tcp);
         return;
     }
-    let board = intake.intercepting().filter(|_| original.port() == board::PORT);
-    if let Some(board) = board {
-        return board.serve_stream(tcp, board::By::Interception, ticket.client).await;
+    let resolver = services.intercepting().filter(|_| original.port() == dns::PORT);
+    if let Some(resolver) = resolver {
+        return resolver.serve_stream(tcp, super::dns::By::Interception, permit.asker()).await;
     }
-    match intake.web.clone() {
+    match services.web.clone() {
         Some(web) if original.port() == web::PORT => {
-            web::intercept(tcp, original, ticket, intake, web).await;
+            web::intercept::intercept(tcp, original, permit, uplink.clone(), web).await;
         }
-        _ => web::carry(tcp, original.into(), ticket.into(), intake, Bytes::new()).await,
+        _ => services.carry(tcp, original.into(), permit.into(), Bytes::new()).await,
     }
 }

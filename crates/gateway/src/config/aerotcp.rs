@@ -1,4 +1,4 @@
-//! The `[aerotcp]` table, which either file may have.
+//! `[aerotcp]` table of `air.toml` and `ground.toml`.
 
 use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::Deserialize;
@@ -8,24 +8,25 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AeroTcp {
-    /// SatRTT: the round trip between the gateways.
+    /// SatRTT: round-trip time between the gateways.
     pub rtt: Span,
     /// Division of the bandwidth among the connections.
     #[serde(default)]
     pub window: WindowKind,
-    /// N of a static window: the most connections there will be.
+    /// N of a static window: maximum number of connections.
     pub connections: Option<u32>,
-    /// The rows of a window from a table.
+    /// Rows of the table for `WindowKind::Table`.
     #[serde(default)]
     pub table: Vec<TableRow>,
-    /// SatBW: what this side may send. Absent, it is the `rate` of the link or of the aircraft.
+    /// SatBW: maximum sending rate of this gateway. Default: the `rate` of the link or of the
+    /// aircraft.
     pub satellite_bandwidth: Option<BitRate>,
-    /// PR: the most that one connection may reach. Absent, it is the whole bandwidth.
+    /// PR: maximum rate of one connection. Default: the whole bandwidth.
     pub peak_rate: Option<BitRate>,
-    /// Buffers in peak rate delay products: 2, or 3 to 4 at high error rates.
+    /// Buffers in multiples of the peak rate-delay product: 2, or 3 to 4 at high error rates.
     #[serde(default = "default_buffer_factor")]
     pub buffer_factor: u32,
-    /// Memory of all connections with one peer together.
+    /// Memory shared by all connections with one peer.
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
 }
@@ -36,10 +37,10 @@ pub struct AeroTcp {
 pub enum WindowKind {
     /// SatBW/N × SatRTT with a fixed N.
     Static,
-    /// SatBW/N × SatRTT with the connections that are open as N.
+    /// SatBW/N × SatRTT, with N the number of open connections.
     #[default]
     Adaptive,
-    /// Looked up by the connections that are open when one begins.
+    /// Looked up in the table by the number of open connections when a connection begins.
     Table,
 }
 
@@ -47,9 +48,9 @@ pub enum WindowKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TableRow {
-    /// For a connection that finds at most so many open, itself included.
+    /// The row applies to a connection if at most this many are open, itself included.
     pub connections: u32,
-    /// Bandwidth given to it.
+    /// Bandwidth of such a connection.
     pub bandwidth: BitRate,
 }
 

@@ -1,12 +1,13 @@
-//! Settings that mean something to some transports only: where none of those is used they would
-//! do nothing, so they are refused.
+//! Rejects settings that no configured transport uses, because they would have no effect.
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{ConfigError, Source, Transport};
+use super::error::ConfigError;
+use super::source::Source;
+use crate::transport::Transport;
 
-/// A setting, and the transports that it means something to.
+/// A setting, and the transports that use it.
 struct Setting {
     name: &'static str,
     of: &'static [Transport],
@@ -20,7 +21,7 @@ const RADIO: &[Transport] = &[Transport::Link];
 const DATAGRAMS: &[Transport] = &[Transport::Link, Transport::Masque];
 const NOT_HTTP: &[Transport] = &[Transport::Link, Transport::AeroTcp];
 
-/// At the top of `ground.toml`.
+/// Keys at the top of `ground.toml`.
 const GROUND: &[Setting] = &[
     setting("beam", RADIO),
     setting("aerotcp", &[Transport::AeroTcp]),
@@ -29,7 +30,7 @@ const GROUND: &[Setting] = &[
     setting("raw", DATAGRAMS),
 ];
 
-/// Under its `[link]`.
+/// Keys under `[link]` of `ground.toml`.
 const GROUND_LINK: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
@@ -41,7 +42,7 @@ const GROUND_LINK: &[Setting] = &[
     setting("session-lifetime", RADIO),
 ];
 
-/// Under each of its `[[aircraft]]`.
+/// Keys under each `[[aircraft]]` of `ground.toml`.
 const AIRCRAFT: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
@@ -51,11 +52,11 @@ const AIRCRAFT: &[Setting] = &[
     setting("return-rate", RADIO),
 ];
 
-/// At the top of `air.toml`.
+/// Keys at the top of `air.toml`.
 const AIR: &[Setting] = &[setting("raw", DATAGRAMS)];
 
-/// Under `[link]` of `air.toml`. Its `[aerotcp]` may always stand there: `--transport aerotcp` is
-/// an option of the command.
+/// Keys under `[link]` of `air.toml`. `[aerotcp]` is always allowed, because `--transport aerotcp`
+/// can select that transport.
 const AIR_LINK: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
@@ -67,17 +68,17 @@ const AIR_LINK: &[Setting] = &[
     setting("state-file", NOT_HTTP),
 ];
 
-/// Under each of `[classes]`, in both files and in each of `[[aircraft]]`.
+/// Keys under each class of `[classes]`, in both files and in each `[[aircraft]]`.
 const CLASS: &[Setting] =
     &[setting("rate", RADIO), setting("ceil", RADIO), setting("passenger-ceil", RADIO)];
 
-/// Under `[status]`: the other transports know no classes, no passengers and no flows.
+/// Keys under `[status]`: the other transports have no classes, passengers or flows.
 const STATUS: &[Setting] = &[setting("detail", RADIO)];
 
-/// Under `[preload]`.
+/// Keys under `[preload]`.
 const PRELOAD: &[Setting] = &[setting("class", RADIO)];
 
-/// Refuses what does nothing at a ground that serves no more than `served`.
+/// Rejects settings that have no effect at a ground gateway that serves only `served`.
 pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), ConfigError> {
     let document = document(source)?;
     let tables = [(GROUND, vec![document.get_ref()])].into_iter();
@@ -102,8 +103,8 @@ pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), Config
     Ok(())
 }
 
-/// Refuses what does nothing at an air gateway whose flows `transport` carries; `chosen` says that
-/// the command names it and not the file.
+/// Rejects settings that have no effect at an air gateway that uses `transport`. `chosen` is `true`
+/// if the transport comes from the command line instead of the file.
 pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result<(), ConfigError> {
     let document = document(source)?;
     let (link, classes) = (tables_at(document.get_ref(), "link"), classes(document.get_ref()));
@@ -142,7 +143,7 @@ pub fn place_of(
 
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
-/// The first setting in the text that means nothing to any of `used`.
+/// First setting in the text that no transport in `used` supports.
 fn idle<'a, 'i>(
     settings: &'static [Setting],
     tables: &[&'a DeTable<'i>],
@@ -157,12 +158,12 @@ fn idle<'a, 'i>(
     found.min_by_key(|(_, key)| key.span().start)
 }
 
-/// The text with the place of everything in it.
+/// Parsed text with the position of every key and value.
 fn document<'a>(source: &Source<'a>) -> Result<Spanned<DeTable<'a>>, ConfigError> {
     DeTable::parse(source.text).map_err(|error| ConfigError::from_toml(source, &error))
 }
 
-/// The table called `name`, or all of them where it is a list.
+/// The table called `name`, or all its elements if it is a list.
 fn tables_at<'a, 'i>(document: &'a DeTable<'i>, name: &str) -> Vec<&'a DeTable<'i>> {
     match document.get(name).map(Spanned::get_ref) {
         Some(DeValue::Table(table)) => vec![table],
@@ -173,7 +174,7 @@ fn tables_at<'a, 'i>(document: &'a DeTable<'i>, name: &str) -> Vec<&'a DeTable<'
     }
 }
 
-/// The tables of all classes, wherever they stand.
+/// Tables of all classes, in the whole document.
 fn classes<'a, 'i>(document: &'a DeTable<'i>) -> Vec<&'a DeTable<'i>> {
     let of = |table: &'a DeTable<'i>| {
         let classes = tables_at(table, "classes").into_iter();

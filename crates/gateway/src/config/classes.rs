@@ -1,5 +1,5 @@
-//! `[classes.<name>]` of both files: what each class may count on and may take, of what this side
-//! sends.
+//! `[classes.<name>]` of both files: guarantee and ceiling of each class for the traffic that this
+//! gateway sends.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use toml::Spanned;
 
 use super::{ConfigError, Source};
 
-/// The classes that a file says something of.
+/// Configured classes.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Classes(BTreeMap<ClassName, ClassConfig>);
 
-/// A class by its name.
+/// A class, parsed from its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 
@@ -29,13 +29,12 @@ pub struct ClassConfig {
 }
 
 impl ClassConfig {
-    /// Rate that it gets whenever it has something to send: for lower effort its floor, which may
-    /// be 0.
+    /// Guaranteed rate while the class has data to send. For lower effort, this floor may be 0.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate.as_ref().map(|rate| *rate.get_ref())
     }
 
-    /// Rate that it never exceeds, even on an idle link.
+    /// Maximum rate, even on an idle link.
     pub fn ceil(&self) -> Option<BitRate> {
         self.ceil.as_ref().map(|ceil| *ceil.get_ref())
     }
@@ -84,12 +83,12 @@ impl Classes {
         self.0.get(&ClassName(class))
     }
 
-    /// Those that something is said of, most favoured first.
+    /// Configured classes, highest priority first.
     pub fn iter(&self) -> impl Iterator<Item = (Class, &ClassConfig)> {
         self.0.iter().map(|(name, config)| (name.0, config))
     }
 
-    /// For the link: what the transport has by default, but for what the file says.
+    /// Class settings of the link: the file's values, and the transport's defaults for the rest.
     pub fn settings(&self) -> PerClass<ClassSettings> {
         PerClass::new(|class| {
             let config = self.get(class);
@@ -99,7 +98,7 @@ impl Classes {
         })
     }
 
-    /// Ceiling of one passenger in the network's class.
+    /// Ceiling of one passenger in the network class.
     pub fn passenger_ceil(&self) -> Option<BitRate> {
         self.get(Class::Network)?.passenger_ceil.as_ref().map(|ceil| *ceil.get_ref())
     }
@@ -110,7 +109,7 @@ impl Classes {
         BitRate::from_bps(rates.fold(0, |sum, rate| sum.saturating_add(rate.bps())))
     }
 
-    /// Remarks on the use of these settings on a link of `rate`; they work all the same.
+    /// Warnings about settings that are valid but unlikely to be intended on a link of `rate`.
     pub fn remarks(&self, rate: BitRate) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.promised() > rate {
@@ -130,7 +129,7 @@ impl Classes {
         remarks
     }
 
-    /// These, and where they say nothing of a class, what `others` say.
+    /// These settings, with those of `others` for classes that are not configured here.
     pub(super) fn or(&self, others: &Self) -> Self {
         let mut all = others.0.clone();
         all.extend(self.0.clone());
@@ -148,7 +147,7 @@ impl<'de> Deserialize<'de> for ClassName {
     }
 }
 
-/// A class by its name.
+/// Deserializes a class from its name.
 pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
     let name = String::deserialize(from)?;
     Class::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
@@ -157,7 +156,7 @@ pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, 
     })
 }
 
-/// Default for the most favoured class that may be requested.
+/// Default for the highest class that may be requested.
 pub(super) const fn default_class() -> Class {
     Class::BestEffort
 }

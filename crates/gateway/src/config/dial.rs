@@ -1,44 +1,49 @@
-//! `[dial]`: destinations, and the addresses they are dialled from.
+//! `[dial]`: permitted destinations, and the source addresses of outgoing connections.
+
+mod destinations;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use bentpipe_net::ip;
 use bentpipe_units::Span;
 use ipnet::{IpNet, Ipv6Net};
 use serde::Deserialize;
 
 use super::{Source, from_text, least, seconds};
 use crate::config::ConfigError;
-use crate::net::ip;
 
-/// Maximum number of entries in `deny`: each new flow is compared with all of them.
+/// Maximum number of entries in `deny`, because each new flow is compared with all of them.
 const MAX_DENIED: usize = 256;
 
-/// Maximum number of addresses in `sources`: each may open as many sockets as the kernel has ports.
+/// Maximum number of addresses in `sources`, because each may open as many sockets as the kernel
+/// has ports.
 const MAX_SOURCES: usize = 64;
 
 /// Prefix lengths of RFC 6052 section 2.2.
 const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 
-/// Refused unless the operator writes a list of his own: Azure's host services, which answer every
-/// program on a virtual machine at a public address, and mail relaying, which spoils the ground's name.
+/// Denied by default; an operator's own list replaces these.
+/// - 168.63.129.16: Azure's host services, which answer every program on a virtual machine at a
+///   public address.
+/// - 25/tcp: mail relaying, which damages the reputation of the ground's address.
 const DEFAULT_DENIED: [&str; 2] = ["168.63.129.16", "25/tcp"];
 
-/// Dialling.
+/// `[dial]` table.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Dial {
-    /// Networks that may be dialled although they are not on the Internet, or are neighbours.
+    /// Networks that may be dialled although they are local or not on the Internet.
     pub allow: Vec<IpNet>,
-    /// Destinations that are never dialled, whatever is allowed.
+    /// Destinations that are never dialled, even if `allow` names them.
     pub deny: Vec<Denied>,
-    /// Prefixes of translators from IPv6 to IPv4, besides the well-known one.
+    /// Prefixes of NAT64 translators, in addition to the well-known prefix.
     pub nat64: Vec<Nat64>,
-    /// Addresses of this machine that passengers' traffic leaves from; empty: the kernel chooses.
+    /// Local source addresses for passengers' traffic; if empty, the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// Time limit for a destination, its name included.
+    /// Time limit for reaching a destination, name resolution included.
     #[serde(deserialize_with = "least::moment")]
     pub connect_timeout: Span,
 }
@@ -53,11 +58,11 @@ pub struct Denied {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ports {
     range: RangeInclusive<u16>,
-    /// TCP or UDP alone.
+    /// TCP or UDP; absent for both.
     protocol: Option<u8>,
 }
 
-/// The prefix of a translator from IPv6 to IPv4.
+/// Prefix of a NAT64 translator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nat64(Ipv6Net);
 
@@ -75,7 +80,7 @@ impl Default for Dial {
 }
 
 impl Dial {
-    /// Checks what no single value shows.
+    /// Checks the limits that apply to lists as a whole, and the source addresses.
     pub(super) fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
         for (key, count, most) in
             [("deny", self.deny.len(), MAX_DENIED), ("sources", self.sources.len(), MAX_SOURCES)]
@@ -97,8 +102,8 @@ impl Dial {
 }
 
 impl Denied {
-    /// Returns `true` if it names `port` of `ip` for `protocol`. Ports are those of TCP and UDP
-    /// alone.
+    /// Returns `true` if this entry names `port` of `ip` for `protocol`. Ports apply to TCP and UDP
+    /// only.
     pub fn names(&self, ip: IpAddr, protocol: u8, port: u16) -> bool {
         let is_network = self.network.is_none_or(|network| network.contains(&ip));
         let has_ports = matches!(protocol, ip::TCP | ip::UDP);
@@ -112,14 +117,14 @@ impl Denied {
 }
 
 impl Nat64 {
-    /// The IPv4 address inside `ip`, if the prefix is that of `ip` (RFC 6052 section 2.2).
+    /// Returns the IPv4 address embedded in `ip`, if `ip` is in this prefix (RFC 6052 section 2.2).
     pub fn inside(self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
         if !self.0.contains(&ip) {
             return None;
         }
         let first = usize::from(self.0.prefix_len() / 8);
         let octets = ip.octets();
-        // Octet 8 is none of the address.
+        // Octet 8 is not part of the address.
         let mut rest = (first..16).filter(|at| *at != 8).map(|at| octets[at]);
         let mut next = || rest.next().unwrap_or_default();
         Some(Ipv4Addr::new(next(), next(), next(), next()))

@@ -1,10 +1,11 @@
-//! `[dns]` of `air.toml`: the resolver on board.
+//! `[dns]` of `air.toml`: the on-board resolver.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bentpipe_dns::{Pool, Settings};
+use bentpipe_classify::Name;
+use bentpipe_dns::{FakeIpPool, Settings};
 use bentpipe_units::{ByteSize, Span};
 use ipnet::{Ipv4Net, Ipv6Net};
 use rustls::ServerConfig;
@@ -15,28 +16,27 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{ConfigError, Source, Tproxy, seconds};
-use crate::classify::Name;
 
-/// Queries that one passenger may send at a stretch, in seconds' worth.
+/// Burst of queries that one passenger may send, in seconds of the average rate.
 const STRETCH: f64 = 4.0;
 
-/// The least memory that holds more than a page's names.
+/// Minimum cache memory: enough for the names of more than one page.
 const MIN_MEMORY: ByteSize = ByteSize::from_bytes(64 << 10);
 
-/// The ground counts 512 names, whose answers take some 100 KiB.
-const MOST_WARM_START: ByteSize = ByteSize::from_bytes(1 << 20);
+/// Maximum warm start: the ground gateway counts 512 names, whose answers take about 100 KiB.
+const MAX_WARM_START: ByteSize = ByteSize::from_bytes(1 << 20);
 
-/// The resolver on board; absent where passengers' queries cross like everything else.
+/// On-board resolver. If absent, passengers' queries cross the link like other traffic.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirDns {
     #[serde(rename = "listen")]
     written_listen: Vec<Spanned<SocketAddr>>,
-    /// `true` if queries that passengers send elsewhere are answered here too.
+    /// `true` if queries that passengers send to other resolvers are answered here too.
     pub intercept: bool,
     #[serde(rename = "cache-file")]
     written_cache_file: Option<PathBuf>,
-    /// File that keeps answers over restarts.
+    /// File that preserves the cache across restarts.
     #[serde(skip)]
     pub cache_file: Option<PathBuf>,
     memory: Spanned<ByteSize>,
@@ -51,11 +51,11 @@ pub struct AirDns {
     queries_per_second_per_passenger: Spanned<u32>,
     max_questions: Spanned<usize>,
     instant_names: Option<Spanned<InstantNames>>,
-    /// DNS over TLS and HTTPS, where it is offered.
+    /// DNS over TLS and HTTPS, if offered.
     pub encrypted: Option<Encrypted>,
 }
 
-/// DNS over TLS and HTTPS, with a certificate of the operator's.
+/// DNS over TLS and HTTPS, with the operator's certificate.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Encrypted {
@@ -66,9 +66,9 @@ pub struct Encrypted {
     #[serde(default)]
     pub https: Vec<SocketAddr>,
     name: Option<Spanned<String>>,
-    /// The certificate and those up to the root, PEM.
+    /// Certificate chain, PEM.
     certificate: Spanned<PathBuf>,
-    /// Its private key, PEM.
+    /// Private key of the certificate, PEM.
     key: Spanned<PathBuf>,
     #[serde(skip)]
     loaded: Option<Arc<ServerConfig>>,
@@ -76,7 +76,7 @@ pub struct Encrypted {
     parsed_name: Option<Name>,
 }
 
-/// Private addresses that stand for names.
+/// Fake-IP addresses: private addresses that stand for names.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct InstantNames {
@@ -117,12 +117,12 @@ fn unplaced<T>(value: T) -> Spanned<T> {
 }
 
 impl AirDns {
-    /// Addresses that passengers may be given as their resolver's.
+    /// Addresses of the resolver, for example to announce to passengers by DHCP.
     pub fn listen(&self) -> impl Iterator<Item = SocketAddr> {
         self.written_listen.iter().map(|address| *address.get_ref())
     }
 
-    /// Lifetimes of answers, and limits on questions.
+    /// Resolver settings: lifetimes of answers, and query limits.
     pub fn settings(&self) -> Settings {
         let per_second = f64::from(*self.queries_per_second_per_passenger.get_ref());
         Settings {
@@ -134,7 +134,7 @@ impl AirDns {
             failure_ttl: (*self.failure_ttl.get_ref()).into(),
             prefetch_hits: self.prefetch_hits,
             prefetch_per_second: self.prefetches_per_second.into(),
-            // check has seen that it is no more than MOST_WARM_START.
+            // check rejects values above MAX_WARM_START.
             warm_start_bytes: self.warm_start.get_ref().bytes() as u32,
             client_per_second: per_second,
             client_burst: STRETCH * per_second,
@@ -143,14 +143,14 @@ impl AirDns {
         }
     }
 
-    /// The addresses that stand for names, where they are wanted; numbers begin at `start` where
-    /// nothing is remembered.
-    pub fn pool(&self, start: u32) -> Option<Pool> {
-        // AirDns::check has made one.
+    /// Pool of fake-IP addresses, if configured. Allocation begins at `start` if no state was
+    /// saved.
+    pub fn pool(&self, start: u32) -> Option<FakeIpPool> {
+        // AirDns::check has built this pool once without an error.
         self.instant_names.as_ref()?.get_ref().pool(start).ok()
     }
 
-    /// The networks of those addresses.
+    /// Names and networks of the fake-IP pool, as text.
     pub fn pool_networks(&self) -> Option<String> {
         let InstantNames { v4, v6, domains } = self.instant_names.as_ref()?.get_ref();
         let v6 = v6.map_or(String::new(), |v6| format!(" and {v6}"));
@@ -204,7 +204,7 @@ impl AirDns {
             let help = "write \"1 s\" to \"300 s\": RFC 9520 section 3.2";
             return at(self.failure_ttl.span(), "failures cannot be kept like this", help);
         }
-        if *self.warm_start.get_ref() > MOST_WARM_START {
+        if *self.warm_start.get_ref() > MAX_WARM_START {
             let why = "the ground counts no names for so much";
             return at(self.warm_start.span(), why, "write at most \"1 MiB\"");
         }
@@ -239,14 +239,14 @@ impl AirDns {
 }
 
 impl Encrypted {
-    /// The resolver's name, where devices that ask it for its encrypted siblings are told of it.
+    /// Name of the resolver for discovery of its encrypted endpoints, if configured.
     pub fn name(&self) -> Option<&Name> {
         self.parsed_name.as_ref()
     }
 
     /// TLS configuration of a server that speaks one of `protocols` (RFC 7301).
     pub fn server(&self, protocols: &[&str]) -> Arc<ServerConfig> {
-        // AirConfig::parse, the only maker of this type, has filled it.
+        // AirConfig::parse, the only constructor, has set it.
         let loaded = self.loaded.as_ref().expect("a parsed config holds its certificate");
         let mut server = ServerConfig::clone(loaded);
         server.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
@@ -261,7 +261,7 @@ impl Encrypted {
             let place = Some(self.certificate.span());
             return Err(ConfigError::at(source, place, why, help.to_owned()));
         }
-        let (chain, key) = (source.pem(&self.certificate)?, source.pem(&self.key)?);
+        let (chain, key) = (source.pem(&self.certificate)?, source.pem_key(&self.key)?);
         let server = server(&chain, &key).map_err(|why| {
             let help = "certificate is a PEM file of certificates, its own first; key one of the \
                         private key that belongs to it";
@@ -274,7 +274,7 @@ impl Encrypted {
     }
 }
 
-/// A name that the certificate is for.
+/// Parses `name` and checks that the certificate covers it.
 fn named(source: &Source<'_>, name: &Spanned<String>, chain: &[u8]) -> Result<Name, ConfigError> {
     let wrong = |why: String| {
         let help = "write the name that the certificate is for, or leave it out: devices are told of the \
@@ -312,9 +312,9 @@ fn server(chain: &[u8], key: &[u8]) -> Result<ServerConfig, String> {
 }
 
 impl InstantNames {
-    fn pool(&self, start: u32) -> Result<Pool, bentpipe_dns::NotAPool> {
+    fn pool(&self, start: u32) -> Result<FakeIpPool, bentpipe_dns::PoolError> {
         let v4: (Ipv4Addr, u8) = (self.v4.network(), self.v4.prefix_len());
         let v6: Option<(Ipv6Addr, u8)> = self.v6.map(|it| (it.network(), it.prefix_len()));
-        Pool::new(v4, v6, &self.domains, start)
+        FakeIpPool::new(v4, v6, &self.domains, start)
     }
 }

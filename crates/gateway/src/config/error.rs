@@ -1,23 +1,23 @@
-//! Errors in a configuration file, with what to write instead.
+//! Errors in a configuration file, each with a correction.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::Source;
+use super::source::Source;
 
-/// A problem in a config file: where, what stands there, and what to write instead.
+/// A problem in a configuration file: its position, the faulty line, and the correction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file.
     pub file: PathBuf,
-    /// The line, counted from one, where the problem has a place.
+    /// Line number, counted from one, if the problem has a position.
     pub line: Option<usize>,
-    /// That line as it stands.
+    /// Text of that line.
     pub text: String,
-    /// Fault.
+    /// Description of the problem.
     pub why: String,
-    /// Instruction; may be empty if `why` already contains it.
+    /// Correction; may be empty if `why` already contains it.
     pub help: String,
 }
 
@@ -54,10 +54,6 @@ const MISSING: &[(&str, &str)] = &[
     ("rate", "write what may be sent: rate = \"1.89 Mbit/s\""),
     ("protocol", "write how the modem is asked: protocol = \"dlep\" or protocol = \"file\""),
     ("manifest", "write the file with one address a line: manifest = \"portal.txt\""),
-    (
-        "report",
-        "write where it is told what became of them: report = \"/var/lib/bentpipe/preload.json\"",
-    ),
     ("directory", "write where the records go: directory = \"/var/lib/bentpipe/usage\""),
     ("class", "write the class of what matches: class = \"assured\""),
     ("rtt", "write the round trip between the gateways: rtt = \"480 ms\""),
@@ -97,7 +93,7 @@ impl ConfigError {
         let (mut why, help) = explain(error.message());
         let line = error.span().map(|span| line_of(source.text, span.start));
         if line.is_some_and(|line| is_secret(source.text, line)) && why.starts_with("invalid ") {
-            // What serde says of a value begins with the value.
+            // serde's message begins with the rejected value.
             why = "this value cannot stand here; it may be a secret and is not shown".to_owned();
         }
         Self::at(source, error.span(), why, help)
@@ -109,14 +105,14 @@ fn line_of(text: &str, place: usize) -> usize {
     text[..place.min(text.len())].matches('\n').count()
 }
 
-/// Words of keys whose values stay out of messages.
+/// Words in keys whose values are omitted from messages.
 const SECRETS: [&str; 3] = ["password", "secret", "token"];
 
-/// Maximum number of typing errors in a key that still counts as one of [`SECRETS`].
+/// Maximum edit distance at which a misspelt key still counts as one of [`SECRETS`].
 const MAX_SLIPS: usize = 2;
 
-/// Returns whether a line may hold a secret: its own words say so, those of the key it goes on from, or those
-/// of the table it is in.
+/// Returns whether the line may hold a secret. It may if one of these contains a secret's name: the
+/// line itself, the key that it continues, or its table.
 fn is_secret(text: &str, line: usize) -> bool {
     let before: Vec<&str> = text.lines().take(line + 1).collect();
     let is_table = |line: &&str| line.trim_start().starts_with('[');
@@ -133,7 +129,7 @@ fn is_secret(text: &str, line: usize) -> bool {
         || table.is_some_and(|line| line.contains("auth"))
 }
 
-/// Turns serde's message into what is wrong and what to write.
+/// Turns serde's message into a problem and a correction.
 fn explain(message: &str) -> (String, String) {
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let mut names = quoted(rest);
@@ -161,7 +157,7 @@ fn explain(message: &str) -> (String, String) {
     (message.to_owned(), String::new())
 }
 
-/// The names between back-ticks.
+/// Names between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -170,7 +166,7 @@ fn nearest(unknown: &str, known: &[&str]) -> String {
     let distance = |name: &&&str| strsim::damerau_levenshtein(unknown, name);
     let list = known.join(", ");
     match known.iter().min_by_key(distance) {
-        // Half of its letters wrong is another word, not a slip.
+        // If more than half of the letters differ, it is another word and not a misspelling.
         Some(near) if distance(&near) * 2 <= near.len() => {
             format!("did you mean {near:?}? What may stand here: {list}")
         }
@@ -183,7 +179,7 @@ mod tests {
     use super::*;
     use crate::config::AirConfig;
 
-    /// Messages about `listen` with slips of every kind in it.
+    /// Message for a file with misspellings under `listen`.
     fn said_of(listen: &str) -> String {
         let text = format!(
             "[link]\nprivate-key-file = \"no.key\"\npeer = \"192.0.2.1:4500\"\n\

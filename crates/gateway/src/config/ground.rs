@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
 
 use bentpipe_link::{Class, PublicKey, SecretKey};
+use bentpipe_net::ip;
 use bentpipe_prefetch::plan::NameList;
 use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::Deserialize;
@@ -17,35 +17,34 @@ use super::least;
 use super::radio::{coded, default_mtu, in_order, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Dial,
-    GroundIp, GroundSite, GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient,
-    StatusConfig, Transport, Which, applies, from_text, origin, read, seconds, spanned_key,
-    standard, which,
+    GroundIp, GroundSite, GroundSplitHttp, GroundUdp, Idle, Masque, Memory, Raw, Source,
+    StandardClient, StatusConfig, Transport, Which, applies, from_text, origin, read, seconds,
+    spanned_key, standard, which,
 };
-use crate::net::ip;
 use crate::relay::RelayLimits;
 
 /// Configuration of a ground gateway.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GroundConfig {
-    /// The way to the aircraft.
+    /// Path to the aircraft.
     pub link: GroundLink,
-    /// Beam that the aircraft share; absent if each has rates of its own.
+    /// Beam that the aircraft share; absent if each aircraft has its own rates.
     beam: Option<toml::Spanned<Beam>>,
-    /// The aircraft it serves.
+    /// Aircraft served.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
-    /// Settings for standard clients; they are refused if it is absent.
+    /// Settings for standard MASQUE clients; if absent, they are refused.
     pub masque: Option<Masque>,
-    /// The standard clients it serves.
+    /// Standard MASQUE clients served.
     #[serde(default, rename = "client")]
     pub clients: Vec<StandardClient>,
-    /// Settings of AeroTCP, if it is served.
+    /// AeroTCP settings, if AeroTCP is served.
     pub aerotcp: Option<AeroTcp>,
-    /// Guarantees and ceilings of the classes, for what each aircraft is sent.
+    /// Guarantees and ceilings of the classes, for the traffic sent to each aircraft.
     #[serde(default)]
     pub classes: Classes,
-    /// Dialling.
+    /// `[dial]` table.
     #[serde(default)]
     pub dial: Dial,
     /// Protocols other than TCP, UDP and ICMP echo that are carried.
@@ -54,22 +53,22 @@ pub struct GroundConfig {
     /// Name servers.
     #[serde(default)]
     pub dns: Dns,
-    /// Names it answers itself.
+    /// Names that the ground gateway resolves itself.
     #[serde(default)]
     pub hosts: BTreeMap<String, HostAddresses>,
-    /// Whole pages in one round trip; absent where they are declined.
+    /// Delivery of whole pages in one round trip; if absent, requests for it are declined.
     pub split_http: Option<GroundSplitHttp>,
-    /// Names of which it fetches pages over TLS, for the aircraft that answer for them.
+    /// Names whose pages the ground gateway fetches over TLS for aircraft that serve those names.
     #[serde(default, rename = "site")]
     pub sites: Vec<GroundSite>,
     /// Status file; absent if none is written.
     pub status: Option<StatusConfig>,
-    /// Bounds.
+    /// Resource limits.
     #[serde(default)]
     pub limits: GroundLimits,
 }
 
-/// The way to the aircraft.
+/// Path to the aircraft.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GroundLink {
@@ -80,28 +79,28 @@ pub struct GroundLink {
     pub masque_listen: Option<SocketAddr>,
     /// Address of AeroTCP; absent if it is not served.
     pub aerotcp_listen: Option<SocketAddr>,
-    /// The largest IP packet that paths are provisioned for, bytes: never exceeded.
+    /// Maximum size of an IP packet on the paths, bytes.
     #[serde(default = "default_mtu")]
     pub mtu: usize,
-    /// `true` if packets on the radio show their classes by their DSCP.
+    /// `true` if packets on the radio carry their class as DSCP.
     #[serde(default = "marked")]
     pub dscp: bool,
-    /// `true` if repair packets protect what is sent.
+    /// `true` if repair packets (FEC) protect the traffic sent.
     #[serde(default = "coded")]
     pub coding: bool,
-    /// `true` if received datagrams of QUIC are put back in the order in which they were sent.
+    /// `true` if received QUIC datagrams are restored to their sending order.
     #[serde(default = "in_order")]
     pub quic_in_order: bool,
     /// Memory of each aircraft's session.
     #[serde(default)]
     pub memory: Memory,
-    /// Memory of all sessions; absent: half of the machine's.
+    /// Memory of all sessions; default: half of the machine's memory.
     #[serde(default, deserialize_with = "least::total_memory")]
     pub total_memory: Option<ByteSize>,
-    /// A session of which nothing was heard for so long ends.
+    /// Silence after which a session ends.
     #[serde(default = "session_lifetime", deserialize_with = "least::session_lifetime")]
     pub session_lifetime: Span,
-    /// Absolute when parsed.
+    /// Absolute path once parsed.
     state_file: Option<PathBuf>,
     #[serde(skip)]
     private_key: Option<SecretKey>,
@@ -114,42 +113,42 @@ pub struct AircraftConfig {
     /// Name in the log.
     #[serde(deserialize_with = "least::name")]
     pub name: String,
-    /// Its key.
+    /// Public key of the aircraft.
     #[serde(deserialize_with = "spanned_key")]
     public_key: toml::Spanned<PublicKey>,
-    /// Rate towards it; a ceiling if a beam is shared. HTTP/3 finds its own.
+    /// Sending rate to the aircraft; a ceiling if a beam is shared. HTTP/3 finds its own rate.
     #[serde(deserialize_with = "least::rate")]
     pub rate: BitRate,
-    /// The largest IP packet that the path to it is provisioned for, bytes; absent: `mtu` under
-    /// `[link]`.
+    /// Maximum size of an IP packet on the path, bytes; default: `mtu` under `[link]`.
     pub mtu: Option<usize>,
-    /// Memory of its session; absent: `memory` under `[link]`.
+    /// Memory of the session; default: `memory` under `[link]`.
     pub memory: Option<Memory>,
-    /// `true` if `rate` is leased to it; otherwise it is the ceiling of CUBIC.
+    /// `true` if `rate` is leased to the aircraft; `false` if `rate` is a ceiling for CUBIC.
     #[serde(default = "leased", rename = "lease", deserialize_with = "static_or_none")]
     pub leased: bool,
-    /// The most favoured class its flows may have: those that ask for more get this one.
+    /// Highest class of the aircraft's flows. Flows that request a higher class get this class.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
-    /// The classes of what it is sent: those written here, and the ground's for the others.
+    /// Class settings for the traffic sent to this aircraft. Classes not written here use the
+    /// ground's settings.
     #[serde(default)]
     pub classes: Classes,
-    /// Weight against the others' when several want more of a shared beam: 1.
+    /// Weight against other aircraft if a shared beam is congested. Default: 1.
     pub(super) weight: Option<toml::Spanned<u32>>,
-    /// Rate from a shared beam before the rest is divided: 16 kbit/s.
+    /// Rate from a shared beam before the rest is divided. Default: 16 kbit/s.
     pub(super) floor: Option<toml::Spanned<BitRate>>,
-    /// The most it is granted of a shared beam's return rate; else all of it.
+    /// Maximum grant of a shared beam's return rate. Default: all of it.
     pub(super) return_rate: Option<toml::Spanned<BitRate>>,
-    /// Flows it may hold at once.
+    /// Concurrent TCP flows of the aircraft.
     #[serde(default = "default_max_flows", deserialize_with = "least::one")]
     pub max_flows: usize,
-    /// Flows of UDP's datagrams it may hold at once, besides.
+    /// Concurrent UDP flows of the aircraft, counted separately.
     #[serde(default = "default_max_flows")]
     pub max_datagram_flows: usize,
-    /// Flows of ICMP echo and other protocols it may hold at once, besides.
+    /// Concurrent flows of ICMP echo and other protocols, counted separately.
     #[serde(default = "default_max_ip_flows")]
     pub max_ip_flows: usize,
-    /// New flows of each kind it may open per second, on average; twice as many at a stretch.
+    /// New flows of each kind per second, on average; bursts of twice as many are allowed.
     #[serde(default = "default_flows_per_second", deserialize_with = "least::one")]
     pub flows_per_second: u32,
 }
@@ -158,27 +157,29 @@ pub struct AircraftConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Dns {
-    /// Addresses, with a port where it is not 53; empty means the system's.
+    /// Addresses, with a port if it is not 53. If empty, the system's name servers are used.
     pub servers: Vec<NameServer>,
-    /// Rate at which an aircraft that begins is sent its frequent answers; none are sent if absent.
+    /// Rate at which an aircraft that connects is sent its frequent answers; if absent, none are
+    /// sent.
     pub push_rate: Option<BitRate>,
-    /// Name servers whose word that an answer is authentic (AD) is passed on; those on this machine always.
+    /// Name servers whose authentic-data bit (AD) is passed on; always true of servers on this
+    /// machine.
     pub trusted: Vec<IpAddr>,
-    /// Fate of answers with addresses that are not of the Internet.
+    /// Treatment of answers with addresses that are not on the Internet.
     pub private: PrivateAddresses,
-    /// Names that may have such addresses, each with all below it.
+    /// Names that may have such addresses, each including its subdomains.
     #[serde(deserialize_with = "super::split_http::names")]
     pub private_names: NameList,
 }
 
-/// Fate of an answer of a name server with a private address.
+/// Treatment of an answer with a private address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrivateAddresses {
-    /// The aircraft is told that there is none.
+    /// Withholds the answer: the aircraft gets an empty one with the error "Blocked".
     #[default]
     Drop,
-    /// It is passed on.
+    /// Passes the address on.
     Pass,
 }
 
@@ -186,17 +187,17 @@ pub enum PrivateAddresses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameServer(pub SocketAddr);
 
-/// Bounds. A flow idles in about 5 KiB here: 10,000 take 50 MiB.
+/// Limits. An idle flow takes about 5 KiB: 10,000 take 50 MiB.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundLimits {
-    /// Flows of all aircraft at once, those of datagrams aside.
+    /// Concurrent TCP flows of all aircraft.
     #[serde(deserialize_with = "least::one")]
     pub max_flows: usize,
-    /// A flow on which nothing moves ends after this.
+    /// Idle time after which a flow ends.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// A destination that does not read what waits for it is given up after this.
+    /// Time after which a destination that does not read pending data is disconnected.
     #[serde(deserialize_with = "least::moment")]
     pub stall_timeout: Span,
     /// Time for flows to finish after a stop was requested.
@@ -215,7 +216,7 @@ const fn leased() -> bool {
     true
 }
 
-/// Lease of the ground's sending to an aircraft: permanent, or none; a `[beam]` divides it.
+/// Rate lease of an aircraft: permanent, or none. A `[beam]` divides the permanent rate.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum GroundLease {
@@ -253,12 +254,12 @@ impl Default for GroundLimits {
 }
 
 impl GroundLimits {
-    /// Idle timeout of a flow of datagrams to `port`, of the IP protocol `protocol`.
-    pub fn datagram_idle(&self, protocol: u8, port: u16) -> Duration {
+    /// Idle timeout of a datagram flow of IP protocol `protocol` to `port`.
+    pub fn datagram_idle(&self, protocol: u8, port: u16) -> Idle {
         if protocol == ip::UDP { self.udp.idle(port) } else { self.ip.idle(protocol) }
     }
 
-    /// The part the relay keeps.
+    /// Limits that the relay enforces.
     pub fn relay(&self) -> RelayLimits {
         RelayLimits {
             idle: self.idle_timeout.into(),
@@ -269,14 +270,14 @@ impl GroundLimits {
 }
 
 impl GroundConfig {
-    /// The folders that this gateway writes to.
+    /// Directories that this gateway writes to.
     pub fn writable(&self) -> Vec<PathBuf> {
         let status = self.status.as_ref().map(|status| status.file.as_path());
         let state = self.link.listen.and(self.link.state_file.as_deref());
         status.into_iter().chain(state).filter_map(super::folder_of).collect()
     }
 
-    /// Reads and checks `file` and the key it names.
+    /// Reads and checks `file` and the key that it names.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         Self::parse(file, &read(file)?)
     }
@@ -357,13 +358,13 @@ impl GroundConfig {
 impl GroundLink {
     /// Private key of this gateway.
     pub fn private_key(&self) -> &SecretKey {
-        // GroundConfig::parse, the only maker of this type, has filled it.
+        // GroundConfig::parse, the only constructor, has set it.
         self.private_key.as_ref().expect("a parsed config holds its key")
     }
 
-    /// The file that keeps the last addresses of aircraft: `state-file`, or beside the key.
+    /// File of the aircraft's last addresses: `state-file`, or next to the key.
     pub fn state_file(&self) -> &Path {
-        // GroundConfig::parse, the only maker of this type, has filled it.
+        // GroundConfig::parse, the only constructor, has set it.
         self.state_file.as_deref().expect("a parsed config knows its state file")
     }
 
@@ -381,7 +382,7 @@ impl GroundLink {
         source.listen_apart("link", &addresses)
     }
 
-    /// The transports that have an address to listen at.
+    /// Transports with a configured address.
     fn served(&self) -> Vec<Transport> {
         self.listens()
             .into_iter()
@@ -392,7 +393,7 @@ impl GroundLink {
 }
 
 impl AircraftConfig {
-    /// Its key.
+    /// Public key of the aircraft.
     pub fn key(&self) -> PublicKey {
         *self.public_key.get_ref()
     }

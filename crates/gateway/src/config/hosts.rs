@@ -1,25 +1,25 @@
-//! `[hosts]` of `ground.toml`: names that the ground answers itself.
+//! `[hosts]` of `ground.toml`: names that the ground gateway resolves itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use bentpipe_link::Host;
+use bentpipe_flow::Host;
 use serde::Deserialize;
 
 use super::{ConfigError, Source, applies};
 
-/// The addresses of a name in `[hosts]`: one, or a list.
+/// Addresses of a name in `[hosts]`: one address or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "expected an address or a list of addresses: \"192.0.2.7\"")]
 pub enum HostAddresses {
     /// One address.
     One(IpAddr),
-    /// Several, in the order to try them.
+    /// Several addresses, in the order to try them.
     Many(Vec<IpAddr>),
 }
 
 impl HostAddresses {
-    /// In the order to try them.
+    /// Returns the addresses in the order to try them.
     pub fn as_slice(&self) -> &[IpAddr] {
         match self {
             Self::One(ip) => std::slice::from_ref(ip),
@@ -28,7 +28,7 @@ impl HostAddresses {
     }
 }
 
-/// Refuses what nobody can ask for, and answers that lead nowhere.
+/// Rejects names that cannot be queried and addresses that cannot be reached.
 pub(super) fn check(
     hosts: &BTreeMap<String, HostAddresses>,
     source: &Source<'_>,
@@ -57,7 +57,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// As the resolver compares names.
+/// Normalizes a name as the resolver does for comparison.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
@@ -68,7 +68,7 @@ mod tests {
 
     use crate::config::GroundConfig;
 
-    /// Message for a file in which only the key is there.
+    /// Error message for a file that lacks only the key.
     fn said(hosts: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.key"), "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

@@ -10,54 +10,54 @@ use serde::Deserialize;
 
 use super::{ConfigError, Source, seconds};
 
-/// The cache of HTTP on board. Absent, there is none.
+/// HTTP cache of the air gateway. If absent, there is no cache.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HttpCache {
-    /// For heads, for the bodies used last, and for bodies on their way.
+    /// Memory for headers and recently used bodies; downloads in progress share at most half of it.
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
     directory: Option<PathBuf>,
     /// Maximum size of the directory.
     #[serde(default = "default_disk")]
     pub disk: ByteSize,
-    /// Larger objects pass through.
+    /// Maximum size of a cached object. Larger objects pass through.
     #[serde(default = "default_object")]
     pub largest_object: ByteSize,
-    /// The most that an object without times of its own is taken for fresh.
+    /// Maximum heuristic freshness of an object without an explicit lifetime.
     #[serde(default = "day")]
-    pub guess_at_most: Span,
-    /// Time after its freshness for which an object may be used while the ground cannot be reached.
+    pub max_heuristic_freshness: Span,
+    /// Time for which a stale object may be served while the ground cannot be reached.
     #[serde(default = "day")]
-    pub stale_when_cut_off: Span,
-    /// Answers say by Cache-Status (RFC 9211) what the cache did, and `only-if-cached` is obeyed. Both tell a
+    pub stale_if_offline: Span,
+    /// Adds Cache-Status (RFC 9211) to responses and obeys `only-if-cached`. Both reveal to a
     /// passenger what others have read.
     #[serde(default)]
     pub cache_status: bool,
 }
 
-/// The page that tells passengers what this gateway does.
+/// Page that explains this gateway to passengers.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Page {
-    /// Address of the page, served in clear.
+    /// Address of the page, served over plain HTTP.
     pub listen: SocketAddr,
     /// Contact for passengers' questions.
     #[serde(default, deserialize_with = "contact")]
     pub contact: Option<String>,
 }
 
-/// The longest contact, bytes: a few lines of a page.
-const MOST_CONTACT_BYTES: usize = 500;
+/// Maximum length of the contact, bytes: a few lines of a page.
+const MAX_CONTACT_BYTES: usize = 500;
 
 fn contact<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     let contact = String::deserialize(from)?;
     let good = !contact.trim().is_empty()
-        && contact.len() <= MOST_CONTACT_BYTES
+        && contact.len() <= MAX_CONTACT_BYTES
         && !contact.chars().any(char::is_control);
     if !good {
         return Err(serde::de::Error::custom(format!(
-            "write who answers passengers, in 1 to {MOST_CONTACT_BYTES} bytes: contact = \"the cabin crew\""
+            "write who answers passengers, in 1 to {MAX_CONTACT_BYTES} bytes: contact = \"the cabin crew\""
         )));
     }
     Ok(Some(contact))
@@ -79,8 +79,8 @@ const fn day() -> Span {
     seconds(24 * 3600)
 }
 
-/// Less would hold hardly an object.
-const LEAST_BYTES: u64 = 1 << 20;
+/// Minimum of `memory` and `disk`. Smaller sizes would hold hardly an object.
+const MIN_BYTES: u64 = 1 << 20;
 
 impl HttpCache {
     pub(super) fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
@@ -88,7 +88,7 @@ impl HttpCache {
         let wrong =
             |why: String, help: &str| Err(ConfigError::at(source, None, why, help.to_owned()));
         for (key, size) in [("memory", self.memory), ("disk", self.disk)] {
-            if size.bytes() < LEAST_BYTES {
+            if size.bytes() < MIN_BYTES {
                 let why =
                     format!("{key} = \"{size}\" under [http-cache] would hold hardly an object");
                 return wrong(why, "write 1 MiB at least: memory = \"64 MiB\", disk = \"1 GiB\"");
@@ -105,7 +105,7 @@ impl HttpCache {
         Ok(())
     }
 
-    /// Directory that keeps objects over restarts.
+    /// Directory that preserves objects across restarts.
     pub fn directory(&self) -> Option<&PathBuf> {
         self.directory.as_ref()
     }
@@ -120,12 +120,12 @@ impl HttpCache {
         }
     }
 
-    /// By which rules.
+    /// Caching rules.
     pub fn rules(&self) -> Rules {
         let most = |span: Span| Duration::from(span);
         Rules {
-            heuristic_most: most(self.guess_at_most),
-            offline_stale: most(self.stale_when_cut_off),
+            max_heuristic_freshness: most(self.max_heuristic_freshness),
+            max_offline_staleness: most(self.stale_if_offline),
         }
     }
 }

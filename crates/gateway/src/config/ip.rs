@@ -1,22 +1,23 @@
-//! Protocols other than TCP and UDP: those that cross in addition to ICMP echo, and the bounds of
-//! all.
+//! IP protocols other than TCP and UDP: which ones are carried in addition to ICMP echo, and their
+//! limits.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use bentpipe_net::ip;
 use bentpipe_units::Span;
 use serde::Deserialize;
 
+use super::udp::{DEFAULT_UNANSWERED, Idle};
 use super::{least, seconds};
-use crate::net::ip;
 
-/// RFC 5508 REQ-2: an echo's mapping lives for a minute at least.
+/// RFC 5508 REQ-2: an ICMP query mapping lives for at least 60 s.
 const DEFAULT_ECHO_IDLE: Span = seconds(60);
-/// IPsec peers that see no NAT keep nothing alive: longer than UDP's.
+/// Longer than UDP's, because IPsec peers that detect no NAT send no keepalives.
 const DEFAULT_RAW_IDLE: Span = seconds(600);
 
-/// Protocols by the names they have here, with IANA's numbers.
+/// Protocol names used in the configuration, with IANA's numbers.
 const NAMES: [(&str, u8); 8] = [
     ("ipip", 4),
     ("6in4", 41),
@@ -28,11 +29,12 @@ const NAMES: [(&str, u8); 8] = [
     ("sctp", 132),
 ];
 
-/// Protocols that are carried as raw datagrams, by mapping of addresses alone: there are no ports.
+/// Protocols carried as raw datagrams. Only addresses are translated, because these protocols have
+/// no ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Raw {
-    /// All others are refused.
+    /// Protocols carried; all others are refused.
     #[serde(deserialize_with = "least::some")]
     pub protocols: Vec<IpProtocol>,
 }
@@ -44,12 +46,12 @@ impl Raw {
     }
 }
 
-/// The number of a protocol that can be carried: `"esp"`, or `253`.
+/// Number of an IP protocol that can be carried: `"esp"`, or `253`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct IpProtocol(pub u8);
 
-/// As it stands in a config.
+/// Protocol as written in a configuration file.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a protocol's name or number: \"esp\" or 50")]
 enum Written {
@@ -99,7 +101,7 @@ impl fmt::Display for IpProtocol {
 const COVERS_ADDRESSES: &str =
     "it protects the packet's addresses, and the ground has to put its own there";
 
-/// Reason for which the protocol of this number is never carried, if it is not.
+/// Returns the reason if this protocol can never be carried.
 fn cannot_cross(number: u8) -> Option<&'static str> {
     match number {
         ip::ICMP | ip::ICMPV6 => Some("of ICMP, echo is carried without being named"),
@@ -112,38 +114,47 @@ fn cannot_cross(number: u8) -> Option<&'static str> {
     }
 }
 
-/// Bounds of ICMP echo and other protocols in an air gateway. A flow takes about 5 KiB: 1,024 take
+/// Limits of ICMP echo and other protocols in an air gateway. A flow takes about 5 KiB: 1,024 take
 /// 5 MiB.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirIp {
-    /// Flows at once: each is one client's echo identifier, or protocol, towards one destination.
+    /// Concurrent flows. A flow is one client's echo identifier or protocol, towards one
+    /// destination.
     pub max_flows: usize,
-    /// Maximum for one client address.
+    /// Concurrent flows of one client address.
     pub max_flows_per_passenger: usize,
-    /// New flows of one client address per second, on average; twice as many at a stretch.
+    /// New flows of one client address per second, on average; bursts of twice as many are allowed.
     pub flows_per_second_per_passenger: u32,
-    /// A flow of echoes on which nothing moves ends after this.
+    /// Idle time after which an echo flow ends.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// The same for other protocols.
+    /// Idle time after which a flow of another protocol ends.
     #[serde(deserialize_with = "least::moment")]
     pub raw_idle_timeout: Span,
+    /// Idle time before the first answer. In the air gateway, unanswered flows may use a quarter of
+    /// `max-flows`.
+    #[serde(deserialize_with = "least::moment")]
+    pub unanswered_timeout: Span,
 }
 
-/// Bounds of ICMP echo and other protocols in a ground gateway. A flow takes about 5 KiB and a
+/// Limits of ICMP echo and other protocols in a ground gateway. A flow takes about 5 KiB and a
 /// socket: 8,192 take 40 MiB.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundIp {
-    /// Flows of all aircraft at once.
+    /// Concurrent flows of all aircraft.
     pub max_flows: usize,
-    /// A flow of echoes on which nothing moves ends after this.
+    /// Idle time after which an echo flow ends.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// The same for other protocols.
+    /// Idle time after which a flow of another protocol ends.
     #[serde(deserialize_with = "least::moment")]
     pub raw_idle_timeout: Span,
+    /// Idle time before the first answer. In the air gateway, unanswered flows may use a quarter of
+    /// `max-flows`.
+    #[serde(deserialize_with = "least::moment")]
+    pub unanswered_timeout: Span,
 }
 
 impl Default for AirIp {
@@ -154,6 +165,7 @@ impl Default for AirIp {
             flows_per_second_per_passenger: 20,
             idle_timeout: DEFAULT_ECHO_IDLE,
             raw_idle_timeout: DEFAULT_RAW_IDLE,
+            unanswered_timeout: DEFAULT_UNANSWERED,
         }
     }
 }
@@ -164,14 +176,16 @@ impl Default for GroundIp {
             max_flows: 8_192,
             idle_timeout: DEFAULT_ECHO_IDLE,
             raw_idle_timeout: DEFAULT_RAW_IDLE,
+            unanswered_timeout: DEFAULT_UNANSWERED,
         }
     }
 }
 
 impl AirIp {
     /// Idle timeout of a flow of `protocol`.
-    pub fn idle(&self, protocol: u8) -> Duration {
-        idle(protocol, self.idle_timeout, self.raw_idle_timeout)
+    pub fn idle(&self, protocol: u8) -> Idle {
+        let idle = if ip::is_echo(protocol) { self.idle_timeout } else { self.raw_idle_timeout };
+        Idle::new(idle, self.unanswered_timeout)
     }
 
     /// Longest idle timeout of any flow.
@@ -182,18 +196,15 @@ impl AirIp {
 
 impl GroundIp {
     /// Idle timeout of a flow of `protocol`.
-    pub fn idle(&self, protocol: u8) -> Duration {
-        idle(protocol, self.idle_timeout, self.raw_idle_timeout)
+    pub fn idle(&self, protocol: u8) -> Idle {
+        let idle = if ip::is_echo(protocol) { self.idle_timeout } else { self.raw_idle_timeout };
+        Idle::new(idle, self.unanswered_timeout)
     }
 
     /// Longest idle timeout of any flow.
     pub fn longest_idle(&self) -> Duration {
         self.idle_timeout.duration().max(self.raw_idle_timeout.into())
     }
-}
-
-fn idle(protocol: u8, echo: Span, raw: Span) -> Duration {
-    if ip::is_echo(protocol) { echo.into() } else { raw.into() }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The private key that a config names.
+//! Private key named by a configuration file.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 use bentpipe_link::SecretKey;
 use zeroize::Zeroizing;
 
-/// Permissions of those who are neither the owner nor of the file's group, and writing by that group.
+/// Permission bits of users other than the owner and the file's group, and write permission of the
+/// group.
 const EXPOSED: u32 = 0o027;
 
-/// Longest file of a secret.
+/// Maximum size of a file with a secret.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
-/// Reason for which a key file was not accepted.
+/// Reason why a key file was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    /// The file does not hold a key; its content stays out of messages.
+    /// The file does not hold a key. Its content is not shown in messages.
     #[error("{} holds no private key: it should be one line of 44 characters of base64", .0.display())]
     Content(PathBuf),
     /// The file could not be read.
@@ -29,29 +30,35 @@ pub enum KeyFileError {
     },
 }
 
-/// Reads the key file that `bentpipe keys` writes.
+/// Reads a key file written by `bentpipe keys`.
 pub fn read(file: &Path) -> Result<SecretKey, KeyFileError> {
     let text = secret(file)
         .map_err(|source| KeyFileError::Unreadable { file: file.to_owned(), source })?;
     text.parse().map_err(|_| KeyFileError::Content(file.to_owned()))
 }
 
-/// Reads a file that only its owner should read, and warns if others can. The text is erased when it
-/// is dropped.
+/// Reads a secret text file, and warns if other users can read it. The text is erased when dropped.
 pub fn secret(file: &Path) -> std::io::Result<Zeroizing<String>> {
+    let bytes = secret_bytes(file)?;
+    let text = str::from_utf8(&bytes).map_err(|_| std::io::ErrorKind::InvalidData)?;
+    Ok(Zeroizing::new(text.to_owned()))
+}
+
+/// Reads secret bytes, like [`secret`].
+pub fn secret_bytes(file: &Path) -> std::io::Result<Zeroizing<Vec<u8>>> {
     let opened = std::fs::File::open(file)?;
     let mode = opened.metadata()?.permissions().mode();
     if let Some(exposed) = exposed(file, mode) {
         tracing::warn!("{exposed}");
     }
-    // A text that grows leaves copies behind.
+    // Reserve the full size: growing the buffer would leave copies of the secret in memory.
     let room = opened.metadata()?.len().min(MAX_SECRET_BYTES) as usize + 1;
-    let mut text = Zeroizing::new(String::with_capacity(room));
-    opened.take(MAX_SECRET_BYTES).read_to_string(&mut text)?;
-    Ok(text)
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    opened.take(MAX_SECRET_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
-/// Warning about a secret in `file` that others can read or change.
+/// Warning if other users can read or change the secret in `file`.
 fn exposed(file: &Path, mode: u32) -> Option<String> {
     (mode & EXPOSED != 0).then(|| {
         format!(
@@ -71,7 +78,7 @@ mod tests {
     fn a_secret_that_others_can_read_is_told() {
         let of = |mode: u32| exposed(Path::new("a.key"), 0o100_000 | mode);
         assert_eq!(of(0o600), None);
-        // As systemd gives credentials to a service.
+        // Mode that systemd uses for a service's credentials.
         assert_eq!(of(0o440), None);
         for mode in [0o644, 0o660, 0o602] {
             let said = of(mode).expect("others have rights");

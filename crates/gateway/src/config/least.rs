@@ -1,13 +1,14 @@
-//! Values that parse and yet cannot work: nothing would get through, or nobody could tell why.
+//! Rejects values that parse but cannot work, for example limits of zero.
 
-use bentpipe_link::{Host, MIN_RATE, MIN_SESSION_LIFETIME, Target};
+use bentpipe_flow::{Host, Target};
+use bentpipe_link::{MIN_RATE, MIN_SESSION_LIFETIME};
 use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// The least memory for all sessions: two lanes' windows of 1 MiB for each of eight aircraft.
+/// Minimum memory for all sessions: two lanes' windows of 1 MiB for each of eight aircraft.
 const MIN_TOTAL_MEMORY: ByteSize = ByteSize::from_bytes(16 << 20);
 
-/// A number of things, at least one.
+/// A count of at least one.
 pub fn one<'de, N, D>(from: D) -> Result<N, D::Error>
 where
     N: Deserialize<'de> + PartialEq + From<u8>,
@@ -20,7 +21,7 @@ where
     Ok(number)
 }
 
-/// A rate that the link works at.
+/// A rate at which the link works.
 pub fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<BitRate, D::Error> {
     let rate = BitRate::deserialize(from)?;
     if rate < MIN_RATE {
@@ -31,7 +32,7 @@ pub fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<BitRate, D::Error> {
     Ok(rate)
 }
 
-/// A time that passes.
+/// A duration greater than zero.
 pub fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
     let span = Span::deserialize(from)?;
     if span.duration().is_zero() {
@@ -42,7 +43,7 @@ pub fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
     Ok(span)
 }
 
-/// Time that a session may be silent for.
+/// Silence after which a session ends; at least the minimum.
 pub fn session_lifetime<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
     let span = Span::deserialize(from)?;
     if span.duration() < MIN_SESSION_LIFETIME {
@@ -66,7 +67,7 @@ pub fn total_memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ByteSiz
     Ok(Some(size))
 }
 
-/// A list with something in it.
+/// A non-empty list.
 pub fn some<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
 where
     T: Deserialize<'de>,
@@ -81,20 +82,20 @@ where
     Ok(list)
 }
 
-/// The longest name or password of a client of the proxies, in bytes (RFC 1929).
+/// Maximum length of a proxy client's username or password, in bytes (RFC 1929).
 const MAX_CREDENTIAL_BYTES: usize = 255;
 
-/// Returns whether a client of the proxies can say `text`.
+/// Returns whether a proxy client can send `text` as a credential.
 pub fn is_credential(text: &str) -> bool {
     (1..=MAX_CREDENTIAL_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
-/// A name or password that a client of the proxies can say.
+/// A username or password that a proxy client can send.
 pub fn credential<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
     if !is_credential(&text) {
         let bytes = text.len();
-        // The text itself is a secret.
+        // The text is a secret and is not shown.
         return Err(D::Error::custom(format!(
             "{bytes} bytes that no client could say here: write 1 to {MAX_CREDENTIAL_BYTES} without \
              control characters, or leave out auth to let everybody in"
@@ -103,10 +104,11 @@ pub fn credential<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error
     Ok(text)
 }
 
-/// The longest name of an aircraft, in bytes.
+/// Maximum length of an aircraft's name, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Name for the log: nothing that moves a terminal's cursor.
+/// A name that is safe to log: it contains no control characters, which could move a terminal's
+/// cursor.
 pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let name = String::deserialize(from)?;
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
@@ -136,7 +138,7 @@ mod tests {
 
     const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-    /// Message for a file in which only the key is missing, which is checked last.
+    /// Error message for a file that lacks only the key, which is checked last.
     fn air(peer: &str, limits: &str) -> String {
         let text = format!(
             "[link]\nprivate-key-file = \"no.key\"\npeer = \"{peer}\"\npeer-public-key = \"{KEY}\"\n\

@@ -1,4 +1,4 @@
-//! `[link.modem]`: who knows how fast the radio is.
+//! `[link.modem]`: source of the radio's current rate.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -9,30 +9,38 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{ConfigError, Source};
-use crate::rate::dlep::Finding;
 
-/// The most that a modem can plausibly add to a packet.
-const MAX_FRAMING_BYTES: u16 = 256;
+/// Maximum plausible overhead that a modem adds to a packet.
+const MAX_PER_PACKET_OVERHEAD: u16 = 256;
 
-/// Source of the radio's present rate.
+/// Source of the radio's current rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModemConfig {
-    /// Source to ask.
+    /// Protocol and location of the source.
     pub source: ModemSource,
-    /// Bytes that the modem counts for each packet beyond its IP bytes.
-    pub framing_bytes: u16,
+    /// Bytes that the modem counts for each packet in addition to the IP packet.
+    pub per_packet_overhead: u16,
 }
 
-/// Source to ask.
+/// Protocol and location of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModemSource {
     /// A modem that speaks DLEP (RFC 8175).
-    Dlep(Finding),
-    /// A file with a rate in it.
+    Dlep(ModemDiscovery),
+    /// A file that contains a rate.
     File(PathBuf),
 }
 
-/// The table as it is written.
+/// Address of the modem, or the interface to discover it on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModemDiscovery {
+    /// The modem has this address.
+    At(SocketAddr),
+    /// The modem answers discovery on this interface.
+    On(String),
+}
+
+/// The table as written in the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct WrittenModem {
@@ -40,7 +48,7 @@ pub(super) struct WrittenModem {
     address: Option<Spanned<String>>,
     interface: Option<Spanned<String>>,
     file: Option<Spanned<PathBuf>>,
-    framing_bytes: Option<Spanned<u16>>,
+    per_packet_overhead: Option<Spanned<u16>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -52,13 +60,14 @@ enum Protocol {
 
 impl WrittenModem {
     pub fn check(&self, source: &Source<'_>) -> Result<ModemConfig, ConfigError> {
-        let framing_bytes = self.framing_bytes.as_ref().map_or(0, |bytes| *bytes.get_ref());
-        if framing_bytes > MAX_FRAMING_BYTES {
-            let span = self.framing_bytes.as_ref().map(Spanned::span);
-            let why = format!("{framing_bytes} bytes on top of every packet cannot be");
+        let per_packet_overhead =
+            self.per_packet_overhead.as_ref().map_or(0, |bytes| *bytes.get_ref());
+        if per_packet_overhead > MAX_PER_PACKET_OVERHEAD {
+            let span = self.per_packet_overhead.as_ref().map(Spanned::span);
+            let why = format!("{per_packet_overhead} bytes on top of every packet cannot be");
             let help = format!(
-                "write what the modem counts beside the IP packet, at most {MAX_FRAMING_BYTES}: \
-                 framing-bytes = 18 for an Ethernet header and checksum"
+                "write what the modem counts beside the IP packet, at most {MAX_PER_PACKET_OVERHEAD}: \
+                 per-packet-overhead = 18 for an Ethernet header and checksum"
             );
             return Err(ConfigError::at(source, span, why, help));
         }
@@ -66,17 +75,17 @@ impl WrittenModem {
             Protocol::Dlep => self.dlep(source)?,
             Protocol::File => self.file(source)?,
         };
-        Ok(ModemConfig { source: from, framing_bytes })
+        Ok(ModemConfig { source: from, per_packet_overhead })
     }
 
     fn dlep(&self, source: &Source<'_>) -> Result<ModemSource, ConfigError> {
         let misplaced = self.file.as_ref().map(Spanned::span);
         self.refuse(source, misplaced, "\"file\" is for protocol = \"file\"")?;
         let finding = match (&self.address, &self.interface) {
-            (Some(address), None) => Finding::At(modem_address(source, address)?),
+            (Some(address), None) => ModemDiscovery::At(modem_address(source, address)?),
             (None, Some(interface)) => {
                 source.interface_name(interface, "interface = \"eth2\"")?;
-                Finding::On(interface.get_ref().clone())
+                ModemDiscovery::On(interface.get_ref().clone())
             }
             (Some(_), Some(interface)) => {
                 let why = "the modem has an address and need not be looked for".to_owned();
@@ -119,7 +128,7 @@ impl WrittenModem {
     }
 }
 
-/// An address with or without DLEP's port.
+/// Parses an address with or without a port; the default is DLEP's port.
 fn modem_address(source: &Source<'_>, text: &Spanned<String>) -> Result<SocketAddr, ConfigError> {
     let written = text.get_ref();
     let bare = IpAddr::from_str(written).map(|ip| SocketAddr::new(ip, DEFAULT_PORT));

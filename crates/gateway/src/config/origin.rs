@@ -1,12 +1,14 @@
-//! Origin of a site, and its authentication: of `[[site]]` in either file, and all of it in
-//! `ground.toml`.
+//! Origin of a site and its authentication: shared settings of `[[site]]` in both files, and all of
+//! `[[site]]` in `ground.toml`.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bentpipe_link::{Host, Target};
+use bentpipe_classify::Name;
+use bentpipe_flow::{Host, Target};
+use bentpipe_net::ip;
 use http::Uri;
 use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
@@ -15,16 +17,13 @@ use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::site::{MAX_SITES, provider};
+use super::tls::{MAX_SITES, provider};
 use super::{ConfigError, Dial, Source};
-use crate::classify::Name;
-use crate::ground::policy::Policy;
-use crate::net::ip;
 
-/// The port of HTTPS.
+/// Default port of HTTPS.
 const HTTPS: u16 = 443;
 
-/// A name whose pages the ground fetches for the aircraft that answer for it.
+/// A name whose pages the ground gateway fetches for the aircraft that serve it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GroundSite {
@@ -38,15 +37,15 @@ pub struct GroundSite {
 /// A site's origin.
 #[derive(Debug, Clone)]
 pub struct Upstream {
-    /// The site.
+    /// Name of the site.
     pub name: Name,
-    /// Address for what is not stored here.
+    /// Address from which content that is not cached is fetched.
     pub origin: Target,
-    /// TLS configuration for the origin; without it, requests are in clear.
+    /// TLS configuration for the origin; if absent, requests are plain HTTP.
     pub client: Option<Arc<ClientConfig>>,
 }
 
-/// Settings of one, as written.
+/// Settings of one site, as written.
 pub(super) struct Written<'a> {
     pub name: &'a Spanned<String>,
     pub origin: Option<&'a Spanned<String>>,
@@ -56,27 +55,26 @@ pub(super) struct Written<'a> {
 impl GroundSite {
     /// Checked settings.
     pub fn upstream(&self) -> &Upstream {
-        // GroundConfig::parse, the only maker of this type, has filled it.
+        // GroundConfig::parse, the only constructor, has set it.
         self.loaded.as_ref().expect("a parsed config holds its sites")
     }
 }
 
-/// Loads all of the ground's, whose origins are dialled by the rules of `dial`.
+/// Loads all sites of the ground gateway. Their origins are dialled under the rules of `dial`.
 pub(super) fn load(
     sites: &mut [GroundSite],
     dial: &Dial,
     source: &Source<'_>,
 ) -> Result<(), ConfigError> {
-    let policy = Policy::new(dial);
     let place = |site: &GroundSite| site.name.span();
     load_each(sites, source, place, |site| {
         let (origin, origin_ca) = (site.origin.as_ref(), site.origin_ca.as_ref());
         let upstream = Written { name: &site.name, origin, origin_ca }.load(source)?;
         if let (Some(written), Host::Ip(ip)) = (origin, &upstream.origin.host)
-            && policy.permit(*ip, ip::TCP, upstream.origin.port).is_none()
+            && dial.permit(*ip, ip::TCP, upstream.origin.port).is_none()
         {
             let name = upstream.name.as_str();
-            let (why, help) = if policy.denies(*ip, ip::TCP, upstream.origin.port) {
+            let (why, help) = if dial.denies(*ip, ip::TCP, upstream.origin.port) {
                 let why = format!("{ip}, the origin of {name}, stands in deny under [dial]");
                 (why, "remove it there, or write another origin".to_owned())
             } else {
@@ -91,8 +89,8 @@ pub(super) fn load(
     })
 }
 
-/// Loads each of `sites`, whose names stand at `place`, by `load`, which gives the name: at most
-/// [`MAX_SITES`], each once.
+/// Loads each of `sites` with `load`, which returns the site's name. `place` gives its position for
+/// errors. There may be at most [`MAX_SITES`] sites, each with a different name.
 pub(super) fn load_each<S>(
     sites: &mut [S],
     source: &Source<'_>,
@@ -119,7 +117,7 @@ impl Written<'_> {
     /// Checks the settings.
     pub fn load(&self, source: &Source<'_>) -> Result<Upstream, ConfigError> {
         let name: Name =
-            self.name.get_ref().parse().map_err(|error: crate::classify::DomainError| {
+            self.name.get_ref().parse().map_err(|error: bentpipe_classify::DomainError| {
                 let help =
                     "write the name in the certificate: name = \"portal.example\"".to_owned();
                 ConfigError::at(source, Some(self.name.span()), error.to_string(), help)
@@ -134,7 +132,7 @@ impl Written<'_> {
         Ok(Upstream { name, origin, client })
     }
 
-    /// Address of its origin, and `true` if requests are in clear.
+    /// Returns the address of the origin, and `true` if requests are plain HTTP.
     fn origin(&self, source: &Source<'_>, name: &Name) -> Result<(Target, bool), ConfigError> {
         let Some(written) = self.origin else {
             let host = Host::Name(name.as_str().to_owned());

@@ -1,8 +1,9 @@
-//! `[preload]` of `air.toml`: the portal's content, fetched at night.
+//! `[preload]` of `air.toml`: the portal's content, fetched when `bentpipe preload` asks for it.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use bentpipe_classify::Name;
 use bentpipe_link::Class;
 use bentpipe_units::ByteSize;
 use serde::Deserialize;
@@ -10,44 +11,46 @@ use toml::Spanned;
 
 use super::classes::class;
 use super::{ConfigError, HttpCache, Source};
-use crate::classify::Name;
-use crate::preload::{Manifest, ManifestError, Settings, Window, request_file, spent_file};
+use crate::preload::{Manifest, ManifestError, Settings};
 
-/// The most objects that are fetched at once: more would only divide what is left over.
-const MOST_AT_ONCE: usize = 32;
+/// Maximum number of concurrent fetches: more would only divide the unused capacity.
+const MAX_CONCURRENCY: usize = 32;
 
-/// Objects to fetch before passengers ask, and the time for it. Absent, nothing is fetched.
+/// Objects to fetch before passengers request them. Without it nothing is fetched.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Preload {
     #[serde(rename = "manifest")]
     written_manifest: Spanned<PathBuf>,
-    #[serde(rename = "report")]
-    written_report: Spanned<PathBuf>,
     /// One address a line.
     #[serde(skip)]
     pub manifest: PathBuf,
-    /// Report file on each of them.
-    #[serde(skip)]
-    pub report: PathBuf,
-    /// Time of the day, in UTC; without it, only on request.
-    pub window: Option<Window>,
-    /// The most that one run fetches.
-    #[serde(default = "default_run")]
-    pub largest_run: ByteSize,
-    /// Objects that are fetched at once.
-    #[serde(default = "default_at_once")]
-    pub at_once: NonZeroUsize,
+    /// Unix socket for `bentpipe preload`.
+    #[serde(default = "default_socket")]
+    pub socket: PathBuf,
+    /// Maximum bytes that one run fetches.
+    #[serde(default = "default_max_bytes_per_run")]
+    pub max_bytes_per_run: ByteSize,
+    /// Concurrent fetches.
+    #[serde(default = "default_concurrency")]
+    pub concurrency: NonZeroUsize,
     /// Class of the flows.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub class: Class,
 }
 
-const fn default_run() -> ByteSize {
+/// Default of `socket`, for the command too.
+pub const DEFAULT_PRELOAD_SOCKET: &str = "/run/bentpipe-air/preload.sock";
+
+fn default_socket() -> PathBuf {
+    DEFAULT_PRELOAD_SOCKET.into()
+}
+
+const fn default_max_bytes_per_run() -> ByteSize {
     ByteSize::from_bytes(256 << 20)
 }
 
-const fn default_at_once() -> NonZeroUsize {
+const fn default_concurrency() -> NonZeroUsize {
     NonZeroUsize::new(4).expect("it is not 0")
 }
 
@@ -62,34 +65,26 @@ impl Preload {
         cache: Option<&HttpCache>,
     ) -> Result<(), ConfigError> {
         self.manifest = source.beside(self.written_manifest.get_ref());
-        self.report = source.beside(self.written_report.get_ref());
-        let wrong = |place: &Spanned<PathBuf>, why: &str, help: &str| {
-            Err(ConfigError::at(source, Some(place.span()), why.to_owned(), help.to_owned()))
+        self.socket = source.beside(&self.socket);
+        let wrong = |why: &str, help: &str| {
+            let place = Some(self.written_manifest.span());
+            Err(ConfigError::at(source, place, why.to_owned(), help.to_owned()))
         };
         if cache.is_none() {
             let why = "there is a [preload], and no cache to put it into";
-            return wrong(&self.written_manifest, why, "write [http-cache] too");
+            return wrong(why, "write [http-cache] too");
         }
-        if self.report.file_name().is_none() || self.report.is_dir() {
-            let why = format!("{} is a directory", self.report.display());
-            let help = "name a file: report = \"/var/lib/bentpipe/preload.json\"";
-            return wrong(&self.written_report, &why, help);
-        }
-        let (request, spent) = (request_file(&self.report), spent_file(&self.report));
-        if [&self.report, &request, &spent].contains(&&self.manifest) {
-            let why = "this would be written over the manifest";
-            let help = "name another file: report = \"/var/lib/bentpipe/preload.json\"";
-            return wrong(&self.written_report, why, help);
-        }
-        if self.at_once.get() > MOST_AT_ONCE {
-            let why =
-                format!("at-once = {} under [preload] is more than {MOST_AT_ONCE}", self.at_once);
-            return wrong(&self.written_manifest, &why, "write 4, say: at-once = 4");
+        if self.concurrency.get() > MAX_CONCURRENCY {
+            let why = format!(
+                "concurrency = {} under [preload] is more than {MAX_CONCURRENCY}",
+                self.concurrency
+            );
+            return wrong(&why, "write 4, say: concurrency = 4");
         }
         Ok(())
     }
 
-    /// Reads the manifest, for who wants to know what is wrong with it before it is used.
+    /// Reads the manifest, to report its errors before a run.
     pub fn check_manifest(&self, sites: &[Name]) -> Result<Manifest, ConfigError> {
         let nowhere = |why: String| ConfigError {
             file: self.manifest.clone(),
@@ -116,10 +111,8 @@ impl Preload {
     pub fn settings(&self, sites: Vec<Name>) -> Settings {
         Settings {
             manifest: self.manifest.clone(),
-            report: self.report.clone(),
-            window: self.window,
-            run_bytes: self.largest_run.bytes(),
-            at_once: self.at_once.get(),
+            max_bytes_per_run: self.max_bytes_per_run.bytes(),
+            concurrency: self.concurrency.get(),
             sites,
         }
     }

@@ -1,36 +1,36 @@
-//! Limits of the radio transport on a path and on memory; the same keys in both files.
+//! Memory and path limits of the radio transport; the keys are the same in both files.
 
 use bentpipe_units::ByteSize;
 use serde::Deserialize;
 
-/// Bounds of one session.
+/// Memory of one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Memory {
-    /// For received bytes that wait for their reader.
+    /// Received bytes that their reader has not read yet.
     pub receive: ByteSize,
-    /// For bytes that wait to leave, and those that wait to be reported: half each.
+    /// Bytes waiting to be sent, and bytes waiting for acknowledgement: half each.
     pub send: ByteSize,
-    /// For what repairs combine, beyond that: a quarter for each lane in each direction.
+    /// Additional memory for FEC coding: a quarter for each lane in each direction.
     pub code: ByteSize,
 }
 
-/// The largest packet, IP header included, where the file does not say: Ethernet's.
+/// Default maximum packet size, IP header included: Ethernet's.
 pub const fn default_mtu() -> usize {
     1500
 }
 
-/// Packets on the radio are marked where the file does not say otherwise.
+/// Default of `dscp`: packets on the radio are marked.
 pub const fn marked() -> bool {
     true
 }
 
-/// Repairs go with what is sent, unless the file says otherwise.
+/// Default of `coding`: repair packets (FEC) are sent.
 pub const fn coded() -> bool {
     true
 }
 
-/// Datagrams of QUIC are put back in order where the file does not say otherwise.
+/// Default of `quic-in-order`: QUIC datagrams are restored to their order.
 pub const fn in_order() -> bool {
     true
 }

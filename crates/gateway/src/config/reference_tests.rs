@@ -1,5 +1,5 @@
-//! Holds docs/settings.md to the types: every key stands there, every key there is accepted, and
-//! the defaults are true.
+//! Checks docs/settings.md against the types: every key is documented, every documented key is
+//! accepted, and the documented defaults are correct.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -10,10 +10,10 @@ use super::*;
 
 const DOCUMENT: &str = include_str!("../../../../docs/settings.md");
 
-/// Name that no setting has.
+/// A setting that does not exist.
 const UNKNOWN: &str = "no-such-setting = 1";
 
-/// A file with every table in it, and in each what is required and no more.
+/// A file with every table, and in each table only the required keys.
 const AIR: &str = r#"
 [link]
 private-key-file = "air.key"
@@ -46,7 +46,6 @@ v4 = "100.64.0.0/10"
 [http-cache]
 [preload]
 manifest = "portal.txt"
-report = "preload.json"
 [page]
 listen = "10.0.0.1:80"
 [[site]]
@@ -115,8 +114,8 @@ fn every_setting_of_ground_toml_is_in_the_reference() {
     compare::<GroundConfig>("## ground.toml", GROUND);
 }
 
-/// The keys of each table, with the defaults that are written beside them; by the table's header,
-/// which is empty for the top of a file.
+/// Keys of each table with their documented defaults, by the table's header. The header is empty
+/// for the top of a file.
 type Tables = BTreeMap<String, BTreeMap<String, String>>;
 
 fn compare<T: DeserializeOwned + Debug>(part: &str, whole: &str) {
@@ -142,7 +141,7 @@ fn compare<T: DeserializeOwned + Debug>(part: &str, whole: &str) {
     }
 }
 
-/// Settings in the part of the document that begins with `part`.
+/// Settings in the part of the document that starts with `part`.
 fn tables(part: &str) -> Tables {
     let (_, text) = DOCUMENT.split_once(part).expect("the document has this part");
     let text = text.split_once("\n## ").map_or(text, |(text, _)| text);
@@ -157,14 +156,14 @@ fn tables(part: &str) -> Tables {
     tables
 }
 
-/// The key of a table's row, and the default beside it.
+/// Key and default in a table row.
 fn row(line: &str) -> Option<(String, String)> {
     let mut cells = line.strip_prefix("| `")?.split(" | ");
     let key = cells.next()?.strip_suffix('`')?;
     Some((key.to_owned(), cells.nth(1)?.to_owned()))
 }
 
-/// Texts between back-ticks.
+/// Text between backticks.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -175,9 +174,9 @@ fn accepted<T: DeserializeOwned + Debug>(header: &str) -> BTreeSet<String> {
     code(&error).skip(1).map(str::to_owned).collect()
 }
 
-/// The error that names what may stand under `header`, or whatever other error there is.
+/// Error that lists the keys allowed under `header`, or any other error.
 fn unknown<T: DeserializeOwned + Debug>(header: &str) -> Result<String, String> {
-    // A table of an element of a list stands below the element.
+    // A subtable of a list's element follows the element.
     let parent = if header.contains("[aircraft.") { "[[aircraft]]\n" } else { "" };
     let text = format!("{parent}{header}\n{UNKNOWN}\n");
     let error = toml::from_str::<T>(&text).expect_err("this is no setting");
@@ -185,7 +184,7 @@ fn unknown<T: DeserializeOwned + Debug>(header: &str) -> Result<String, String> 
     if message.starts_with("unknown field `no-such") { Ok(message) } else { Err(message) }
 }
 
-/// A setting that is a table of settings must be in the file that we look at.
+/// Checks that a setting that is itself a table appears in the compared file.
 fn assert_table_is_known<T: DeserializeOwned + Debug>(header: &str, key: &str, whole: &str) {
     let parent = header.trim_matches(['[', ']']);
     let path = if parent.is_empty() { key.to_owned() } else { format!("{parent}.{key}") };
@@ -195,7 +194,7 @@ fn assert_table_is_known<T: DeserializeOwned + Debug>(header: &str, key: &str, w
     }
 }
 
-/// Writing a default changes nothing; leaving out what is required is an error.
+/// Writing the default must change nothing; omitting a required key must be an error.
 fn check_default<T: DeserializeOwned + Debug>(whole: &str, header: &str, key: &str, default: &str) {
     let begins = format!("{header}\n");
     let (before, after) = whole.split_once(&begins).expect("the file has this table");
@@ -211,7 +210,7 @@ fn check_default<T: DeserializeOwned + Debug>(whole: &str, header: &str, key: &s
             let error = toml::from_str::<T>(&text).expect_err("it is required");
             assert!(error.message().contains(&format!("missing field `{key}`")), "{error}");
         } else {
-            // A table, which the file has.
+            // A required table, which the file contains.
             assert!(whole.contains(&format!("[{key}]\n")), "{key} is said to be required");
         }
         return;

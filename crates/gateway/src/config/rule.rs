@@ -1,9 +1,10 @@
-//! `[[rule]]` of `air.toml`: which class a flow has.
+//! `[[rule]]` of `air.toml`: assigns a class to a flow.
 
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
+use bentpipe_classify::{Domain, EncryptedHello, Ports, Protocol, Rule, Rules, Trusted, Who};
 use bentpipe_schedule::{Class, Dscp};
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -11,15 +12,14 @@ use serde::de::{SeqAccess, Visitor};
 
 use super::classes::class;
 use super::{ConfigError, Source};
-use crate::classify::{Domain, EncryptedHello, Ports, Protocol, Rule, Rules, Trusted, Who};
 
-/// Rules in a file: each is asked for every flow.
+/// Maximum number of rules in a file, because every new flow is compared with all of them.
 pub const MAX_RULES: usize = 256;
 
-/// Values of one condition.
+/// Maximum number of values in one condition.
 const MAX_VALUES: usize = 1024;
 
-/// A rule as it is written.
+/// A rule as written in the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct WrittenRule {
@@ -41,7 +41,7 @@ pub(super) struct WrittenRule {
     class: Class,
 }
 
-/// `[trusted]` as it is written.
+/// `[trusted]` as written in the file.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct WrittenTrusted {
@@ -133,7 +133,8 @@ impl WrittenRule {
     }
 }
 
-/// One value or a list of them; an empty list is an error, since it would match nothing or all.
+/// One value or a list. An empty list is an error, because it would match either nothing or
+/// everything.
 #[derive(Debug, Clone)]
 struct Values<T>(Vec<T>);
 
@@ -143,7 +144,7 @@ impl<T> Default for Values<T> {
     }
 }
 
-/// A network, or one address.
+/// A network or a single address.
 #[derive(Debug, Clone)]
 struct Net(IpNet);
 
@@ -151,7 +152,7 @@ impl FromStr for Net {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match crate::classify::net(text) {
+        match bentpipe_classify::net(text) {
             Some(net) => Ok(Self(net.trunc())),
             None => Err(format!(
                 "{text:?} is not a network: write \"192.0.2.0/24\", \"2001:db8::/32\" or an address"

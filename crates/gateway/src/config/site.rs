@@ -1,9 +1,9 @@
-//! `[[site]]` of `air.toml`: names whose certificate the operator has, so that the gateway itself may
-//! answer for them.
+//! `[[site]]` of `air.toml`: names that the gateway serves itself with the operator's certificate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bentpipe_classify::Name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ResolvesServerCert;
@@ -13,14 +13,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::origin::{Upstream, Written, load_each};
+use super::tls::provider;
 use super::{ConfigError, Source};
-use crate::classify::Name;
-use bentpipe_link::Target;
+use bentpipe_flow::Target;
 
-/// The most sites: they are looked through for each connection to port 443.
-pub const MAX_SITES: usize = 64;
-
-/// A name that the gateway answers for.
+/// A name that the gateway serves itself.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Site {
@@ -35,25 +32,25 @@ pub struct Site {
     loaded: Option<Loaded>,
 }
 
-/// Content of a site's files.
+/// Loaded and checked settings of a site.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The name.
+    /// Name of the site.
     pub name: Name,
     /// TLS configuration for clients: HTTP/2 and HTTP/1.1.
     pub server: Arc<ServerConfig>,
-    /// Address for what is not stored here.
+    /// Address from which content that is not cached is fetched.
     pub origin: Target,
-    /// TLS configuration for the origin; without it, requests are in clear.
+    /// TLS configuration for the origin; if absent, requests are plain HTTP.
     pub client: Option<Arc<ClientConfig>>,
-    /// `true` if its pages come whole from the ground, which then reads requests and answers.
+    /// `true` if the ground gateway fetches whole pages, which lets it read requests and responses.
     pub split_http: bool,
 }
 
 impl Site {
-    /// Content of its files.
+    /// Loaded and checked settings.
     pub fn loaded(&self) -> &Loaded {
-        // AirConfig::parse, the only maker of this type, has filled it.
+        // AirConfig::parse, the only constructor, has set it.
         self.loaded.as_ref().expect("a parsed config holds its sites")
     }
 
@@ -67,7 +64,7 @@ impl Site {
         Ok(self.loaded.insert(loaded).name.clone())
     }
 
-    /// The certificate and its key, which have to belong to each other and to the name.
+    /// Loads the certificate and its key, and checks that they match each other and the name.
     fn server(&self, source: &Source<'_>, name: &Name) -> Result<Arc<ServerConfig>, ConfigError> {
         let wrong = |path: &Spanned<PathBuf>, why: String| {
             let help = "certificate is a PEM file of certificates, its own first; key one of the private \
@@ -89,7 +86,7 @@ impl Site {
             let why = format!("this certificate is not for {}", name.as_str());
             return Err(wrong(&self.certificate, why));
         }
-        let key = PrivateKeyDer::from_pem_slice(&source.pem(&self.key)?)
+        let key = PrivateKeyDer::from_pem_slice(&source.pem_key(&self.key)?)
             .map_err(|error| wrong(&self.key, error.to_string()))?;
         let certified =
             CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())
@@ -105,12 +102,8 @@ impl Site {
     }
 }
 
-/// Loads all of them.
+/// Loads all sites.
 pub(super) fn load(sites: &mut [Site], source: &Source<'_>) -> Result<(), ConfigError> {
     let place = |site: &Site| site.name.span();
     load_each(sites, source, place, |site| site.load(source))
-}
-
-pub(super) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
 }

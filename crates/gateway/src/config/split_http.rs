@@ -1,4 +1,4 @@
-//! `[split-http]` of either file: whole pages in one round trip.
+//! `[split-http]` of both files: delivery of whole pages in one round trip.
 
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::time::Duration;
@@ -10,48 +10,49 @@ use serde::Deserialize;
 use super::{GroundSite, least, seconds};
 use crate::pages::{AirSettings, GroundSettings};
 
-/// Limits of the cabin's half. Absent, pages cross the link object by object.
+/// Limits of the air gateway. If absent, pages cross the link object by object.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirSplitHttp {
-    /// The part of pages' bytes that may be pushed in vain.
+    /// Share of a page's bytes that may be pushed without being used.
     pub waste: Ratio,
-    /// The most that is pushed for one page.
+    /// Maximum number of bytes pushed for one page.
     pub largest_page: ByteSize,
-    /// For pushed objects, over all passengers; pages beyond it bring nothing with them.
+    /// Memory for pushed objects of all passengers. Once it is full, pages arrive without pushed
+    /// objects.
     pub memory: ByteSize,
-    /// Time for which a page's objects are held for its passenger once all have come.
+    /// Time for which a page's objects are kept for its passenger after all have arrived.
     pub keep: Span,
-    /// Time for which a GET waits for a promised object before it crosses the link.
+    /// Time for which a GET waits for a promised object before it crosses the link itself.
     pub patience: Span,
 }
 
-/// Limits of the ground's half. Absent, it declines.
+/// Limits of the ground gateway. If absent, it declines requests for pages.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundSplitHttp {
-    /// Pages at once, over all aircraft; each takes 3 MiB at most while its link is slow.
+    /// Concurrent pages of all aircraft; each takes at most 3 MiB while its link is slow.
     pub pages: NonZeroUsize,
-    /// Those of one aircraft.
+    /// Concurrent pages of one aircraft.
     pub per_aircraft: NonZeroUsize,
     /// Maximum duration of a page's stream.
     #[serde(deserialize_with = "least::moment")]
     pub longest: Span,
-    /// Objects of one page, at most 512.
+    /// Maximum number of objects of one page, at most 512.
     pub objects: NonZeroUsize,
-    /// Bytes of all objects of one page.
+    /// Maximum size of all objects of one page.
     pub largest_page: ByteSize,
-    /// Bytes of one object.
+    /// Maximum size of one object.
     pub largest_object: ByteSize,
-    /// Levels of style sheets.
+    /// Maximum nesting depth of style sheets.
     pub depth: NonZeroU8,
-    /// No fetch begins later than this after the page was asked for.
+    /// Time after a page's request during which fetches may begin.
     pub time: Span,
-    /// Fetches at once from one origin.
+    /// Parallel fetches from one origin.
     pub per_origin: NonZeroUsize,
-    /// Fetches at once for one page.
-    pub at_once: NonZeroUsize,
-    /// Names whose pages and objects alone are fetched; all, where there are none.
+    /// Parallel fetches for one page.
+    pub concurrency: NonZeroUsize,
+    /// Names whose pages and objects may be fetched; if empty, all.
     #[serde(deserialize_with = "names")]
     pub allow: NameList,
     /// Names whose pages and objects are never fetched.
@@ -85,7 +86,7 @@ impl Default for GroundSplitHttp {
             depth: NonZeroU8::new(limits.depth).unwrap_or(NonZeroU8::MIN),
             time: seconds(20),
             per_origin: number(limits.per_origin),
-            at_once: number(limits.at_once),
+            concurrency: number(limits.concurrency),
             allow: NameList::default(),
             deny: NameList::default(),
         }
@@ -93,7 +94,7 @@ impl Default for GroundSplitHttp {
 }
 
 impl AirSplitHttp {
-    /// As the half takes it, with a flow's `idle` time.
+    /// Settings of the air gateway, with the `idle` timeout of a flow.
     pub fn settings(&self, idle: Duration) -> AirSettings {
         AirSettings {
             waste_share: self.waste.get(),
@@ -107,7 +108,8 @@ impl AirSplitHttp {
 }
 
 impl GroundSplitHttp {
-    /// As the half takes it, where the aircraft answer for `sites` over TLS, and flows have this `idle` time.
+    /// Settings of the ground gateway. `sites` are served over TLS by the aircraft; `idle` is the
+    /// timeout of a flow.
     pub fn settings(&self, sites: &[GroundSite], idle: Duration) -> GroundSettings {
         let limits = Limits {
             objects: self.objects.get(),
@@ -116,11 +118,11 @@ impl GroundSplitHttp {
             depth: self.depth.get(),
             time: self.time.into(),
             per_origin: self.per_origin.get(),
-            at_once: self.at_once.get(),
+            concurrency: self.concurrency.get(),
         };
         let (allow, deny) = (self.allow.clone(), self.deny.clone());
         let names = sites.iter().map(|site| site.upstream().name.as_str().to_owned());
-        // They are names, and fewer than a list may have.
+        // The sites' names are valid, and there are fewer than a list may have.
         let rules = Rules { allow, deny, secure: NameList::new(names).unwrap_or_default() };
         let (pages, per_aircraft) = (self.pages.get(), self.per_aircraft.get());
         GroundSettings { limits, rules, pages, per_aircraft, longest: self.longest.into(), idle }

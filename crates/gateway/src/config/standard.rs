@@ -1,4 +1,4 @@
-//! Standard MASQUE clients at the ground: the certificate they are shown and the tokens they show.
+//! Standard MASQUE clients of the ground gateway: the server's certificate and the clients' tokens.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,41 +14,42 @@ use toml::Spanned;
 use super::classes::{class, default_class};
 use super::{ConfigError, Source, least};
 
-/// Flows of one client at once, and as many of datagrams: a browser's worth many times over, 5 MiB where all of them idle.
+/// Concurrent TCP flows of one client, and as many datagram flows: many times what a browser needs.
+/// All idle, they take 5 MiB.
 const MAX_FLOWS: usize = 1_024;
 
 /// New flows of one client per second.
 const FLOWS_PER_SECOND: u32 = 100;
 
-/// `[masque]`: what HTTP/3 shows clients that know nothing of our keys.
+/// `[masque]`: certificate that HTTP/3 presents to clients that do not know our keys.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Masque {
-    /// The certificate and those up to the root, PEM.
+    /// Certificate chain, PEM.
     certificate: Spanned<PathBuf>,
-    /// Its private key, PEM.
+    /// Private key of the certificate, PEM.
     key: Spanned<PathBuf>,
     #[serde(skip)]
     loaded: Option<Arc<Certificate>>,
 }
 
-/// `[[client]]`: a standard client, which may do what an aircraft may.
+/// `[[client]]`: a standard client, with the same rights as an aircraft.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StandardClient {
     name: Spanned<String>,
     #[serde(deserialize_with = "hash")]
     token_hash: Spanned<[u8; 32]>,
-    /// The most favoured class its flows may have: those that ask for more get this one.
+    /// Highest class of the client's flows. Flows that request a higher class get this class.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
-    /// Flows it may hold at once.
+    /// Concurrent TCP flows.
     #[serde(default = "max_flows", deserialize_with = "least::one")]
     pub max_flows: usize,
-    /// Flows of datagrams it may hold at once, besides.
+    /// Concurrent datagram flows, counted separately.
     #[serde(default = "max_flows")]
     pub max_datagram_flows: usize,
-    /// New flows of each kind it may open per second, on average; twice as many at a stretch.
+    /// New flows of each kind per second, on average; bursts of twice as many are allowed.
     #[serde(default = "flows_per_second", deserialize_with = "least::one")]
     pub flows_per_second: u32,
 }
@@ -64,12 +65,12 @@ const fn flows_per_second() -> u32 {
 impl Masque {
     /// The certificate with its key.
     pub fn certificate(&self) -> Arc<Certificate> {
-        // GroundConfig::parse, the only maker of this type, has filled it.
+        // GroundConfig::parse, the only constructor, has set it.
         self.loaded.clone().expect("a parsed config holds its certificate")
     }
 
     pub(super) fn load(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
-        let (chain, key) = (source.pem(&self.certificate)?, source.pem(&self.key)?);
+        let (chain, key) = (source.pem(&self.certificate)?, source.pem_key(&self.key)?);
         let certificate = Certificate::from_pem(&chain, &key).map_err(|error| {
             let help = "certificate is a PEM file of certificates, its own first; key one of the \
                         private key that belongs to it";
@@ -87,7 +88,7 @@ impl StandardClient {
         self.name.get_ref()
     }
 
-    /// Login by which the server knows it.
+    /// Login data for the server.
     pub fn login(&self) -> Login {
         let flows = self.max_flows.saturating_add(self.max_datagram_flows);
         Login {
@@ -98,7 +99,7 @@ impl StandardClient {
     }
 }
 
-/// Checks that clients can be told apart, and that there is something to show them.
+/// Checks that clients can be distinguished, and that there is a certificate to present.
 pub(super) fn check(
     clients: &[StandardClient],
     masque: Option<&Masque>,
@@ -131,23 +132,24 @@ pub(super) fn check(
     Ok(())
 }
 
-/// RFC 7617 §2 ends the name at the first colon.
+/// A username ends at the first colon (RFC 7617 §2).
 fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic() && b != b':')
 }
 
-/// A token made of 256 random bits, as it stands in a URL too.
+/// Encodes 256 random bits as a token that is valid in URLs.
 pub fn token(random: &[u8; 32]) -> String {
     URL_SAFE_NO_PAD.encode(random)
 }
 
-/// The entry for `ground.toml` of a client with this token; an error says what `name` should be.
+/// Returns the `ground.toml` entry for a client with this token. The error describes a valid
+/// `name`.
 pub fn entry(name: &str, token: &str) -> Result<String, String> {
     if !is_name(name) {
         return Err(format!("{name:?}: write 1 to 64 visible ASCII characters without a colon"));
     }
     let hash = STANDARD.encode(token_hash(token));
-    // Debug of a string of such characters is a string of TOML.
+    // For such characters, Debug of a string is valid TOML.
     Ok(format!("[[client]]\nname = {name:?}\ntoken-hash = \"{hash}\"\n"))
 }
 

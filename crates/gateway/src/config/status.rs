@@ -1,4 +1,4 @@
-//! The file that tells what a gateway carries now.
+//! Status file of the gateway's current traffic.
 
 use std::path::PathBuf;
 
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Source, applies, seconds};
 
-/// Status file of the gateway's present traffic, and its detail.
+/// Status file of the gateway's current traffic, and its level of detail.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StatusConfig {
     #[serde(rename = "file")]
     written: toml::Spanned<PathBuf>,
-    /// The file; it is replaced as a whole.
+    /// Path of the file, which is always replaced as a whole.
     #[serde(skip)]
     pub file: PathBuf,
     /// Interval of writes.
     #[serde(default = "default_interval")]
     pub interval: Span,
-    /// Detail.
+    /// Level of detail.
     #[serde(default)]
     pub detail: Detail,
 }
 
-/// Detail of the file. Data about passengers and flows are personal data.
+/// Level of detail of the file. Data about passengers and flows are personal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
-    /// Classes alone: nobody is named.
+    /// Classes only; no passenger is identified.
     #[default]
     Classes,
-    /// The busiest passengers too.
+    /// Classes and the busiest passengers.
     Passengers,
-    /// And the busiest flows: who speaks with whom.
+    /// Classes, passengers and the busiest flows: who communicates with whom.
     Flows,
 }
 
@@ -42,8 +42,8 @@ const fn default_interval() -> Span {
 }
 
 impl StatusConfig {
-    /// Checks the settings. A missing directory is not an error here: systemd makes those under
-    /// /run.
+    /// Checks the settings. A missing directory is not an error, because systemd creates
+    /// directories under /run.
     pub(super) fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
         self.file = source.beside(self.written.get_ref());
         if self.interval.duration().as_secs() == 0 {
@@ -62,7 +62,7 @@ impl StatusConfig {
 }
 
 impl Detail {
-    /// As it is written.
+    /// Name in the configuration file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Classes => "classes",

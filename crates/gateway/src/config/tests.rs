@@ -1,7 +1,9 @@
-//! The messages a wrong file gives, in full.
+//! Full error messages for faulty files.
+
+use super::ModemDiscovery;
+use bentpipe_link::SecretKey;
 
 use super::*;
-use crate::rate::dlep::Finding;
 use bentpipe_link::Class;
 
 mod classes;
@@ -42,7 +44,7 @@ servers = ["9.9.9.9", "[::1]:5353"]
 "dual.test" = ["192.0.2.7", "2001:db8::7"]
 "#;
 
-/// A folder with a key in it, and what parsing there says.
+/// A folder that contains a key, for parsing files.
 struct Bench(tempfile::TempDir);
 
 impl Bench {
@@ -152,7 +154,7 @@ fn what_the_link_may_take_is_read_and_refused_with_reasons() {
     let text = AIR.replacen("rate = ", "memory = { code = \"2 MiB\" }\nrate = ", 1);
     let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
     assert_eq!(air.link.memory.code.bytes(), 2 << 20);
-    let link = crate::far::link::air_config(&air, ([127, 0, 0, 1], 1).into(), 0).unwrap();
+    let link = crate::transports::link::air_config(&air, ([127, 0, 0, 1], 1).into(), 0).unwrap();
     assert_eq!(link.settings.code_memory.bytes(), 2 << 20);
 }
 
@@ -274,7 +276,7 @@ fn nothing_listens_twice_at_one_address() {
     assert!(ground.contains("line 4: masque-listen and listen would"), "{ground}");
 }
 
-/// The line of [`AIR`] that says who the clients are.
+/// Line of [`AIR`] with the credentials.
 const AUTH: &str = "auth = { username = \"crew\", password = \"secret\" }";
 
 #[test]
@@ -354,13 +356,13 @@ fn a_modem_is_found_by_address_or_interface_or_is_a_file() {
         AirConfig::parse(&bench.0.path().join("air.toml"), &text)
     };
     let modem = |table: &str| parse(table).unwrap().link.modem.unwrap();
-    let at = |address: &str| ModemSource::Dlep(Finding::At(address.parse().unwrap()));
-    let found = modem("protocol = \"dlep\"\naddress = \"192.0.2.2\"\nframing-bytes = 18");
-    assert_eq!(found, ModemConfig { source: at("192.0.2.2:854"), framing_bytes: 18 });
+    let at = |address: &str| ModemSource::Dlep(ModemDiscovery::At(address.parse().unwrap()));
+    let found = modem("protocol = \"dlep\"\naddress = \"192.0.2.2\"\nper-packet-overhead = 18");
+    assert_eq!(found, ModemConfig { source: at("192.0.2.2:854"), per_packet_overhead: 18 });
     let found = modem("protocol = \"dlep\"\naddress = \"[2001:db8::2]:8540\"");
-    assert_eq!(found, ModemConfig { source: at("[2001:db8::2]:8540"), framing_bytes: 0 });
+    assert_eq!(found, ModemConfig { source: at("[2001:db8::2]:8540"), per_packet_overhead: 0 });
     let found = modem("protocol = \"dlep\"\ninterface = \"eth2\"").source;
-    assert_eq!(found, ModemSource::Dlep(Finding::On("eth2".into())));
+    assert_eq!(found, ModemSource::Dlep(ModemDiscovery::On("eth2".into())));
     let found = modem("protocol = \"file\"\nfile = \"rate\"").source;
     assert_eq!(found, ModemSource::File(bench.0.path().join("rate")));
     assert_eq!(AirConfig::parse(&bench.0.path().join("air.toml"), AIR).unwrap().link.modem, None);
@@ -384,8 +386,11 @@ fn a_modem_is_found_by_address_or_interface_or_is_a_file() {
         ("protocol = \"dlep\"\nfile = \"x\"", "line 8: \"file\" is for protocol = \"file\""),
         ("protocol = \"file\"", "line 7: nothing says which file"),
         ("protocol = \"file\"\nfile = \"x\"\ninterface = \"lo\"", "line 9: this is for"),
-        ("protocol = \"file\"\nfile = \"x\"\nframing-bytes = 257", "line 9: 257 bytes on top"),
-        ("protocol = \"file\"\nfile = \"x\"\nframing-bytes = -1", "line 9: invalid value"),
+        (
+            "protocol = \"file\"\nfile = \"x\"\nper-packet-overhead = 257",
+            "line 9: 257 bytes on top",
+        ),
+        ("protocol = \"file\"\nfile = \"x\"\nper-packet-overhead = -1", "line 9: invalid value"),
     ];
     for (table, message) in cases {
         let found = wrong(table);

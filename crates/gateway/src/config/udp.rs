@@ -1,4 +1,4 @@
-//! Bounds of UDP, and what becomes of the passengers' QUIC.
+//! Limits of UDP, and treatment of the passengers' QUIC.
 
 use std::time::Duration;
 
@@ -7,67 +7,76 @@ use serde::Deserialize;
 
 use super::{least, seconds};
 
-/// RFC 4787 REQ-5: five minutes, and no less than two.
+/// RFC 4787 REQ-5: five minutes are recommended, and two are the minimum.
 const DEFAULT_IDLE: Span = seconds(300);
-/// A name server answers within seconds or not at all; REQ-5c allows well-known ports less.
+/// A name server answers within seconds or not at all. RFC 4787 REQ-5c allows shorter timeouts for
+/// well-known ports.
 const DEFAULT_DNS_IDLE: Span = seconds(30);
 
-/// REQ-5 is for mappings in use: this is for those that have reached nobody.
-const DEFAULT_UNANSWERED: Span = seconds(10);
-
-/// At the air: a path of 600 ms has answered by then, and an invented source never does.
-const DEFAULT_AIR_UNANSWERED: Span = seconds(10);
+/// Timeout of mappings that have never been answered; RFC 4787 REQ-5 covers mappings in use. A path
+/// of 600 ms has answered by then, and a spoofed source never gets an answer.
+pub const DEFAULT_UNANSWERED: Span = seconds(10);
 
 const DNS_PORT: u16 = 53;
+
+/// Time without a packet after which a datagram flow ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idle {
+    /// Timeout after the first answer.
+    pub answered: Duration,
+    /// Timeout before the first answer; at most `answered`.
+    pub unanswered: Duration,
+}
 
 /// Treatment of the passengers' QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quic {
-    /// It crosses as datagrams, like all UDP.
+    /// Carries it as datagrams, like all UDP.
     #[default]
     Carry,
-    /// It is answered at once with ICMP port unreachable: browsers then use TCP.
+    /// Answers it at once with ICMP port unreachable, which makes browsers use TCP.
     Reject,
 }
 
-/// Bounds of UDP in an air gateway. A flow takes about 5 KiB with a packet of full size in it:
+/// Limits of UDP in an air gateway. A flow takes about 5 KiB, including a packet of full size:
 /// 4,096 take 20 MiB.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirUdp {
-    /// Flows at once: each is one client's port towards one destination's.
+    /// Concurrent flows. A flow is one client's port towards one destination's port.
     pub max_flows: usize,
-    /// Maximum for one passenger.
+    /// Concurrent flows of one passenger.
     pub max_flows_per_passenger: usize,
-    /// New flows of one passenger per second, on average; twice as many at a stretch. So that
-    /// nobody uses up what the ground lets the aircraft open.
+    /// New flows of one passenger per second, on average; bursts of twice as many are allowed. The
+    /// limit prevents one passenger from using up the flows that the ground gateway allows the
+    /// aircraft.
     pub flows_per_second_per_passenger: u32,
-    /// A flow on which nothing moves ends after this.
+    /// Idle time after which a flow ends.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// The same for flows towards port 53.
+    /// Idle time after which a flow to port 53 ends.
     #[serde(deserialize_with = "least::moment")]
     pub dns_idle_timeout: Span,
-    /// The same for flows that nothing has answered yet. They have a quarter of `max-flows`.
+    /// Idle time before the first answer. Unanswered flows may use a quarter of `max-flows`.
     #[serde(deserialize_with = "least::moment")]
     pub unanswered_timeout: Span,
 }
 
-/// Bounds of UDP in a ground gateway. A flow takes about 5 KiB, and a socket where it is the first
-/// of its client's port: 49,152 take 240 MiB.
+/// Limits of UDP in a ground gateway. A flow takes about 5 KiB, and a socket if it is the first of
+/// its client's port: 49,152 take 240 MiB.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundUdp {
-    /// Flows of all aircraft at once.
+    /// Concurrent flows of all aircraft.
     pub max_flows: usize,
-    /// A flow on which nothing moves ends after this.
+    /// Idle time after which a flow ends.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// The same for flows towards port 53.
+    /// Idle time after which a flow to port 53 ends.
     #[serde(deserialize_with = "least::moment")]
     pub dns_idle_timeout: Span,
-    /// The same for flows that nothing has answered yet, which a scan opens by the thousand.
+    /// Idle time before the first answer, for example for the thousands of flows that a scan opens.
     #[serde(deserialize_with = "least::moment")]
     pub unanswered_timeout: Span,
 }
@@ -80,7 +89,7 @@ impl Default for AirUdp {
             flows_per_second_per_passenger: 50,
             idle_timeout: DEFAULT_IDLE,
             dns_idle_timeout: DEFAULT_DNS_IDLE,
-            unanswered_timeout: DEFAULT_AIR_UNANSWERED,
+            unanswered_timeout: DEFAULT_UNANSWERED,
         }
     }
 }
@@ -98,8 +107,10 @@ impl Default for GroundUdp {
 
 impl AirUdp {
     /// Idle timeout of a flow to `port`.
-    pub fn idle(&self, port: u16) -> Duration {
-        idle(port, self.idle_timeout, self.dns_idle_timeout)
+    pub fn idle(&self, port: u16) -> Idle {
+        let is_dns = port == DNS_PORT;
+        let idle = if is_dns { self.dns_idle_timeout } else { self.idle_timeout };
+        Idle::new(idle, self.unanswered_timeout)
     }
 
     /// Longest idle timeout of any flow.
@@ -110,8 +121,10 @@ impl AirUdp {
 
 impl GroundUdp {
     /// Idle timeout of a flow to `port`.
-    pub fn idle(&self, port: u16) -> Duration {
-        idle(port, self.idle_timeout, self.dns_idle_timeout)
+    pub fn idle(&self, port: u16) -> Idle {
+        let is_dns = port == DNS_PORT;
+        let idle = if is_dns { self.dns_idle_timeout } else { self.idle_timeout };
+        Idle::new(idle, self.unanswered_timeout)
     }
 
     /// Longest idle timeout of any flow.
@@ -120,6 +133,15 @@ impl GroundUdp {
     }
 }
 
-fn idle(port: u16, idle: Span, dns: Span) -> Duration {
-    if port == DNS_PORT { dns.into() } else { idle.into() }
+impl Idle {
+    /// Timeouts after and before the first answer.
+    pub fn new(answered: Span, unanswered: Span) -> Self {
+        let answered = answered.into();
+        Self { answered, unanswered: unanswered.duration().min(answered) }
+    }
+
+    /// Timeout of a flow, depending on whether it has been answered.
+    pub fn of(self, is_answered: bool) -> Duration {
+        if is_answered { self.answered } else { self.unanswered }
+    }
 }

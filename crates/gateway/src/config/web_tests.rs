@@ -1,10 +1,10 @@
-//! Errors of sites and the preload, in full.
+//! Full error messages of sites and the preload.
 
 use super::*;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-/// A folder with keys and a certificate in it, and what parsing there says.
+/// A folder that contains keys and a certificate, for parsing files.
 struct Bench(tempfile::TempDir);
 
 impl Bench {
@@ -60,7 +60,7 @@ fn an_origin_has_no_user_name() {
             assert!(told.contains("leave out what stands before the @"), "{told}");
         }
     }
-    // Elsewhere the sign is none; a path is not where an origin is.
+    // An @ in the path is not a username, but an origin must not have a path.
     let told = bench.ground("origin = \"http://origin.example/@\"", "").err().unwrap();
     assert!(told.contains("is not where an origin is"), "{told}");
 }
@@ -76,7 +76,8 @@ fn an_origin_that_would_not_be_dialled_is_refused_at_once() {
         bench.ground(&site, &format!("allow = [\"{network}\"]")).unwrap();
     }
     bench.ground("origin = \"http://93.184.216.34\"", "").unwrap();
-    // What a name leads to is known when it is dialled; in air.toml the ground's rules are not known.
+    // A name's addresses are known only when it is dialled; air.toml does not know the ground's
+    // rules.
     bench.ground("origin = \"http://origin.example\"", "").unwrap();
     bench.air_site("origin = \"http://10.0.0.5:8080\"").unwrap();
 }
@@ -104,17 +105,4 @@ fn a_name_is_one_site() {
         .collect();
     let told = bench.ground(&format!("origin = \"http://a.example\"\n{many}"), "").err().unwrap();
     assert!(told.contains("more than 64 sites"), "{told}");
-}
-
-#[test]
-fn nothing_of_the_preload_is_written_over_its_manifest() {
-    let bench = Bench::new();
-    let preload = |manifest: &str, report: &str| {
-        bench.air(&format!("[preload]\nmanifest = \"{manifest}\"\nreport = \"{report}\""))
-    };
-    for manifest in ["preload.json", "preload.json.now", "preload.json.spent"] {
-        let told = preload(manifest, "preload.json").err().unwrap();
-        assert!(told.contains("this would be written over the manifest"), "{manifest}: {told}");
-    }
-    preload("portal.txt", "preload.json").unwrap();
 }

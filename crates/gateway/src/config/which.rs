@@ -1,27 +1,27 @@
-//! Gateway for which a file is meant.
+//! Detects which gateway a file is meant for.
 
 use super::{ConfigError, Source};
 
 /// One of the two gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// On board: `air.toml`.
+    /// The air gateway: `air.toml`.
     Air,
-    /// On the ground: `ground.toml`.
+    /// The ground gateway: `ground.toml`.
     Ground,
 }
 
-/// Keys that only the file of an air gateway has, and those under its `[link]`.
+/// Keys that occur only in an air gateway's file: at the top, and under `[link]`.
 const AIR: (&[&str], &[&str]) = (&["listen", "rule"], &["peer", "peer-public-key"]);
 
-/// Keys that only the file of a ground gateway has, and those under its `[link]`.
+/// Keys that occur only in a ground gateway's file: at the top, and under `[link]`.
 const GROUND: (&[&str], &[&str]) = (
     &["aircraft", "beam", "client", "dial", "hosts", "masque"],
     &["listen", "masque-listen", "aerotcp-listen"],
 );
 
 impl Which {
-    /// Gateway of this file, if its settings show it and agree.
+    /// Returns the gateway of this file if its settings identify exactly one.
     pub fn of(text: &str) -> Option<Self> {
         let table: toml::Table = text.parse().ok()?;
         let link = table.get("link").and_then(|link| link.as_table());
@@ -37,7 +37,7 @@ impl Which {
     }
 }
 
-/// Refuses the file of the other gateway.
+/// Rejects the file of the other gateway.
 pub(super) fn expect(source: &Source<'_>, expected: Which) -> Result<(), ConfigError> {
     let Some(found) = Which::of(source.text).filter(|found| *found != expected) else {
         return Ok(());

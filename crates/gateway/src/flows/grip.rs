@@ -1,4 +1,5 @@
-//! A flow's entry in the tables that bound flows: when something last moved on it, and the way to end it.
+//! Entry of a flow in the tables that limit flows: time of its last activity, and a handle to end
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The part of a ticket that the tables hold too.
+/// Part of a ticket that the tables share.
 pub struct Grip {
     id: u64,
     number: u32,
@@ -16,8 +17,8 @@ pub struct Grip {
 }
 
 impl Grip {
-    /// An entry of the passenger `number`, on which something moves now. All entries of a table have the
-    /// same beginning of time.
+    /// Creates an entry of passenger `number` that is active now. All entries of a table use the
+    /// same `began`.
     pub fn new(id: u64, number: u32, began: Instant) -> Arc<Self> {
         let (moved_ms, over) = Default::default();
         let grip = Self { id, number, began, moved_ms, over };
@@ -33,17 +34,17 @@ impl Grip {
         self.number
     }
 
-    /// Notes that something moves now.
+    /// Records activity at the current time.
     pub fn touch(&self) {
         self.moved_ms.store(self.began.elapsed().as_millis() as u64, Relaxed);
     }
 
-    /// Time of the last movement.
+    /// Time of the last activity, since `began`.
     pub fn moved_ms(&self) -> u64 {
         self.moved_ms.load(Relaxed)
     }
 
-    /// Cancelled when the entry has to make room.
+    /// Token that is cancelled when the entry must make room.
     pub fn over(&self) -> &CancellationToken {
         &self.over
     }

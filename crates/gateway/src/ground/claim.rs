@@ -1,18 +1,19 @@
-//! Verification of a class claim: is the flow's address one of the claimed name?
+//! Verification of a class claim: whether the flow's address belongs to the claimed name.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bentpipe_classify::Name;
 use tokio::time::timeout;
 
 use super::eyeballs::{Family, Resolve};
-use crate::classify::Name;
 
-/// Time limit for the name, counted from the beginning of the dial: a flow is never delayed longer
-/// for the sake of its class.
+/// Time limit for the lookup, measured from the start of the dial. It limits the delay that a flow
+/// accepts for its class.
 const CLAIM_WAIT: Duration = Duration::from_millis(500);
 
-/// Returns `true` if our resolver soon answers `address` for `name`. No answer is not a proof.
+/// Returns `true` if our resolver finds `address` for `name` within the limit. Without an answer,
+/// the claim is not verified.
 pub async fn holds(resolver: &impl Resolve, name: &Name, address: IpAddr) -> bool {
     let address = address.to_canonical();
     let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -23,7 +24,7 @@ pub async fn holds(resolver: &impl Resolve, name: &Name, address: IpAddr) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::ResetCode;
+    use bentpipe_flow::ResetCode;
     use futures_util::future::BoxFuture;
 
     struct Table;

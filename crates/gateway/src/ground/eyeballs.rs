@@ -1,5 +1,5 @@
-//! Happy Eyeballs version 2 (RFC 8305): both address families are asked for and
-//! tried in turns, a quarter of a second apart, and the first to connect wins.
+//! Happy Eyeballs version 2 (RFC 8305): both address families are resolved and tried alternately,
+//! 250 ms apart; the first connection wins.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -7,19 +7,20 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Delay between the beginnings of two attempts (RFC 8305 section 5).
+/// Delay between the starts of two attempts (RFC 8305 section 5).
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Wait of IPv4's answer for IPv6's (RFC 8305 section 3).
+/// Time for which an IPv4 answer waits for the IPv6 answer (RFC 8305 section 3).
 pub const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// Attempts for one flow, whatever a name resolves to: at 250 ms each, two seconds' worth.
+/// Maximum number of attempts for one flow, regardless of the number of addresses: at 250 ms each,
+/// two seconds.
 pub const MAX_ATTEMPTS: usize = 8;
 
 /// The address family of a query.
@@ -31,9 +32,9 @@ pub enum Family {
     V6,
 }
 
-/// Answers names. Each error is the reset code the aircraft will see.
+/// Resolves names. Each error is the reset code that the aircraft receives.
 pub trait Resolve: Send + Sync {
-    /// The addresses of `name` in one family, in the order to try them.
+    /// Returns the addresses of `name` in one family, in the order to try them.
     fn resolve(
         &self,
         name: String,
@@ -41,7 +42,7 @@ pub trait Resolve: Send + Sync {
     ) -> BoxFuture<'_, Result<Vec<IpAddr>, ResetCode>>;
 }
 
-/// Makes connections.
+/// Opens connections.
 pub trait Connect: Send + Sync {
     /// Type of a connection.
     type Stream: Send;
@@ -49,8 +50,8 @@ pub trait Connect: Send + Sync {
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Self::Stream>>;
 }
 
-/// The first connection to `name`, all within `deadline`. `permit` sees every
-/// address before it is tried, and gives the one to dial or none.
+/// Connects to `name` within `deadline`; returns the first connection that succeeds. `permit`
+/// checks every address first and returns the address to dial, or `None`.
 pub async fn dial<R: Resolve, C: Connect>(
     resolver: &R,
     connector: &C,
@@ -64,7 +65,7 @@ pub async fn dial<R: Resolve, C: Connect>(
     within(deadline, race.run(v6, v4)).await
 }
 
-/// The first connection to one of `addresses`, by the same rules.
+/// Connects to `address` under the same rules.
 pub async fn dial_address<C: Connect>(
     connector: &C,
     permit: &(dyn Fn(IpAddr) -> Option<IpAddr> + Send + Sync),
@@ -83,13 +84,13 @@ async fn within<T>(
     timeout(deadline, dial).await.unwrap_or(Err(ResetCode::Timeout))
 }
 
-/// Reset code of a failed connection for the aircraft.
+/// Reset code that reports a failed connection to the aircraft.
 pub fn code_of(error: &io::Error) -> ResetCode {
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => ResetCode::Refused,
         io::ErrorKind::TimedOut => ResetCode::Timeout,
         io::ErrorKind::PermissionDenied => ResetCode::Forbidden,
-        // Out of descriptors or ports: ours, not the destination's.
+        // Out of descriptors or ports: a fault of this gateway, not of the destination.
         _ if matches!(
             error.raw_os_error(),
             Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL)
@@ -112,7 +113,7 @@ struct Race<'a, C: Connect> {
     last: Option<Family>,
     attempts: FuturesUnordered<BoxFuture<'a, io::Result<C::Stream>>>,
     begun: usize,
-    /// No attempt begins before this, unless the one before has failed.
+    /// Earliest time of the next attempt, unless the previous one fails.
     not_before: Instant,
     failure: Option<ResetCode>,
 }
@@ -191,7 +192,7 @@ impl<'a, C: Connect> Race<'a, C> {
         }
     }
 
-    /// Begins the next attempt, the families by turns and IPv6 first.
+    /// Starts the next attempt. Families alternate, IPv6 first.
     fn begin(&mut self) {
         let v6_turn = self.last != Some(Family::V6) || self.v4.is_empty();
         let (family, ip) = match (v6_turn, self.v6.pop_front()) {
@@ -214,8 +215,8 @@ impl<'a, C: Connect> Race<'a, C> {
         }
     }
 
-    /// Keeps the failure that says most: an answer from the destination says more
-    /// than silence, and silence more than a name without an address.
+    /// Keeps the most informative failure. An answer from the destination ranks above silence, and
+    /// silence above a name without an address.
     fn fail(&mut self, code: ResetCode) {
         let weight = |code| match code {
             ResetCode::Refused => 5,

@@ -1,150 +1,186 @@
-//! The aircraft a ground gateway serves, and how much each may hold. A standard client counts as
-//! one.
+//! Aircraft that a ground gateway serves, and the limits of each. A standard client counts as an
+//! aircraft.
 
 mod rates;
+mod table;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use bentpipe_link::{Class, ResetCode};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::Class;
 use bentpipe_units::BitRate;
+use parking_lot::{Mutex, MutexGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::bucket::Bucket;
 use crate::config::{AircraftConfig, StandardClient};
 use crate::counters::Counters;
-use crate::flows::Kind;
-use crate::police::{Ceil, Police};
+use crate::flows::{Full, Grip, Kind};
+use crate::police::{PassengerCeiling, PolicerHandle};
 use crate::refusals::{Holding, Limit};
 use rates::Rates;
+use table::{Entered, Table, Who};
 
-/// All aircraft by their keys, and standard clients by their identities.
+/// Aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
-    aircraft: HashMap<[u8; 32], Arc<Aircraft>>,
-    open: Arc<Open>,
-    most: Most,
+    numbers: HashMap<[u8; 32], u32>,
+    /// Indexed by number.
+    aircraft: Vec<Arc<Aircraft>>,
+    tables: Arc<Tables>,
+    most: FlowLimits,
     counters: Arc<Counters>,
 }
 
 struct Aircraft {
     name: String,
-    open: Open,
-    most: Most,
+    most: FlowLimits,
     highest_class: Class,
     per_second: u32,
-    /// Ceiling of each passenger in the network's class.
-    ceil: Arc<Ceil>,
+    /// Ceiling of each passenger in the network class.
+    ceiling: Arc<PassengerCeiling>,
     opening: [Bucket; Kind::COUNT],
-    /// The part of that of each passenger.
+    /// Share of the opening rate for each passenger.
     of_passengers: [Rates; Kind::COUNT],
 }
 
-/// Flows of each [`Kind`] open now: neither kind takes the other's room.
-type Open = [AtomicUsize; Kind::COUNT];
+/// Open flows of each [`Kind`]. The kinds have separate limits.
+struct Tables([Mutex<Table>; Kind::COUNT]);
 
-/// Flows of each [`Kind`] at once.
+/// Limits on concurrent flows of each [`Kind`].
 #[derive(Debug, Clone, Copy)]
-pub struct Most {
+pub struct FlowLimits {
     /// TCP connections.
     pub streams: usize,
-    /// Flows of UDP's datagrams.
+    /// UDP flows.
     pub datagrams: usize,
-    /// ICMP echo and other protocols.
+    /// Flows of ICMP echo and other protocols.
     pub ip: usize,
 }
 
-/// Seconds of its average rate that an aircraft may open at a stretch.
+/// Burst of new flows of an aircraft, in seconds of its average rate.
 const BURST_SECONDS: f64 = 2.0;
 
-/// The right to one flow, given back when dropped.
-pub struct Permit {
+/// FlowPermit for one flow. It is returned when dropped, and revoked when the flow is evicted.
+pub struct FlowPermit {
     aircraft: Arc<Aircraft>,
-    open: Arc<Open>,
+    number: u32,
+    tables: Arc<Tables>,
     kind: Kind,
+    grip: Arc<Grip>,
 }
 
 impl Fleet {
-    /// The aircraft and standard clients of a config, together with at most `most` flows.
-    /// Refusals are counted by `counters`.
+    /// Creates the fleet of a configuration, with at most `most` flows in total. `counters` counts
+    /// refusals.
     pub fn new(
         aircraft: &[AircraftConfig],
         clients: &[StandardClient],
-        most: Most,
+        most: FlowLimits,
         counters: Arc<Counters>,
     ) -> Self {
         let aircraft = aircraft.iter().map(|one| {
-            let most = Most {
+            let most = FlowLimits {
                 streams: one.max_flows,
                 datagrams: one.max_datagram_flows,
                 ip: one.max_ip_flows,
             };
             let bounds = (most, one.flows_per_second, one.highest_class);
-            let ceil = one.classes.passenger_ceil();
-            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds, ceil))
+            let ceiling = one.classes.passenger_ceil();
+            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds, ceiling))
         });
         let clients = clients.iter().map(|one| {
-            // A standard client has no way to ask for anything else.
+            // A standard client cannot open flows of other kinds.
             let (streams, datagrams) = (one.max_flows, one.max_datagram_flows);
-            let most = Most { streams, datagrams, ip: 0 };
+            let most = FlowLimits { streams, datagrams, ip: 0 };
             let bounds = (most, one.flows_per_second, one.highest_class);
             (one.login().identity(), Aircraft::new(one.name(), bounds, None))
         });
-        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), most, counters }
+        let (keys, aircraft): (Vec<_>, Vec<_>) = aircraft.chain(clients).unzip();
+        let tables = Arc::new(Tables([0; Kind::COUNT].map(|_| Mutex::new(Table::new()))));
+        Self { numbers: keys.into_iter().zip(0..).collect(), aircraft, tables, most, counters }
     }
 
-    /// From now on each passenger of the aircraft may be sent so much in the network's class.
-    pub fn set_passenger_ceil(&self, key: &[u8; 32], ceil: Option<BitRate>) {
-        if let Some(aircraft) = self.aircraft.get(key) {
-            aircraft.ceil.set(ceil);
+    fn aircraft(&self, key: &[u8; 32]) -> Option<(u32, &Arc<Aircraft>)> {
+        let number = *self.numbers.get(key)?;
+        Some((number, self.aircraft.get(number as usize)?))
+    }
+
+    /// Changes the ceiling of each passenger of the aircraft in the network class.
+    pub fn set_passenger_ceil(&self, key: &[u8; 32], ceiling: Option<BitRate>) {
+        if let Some((_, aircraft)) = self.aircraft(key) {
+            aircraft.ceiling.set(ceiling);
         }
     }
 
-    /// Flows of all kinds open now, over all aircraft.
+    /// Number of open flows of all kinds and aircraft.
     pub fn open(&self) -> usize {
-        self.open.iter().map(|open| open.load(Relaxed)).sum()
+        let kinds = [Kind::Streams, Kind::Datagrams, Kind::Ip];
+        kinds.into_iter().map(|kind| self.tables.of(kind).aircraft().count()).sum()
     }
 
-    /// Takes a new flow of a passenger of the aircraft `key`, or says why not.
-    pub fn admit(&self, key: &[u8; 32], kind: Kind, passenger: u32) -> Result<Permit, ResetCode> {
-        let aircraft = self.aircraft.get(key).ok_or(ResetCode::Forbidden)?;
-        let full = |open: &Open, most: Most| open[kind as usize].load(Relaxed) >= most.of(kind);
-        for (open, most) in [(&aircraft.open, aircraft.most), (&*self.open, self.most)] {
-            if full(open, most) {
-                let limit = [Limit::TcpFlows, Limit::UdpFlows, Limit::IpFlows][kind as usize];
-                return Err(self.refused(limit, aircraft, kind, most.of(kind)));
-            }
-        }
-        // The passenger's own part first: what it may not open takes nothing from the others.
+    /// Admits a new flow of a passenger of the aircraft `key`, or returns the reason for refusal.
+    /// If a table is full, the idlest flow of the largest holder is evicted.
+    pub fn admit(
+        &self,
+        key: &[u8; 32],
+        kind: Kind,
+        passenger: u32,
+    ) -> Result<FlowPermit, ResetCode> {
+        let (number, aircraft) = self.aircraft(key).ok_or(ResetCode::Forbidden)?;
+        // The passenger's share is checked first, so that its refused flows do not use the
+        // aircraft's rate.
         let may_open = aircraft.of_passengers[kind as usize].take(passenger);
         if !may_open || !aircraft.opening[kind as usize].take() {
             let limit = [Limit::TcpOpens, Limit::UdpOpens, Limit::IpOpens][kind as usize];
-            return Err(self.refused(limit, aircraft, kind, aircraft.per_second as usize));
+            let most = aircraft.per_second as usize;
+            self.counters.refusals.refused(limit, || self.holding(number, kind, most));
+            return Err(ResetCode::Limit);
         }
-        for open in [&aircraft.open, &*self.open] {
-            open[kind as usize].fetch_add(1, Relaxed);
-        }
-        Ok(Permit { aircraft: aircraft.clone(), open: self.open.clone(), kind })
-    }
-}
-
-impl Fleet {
-    fn refused(&self, limit: Limit, aircraft: &Aircraft, kind: Kind, most: usize) -> ResetCode {
-        let of = |open: &Open| open[kind as usize].load(Relaxed);
-        self.counters.refusals.refused(limit, || {
-            let largest = self.aircraft.values().max_by_key(|one| of(&one.open));
-            Holding {
-                newcomer: aircraft.name.clone(),
-                holds: of(&aircraft.open),
-                held: of(&self.open),
-                most,
-                largest: largest.map(|one| (one.name.clone(), of(&one.open))),
+        let limit = [Limit::TcpFlows, Limit::UdpFlows, Limit::IpFlows][kind as usize];
+        let (each, all) = (aircraft.most.of(kind), self.most.of(kind));
+        let entered = self.tables.of(kind).enter(Who { aircraft: number, passenger }, each, all);
+        match entered {
+            Ok(Entered { grip, ended }) => {
+                if let Some((ended, most)) = ended {
+                    let who = || self.holding(number, kind, most);
+                    self.counters.refusals.evicted(limit, who);
+                    ended.over().cancel();
+                }
+                let (aircraft, tables) = (aircraft.clone(), self.tables.clone());
+                Ok(FlowPermit { aircraft, number, tables, kind, grip })
             }
-        });
-        ResetCode::Limit
+            Err(Full { most }) => {
+                self.counters.refusals.refused(limit, || self.holding(number, kind, most));
+                Err(ResetCode::Limit)
+            }
+        }
+    }
+
+    /// Flows of `kind` held by this aircraft, and by the aircraft with most.
+    fn holding(&self, number: u32, kind: Kind, most: usize) -> Holding {
+        let name = |number: u32| {
+            self.aircraft.get(number as usize).map(|one| one.name.clone()).unwrap_or_default()
+        };
+        let table = self.tables.of(kind);
+        let rank = table.aircraft();
+        Holding {
+            newcomer: name(number),
+            holds: rank.held(number),
+            held: rank.count(),
+            most,
+            largest: rank.largest().map(|(number, held)| (name(number), held)),
+        }
     }
 }
 
-impl Most {
+impl Tables {
+    fn of(&self, kind: Kind) -> MutexGuard<'_, Table> {
+        self.0[kind as usize].lock()
+    }
+}
+
+impl FlowLimits {
     fn of(self, kind: Kind) -> usize {
         match kind {
             Kind::Streams => self.streams,
@@ -155,49 +191,56 @@ impl Most {
 }
 
 impl Aircraft {
-    /// `bounds` are the flows at once, new ones of each kind per second, and the most favoured
-    /// class.
+    /// Creates an aircraft. `bounds` are its maximum number of flows, its new flows of each kind
+    /// per second, and its highest class.
     fn new(
         name: &str,
-        (most, per_second, highest_class): (Most, u32, Class),
-        ceil: Option<BitRate>,
+        (most, per_second, highest_class): (FlowLimits, u32, Class),
+        ceiling: Option<BitRate>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
-            open: Open::default(),
             most,
             highest_class,
             per_second,
-            ceil: Ceil::new(ceil),
+            ceiling: PassengerCeiling::new(ceiling),
             opening: [0; Kind::COUNT].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
             of_passengers: [0; Kind::COUNT].map(|_| Rates::new(per_second)),
         })
     }
 }
 
-impl Permit {
+impl FlowPermit {
+    /// Token that is cancelled when the flow is evicted.
+    pub fn over(&self) -> CancellationToken {
+        self.grip.over().clone()
+    }
+
+    /// Table entry that records the flow's activity.
+    pub fn activity(&self) -> Arc<Grip> {
+        self.grip.clone()
+    }
+
     /// Name of the flow's aircraft.
     pub fn aircraft(&self) -> &str {
         &self.aircraft.name
     }
 
-    /// The class that this flow has: what it `asked` for, or the most favoured that its aircraft
-    /// may have.
+    /// Returns the class of the flow: the class that it `asked` for, or the aircraft's highest
+    /// class.
     pub fn class(&self, asked: Class) -> Class {
-        asked.max(self.aircraft.highest_class) // the most favoured is the least
+        asked.max(self.aircraft.highest_class) // the highest class is the least value
     }
 
-    /// Police of a flow of `class` that belongs to this passenger.
-    pub fn police(&self, class: Class, passenger: u32) -> Option<Police> {
-        self.aircraft.ceil.of(class, passenger)
+    /// Policer of a flow of `class` that belongs to this passenger.
+    pub fn police(&self, class: Class, passenger: u32) -> Option<PolicerHandle> {
+        self.aircraft.ceiling.of(class, passenger)
     }
 }
 
-impl Drop for Permit {
+impl Drop for FlowPermit {
     fn drop(&mut self) {
-        for open in [&self.aircraft.open, &*self.open] {
-            open[self.kind as usize].fetch_sub(1, Relaxed);
-        }
+        self.tables.of(self.kind).leave(self.number, &self.grip);
     }
 }
 
@@ -219,10 +262,14 @@ mod tests {
             one("D-A", "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="),
             one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
         ];
-        Fleet::new(&aircraft, &[], Most { streams: 4, datagrams: 3, ip: 1 }, Arc::default())
+        Fleet::new(&aircraft, &[], FlowLimits { streams: 4, datagrams: 3, ip: 1 }, Arc::default())
     }
 
-    fn refused(admitted: Result<Permit, ResetCode>) -> Option<ResetCode> {
+    fn is_over(permits: &[FlowPermit]) -> Vec<bool> {
+        permits.iter().map(|permit| permit.over().is_cancelled()).collect()
+    }
+
+    fn refused(admitted: Result<FlowPermit, ResetCode>) -> Option<ResetCode> {
         admitted.err()
     }
 
@@ -231,21 +278,24 @@ mod tests {
         let fleet = fleet();
         let (a, b) = ([2; 32], [1; 32]);
         assert_eq!(refused(fleet.admit(&[7; 32], Streams, 0)), Some(ResetCode::Forbidden));
-        let held: Vec<Permit> =
-            (0..3).map(|_| fleet.admit(&a, Streams, 0).unwrap_or_else(|_| panic!())).collect();
+        let held: Vec<FlowPermit> =
+            (0..4).filter_map(|_| fleet.admit(&a, Streams, 0).ok()).collect();
         assert_eq!(
-            refused(fleet.admit(&a, Streams, 0)),
-            Some(ResetCode::Limit),
-            "three flows are open"
+            (held.len(), is_over(&held)),
+            (4, vec![true, false, false, false]),
+            "three at once"
         );
         assert_eq!(held[0].aircraft(), "D-A");
         let classes = Class::ALL.map(|asked| held[0].class(asked));
         let mut wanted = Class::ALL;
         wanted[..2].fill(Class::Assured);
         assert_eq!(classes, wanted);
-        let other = fleet.admit(&b, Streams, 0);
-        assert!(other.is_ok());
-        assert_eq!(refused(fleet.admit(&b, Streams, 0)), Some(ResetCode::Limit), "four in all");
+        let other: Vec<FlowPermit> =
+            (0..3).filter_map(|_| fleet.admit(&b, Streams, 0).ok()).collect();
+        // Four in total: the other aircraft gets half, and then evicts its own flows.
+        assert_eq!((fleet.open(), is_over(&held)), (4, vec![true, true, false, false]));
+        assert_eq!(is_over(&other), [true, false, false]);
+        assert_eq!(fleet.counters.refusals.count_evicted(Limit::TcpFlows), 3);
         drop((held, other));
         assert_eq!(fleet.open(), 0);
     }
@@ -254,12 +304,11 @@ mod tests {
     async fn datagrams_take_no_room_of_streams() {
         let fleet = fleet();
         let admitted = |key: u8, kind| fleet.admit(&[key; 32], kind, 0).ok();
-        let held: Vec<Permit> = (0..9).filter_map(|_| admitted(2, Datagrams)).collect();
-        assert_eq!((held.len(), fleet.open()), (2, 2));
-        let other: Vec<Permit> = (0..9).filter_map(|_| admitted(1, Datagrams)).collect();
-        assert_eq!(other.len(), 1, "three in all");
-        let streams: Vec<Permit> = (0..9).filter_map(|_| admitted(2, Streams)).collect();
-        assert_eq!(streams.len(), 3);
+        let held: Vec<FlowPermit> = (0..2).filter_map(|_| admitted(2, Datagrams)).collect();
+        let other: Vec<FlowPermit> = (0..2).filter_map(|_| admitted(1, Datagrams)).collect();
+        assert_eq!((held.len(), other.len(), fleet.open()), (2, 2, 3), "three in all");
+        let streams: Vec<FlowPermit> = (0..3).filter_map(|_| admitted(2, Streams)).collect();
+        assert_eq!((streams.len(), fleet.open()), (3, 6));
         drop((held, other, streams));
         assert_eq!(fleet.open(), 0);
     }
@@ -281,7 +330,7 @@ mod tests {
         let key = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
         let one = format!("name = \"D-A\"\npublic-key = {key:?}\nrate = \"1 Mbit/s\"\n");
         let counters = Arc::<Counters>::default();
-        let most = Most { streams: 65_536, datagrams: 65_536, ip: 1 };
+        let most = FlowLimits { streams: 65_536, datagrams: 65_536, ip: 1 };
         let fleet = Fleet::new(&[toml::from_str(&one).unwrap()], &[], most, counters.clone());
         let (mut hostile, mut others, mut gateway) = (0, 0, 0);
         for _ in 0..100 {
@@ -291,7 +340,7 @@ mod tests {
             others += (2..22).map(opened).sum::<usize>();
             gateway += opened(0);
         }
-        // Ten seconds at 500 a second for all: an eighth, and four times that at once.
+        // Ten seconds at an eighth of the total of 500 a second, plus a burst of four times that.
         assert!((620..=880).contains(&hostile), "{hostile}");
         assert_eq!((others, gateway), (2_000, 100));
         let refused = counters.refusals.count_refused(Limit::TcpOpens);

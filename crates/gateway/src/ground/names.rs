@@ -1,9 +1,12 @@
-//! The resolver service: DNS messages of aircraft are answered from the table of hosts or by the name
-//! servers, and go back as they came. Nothing is kept here; the aircraft keeps it.
+//! Resolver service: answers DNS messages of aircraft from the table of hosts or by the name
+//! servers, without caching. The aircraft cache the answers.
 
-mod places;
+mod dialled;
+mod lookups;
 mod private;
 mod pushes;
+mod quota;
+mod rates;
 mod upstream;
 
 use std::collections::HashSet;
@@ -12,9 +15,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_dns::push::{beginning, read_beginning};
+use bentpipe_dns::push::{read_start, start};
 use bentpipe_dns::{Key, Kind, Query, Refusal, ResponseCode, Room};
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use bytes::BytesMut;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -22,56 +25,60 @@ use futures_util::stream::FuturesUnordered;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::resolve::{Dns, servers};
+use super::resolve::{KnownNames, servers};
 use crate::config;
 use crate::counters::Counters;
-use crate::dns::{read_message, write_message};
-use crate::far::datagram::Datagram;
-use crate::far::{FarDatagrams, FarStream};
-use crate::net::StartError;
-use crate::refusals::Limit;
+use crate::dns::{MAX_QUERY_BYTES, read_message, write_message};
+use crate::error::StartError;
+use crate::refusals::{Holding, Limit};
+use crate::transport::datagram::Datagram;
+use crate::transport::{FlowDatagrams, FlowStream};
 use ipnet::IpNet;
-use places::{Place, Places};
 use private::PrivateFilter;
 use pushes::Pushes;
+use quota::{QueryQuota, QuerySlot};
+use rates::{QUESTIONS_PER_SECOND, QueryRates};
 use upstream::Upstream;
 
-/// The TTL of what stands in the table of hosts: a reload shows soon.
+/// TTL of entries in the table of hosts: short, so that a reload takes effect soon.
 const TABLE_TTL_S: u32 = 60;
 
-/// Extended errors (RFC 8914): "Other", there is no room; "No Reachable Authority".
+/// Extended errors (RFC 8914): "Other", for a lack of room, and "No Reachable Authority".
 const OTHER_ERROR: u16 = 0;
 const UNREACHABLE: u16 = 22;
 
-/// Extended error "Blocked" (RFC 8914): the operator's policy.
+/// Extended error "Blocked" (RFC 8914), for the operator's policy.
 const BLOCKED: u16 = 15;
 
-/// The service.
+/// Resolver service.
 pub struct Names {
-    dns: Arc<Dns>,
+    known: Arc<KnownNames>,
+    /// Results of lookups for dials.
+    dialled: dialled::Cache,
     upstream: Upstream,
-    places: Places,
+    quota: QueryQuota,
+    rates: QueryRates,
     private: PrivateFilter,
-    /// Unasked pushes to aircraft, if there are any.
+    /// Pushes of frequent answers to aircraft, if configured.
     pushes: Option<Pushes>,
     counters: Arc<Counters>,
 }
 
-/// Handling of a message.
+/// Result of handling a message.
 enum Taken<'a> {
-    /// This is the answer.
+    /// The answer is known.
     Answered(Vec<u8>),
-    /// The name servers have to be asked.
-    Open(Query, Place<'a>),
-    /// It is no query.
+    /// The name servers must be queried.
+    Open(Query, QuerySlot<'a>),
+    /// The message is not a query, or is a duplicate.
     Nothing,
 }
 
 impl Names {
-    /// Asks the servers of `config` for what is not in the table of `dns`. Names may lead to what the ground
-    /// may dial by `allow`.
+    /// Creates a service that queries the servers of `config` for names that are not in the table
+    /// of `known`. Answers may contain private addresses that `allow` permits to dial.
     pub fn new(
-        dns: Arc<Dns>,
+        known: Arc<KnownNames>,
         config: &config::Dns,
         allow: &[IpNet],
         counters: Arc<Counters>,
@@ -79,15 +86,16 @@ impl Names {
         let upstream = Upstream::new(servers(config)?, config.trusted.clone());
         let private = PrivateFilter::new(config, allow);
         let pushes = config.push_rate.map(Pushes::new);
-        Ok(Self { dns, upstream, places: Places::default(), private, pushes, counters })
+        let (dialled, quota, rates) = Default::default();
+        Ok(Self { known, dialled, upstream, quota, rates, private, pushes, counters })
     }
 
-    /// Answers the messages of a flow of `aircraft` until it ends or nothing has come for `idle`. What
-    /// comes again while its answer is being found out is answered once.
+    /// Answers the messages of a flow of `aircraft` until it ends or has been idle for `idle`. A
+    /// repetition of a pending query is ignored.
     pub async fn serve_datagrams(
         &self,
         aircraft: &[u8; 32],
-        flow: Box<dyn FarDatagrams>,
+        flow: Box<dyn FlowDatagrams>,
         idle: Duration,
     ) -> ResetCode {
         flow.connected();
@@ -101,8 +109,8 @@ impl Names {
                 }
             };
             tokio::select! {
-                // What is over first: a question that has ended for another's lets its sockets go before
-                // the next is taken.
+                // Completed work comes first: an evicted query must release its sockets before the
+                // next query starts.
                 biased;
                 Some((question, answer)) = work.asked.next() => work.answer(&question, &answer),
                 Some(answer) = work.looked_up.next() => work.push(answer),
@@ -119,11 +127,11 @@ impl Names {
         }
     }
 
-    /// Answers the messages of a stream of `aircraft`, one after another.
+    /// Answers the messages of a stream of `aircraft` one after another.
     pub async fn serve_stream(
         &self,
         aircraft: &[u8; 32],
-        mut stream: Box<dyn FarStream>,
+        mut stream: Box<dyn FlowStream>,
         idle: Duration,
     ) {
         stream.connected();
@@ -132,7 +140,7 @@ impl Names {
                 let answer = match self.take(aircraft, &message, |_| false) {
                     Taken::Nothing => break,
                     Taken::Answered(answer) => answer,
-                    Taken::Open(query, place) => self.forward(&query, place, Room::Stream).await,
+                    Taken::Open(query, slot) => self.forward(&query, slot, Room::Stream).await,
                 };
                 write_message(&mut stream, &answer).await?;
             }
@@ -144,7 +152,7 @@ impl Names {
         }
     }
 
-    /// Handles `message`, unless it `is_open` already.
+    /// Handles `message`, unless it repeats a query that `is_open`.
     fn take(
         &self,
         aircraft: &[u8; 32],
@@ -163,29 +171,41 @@ impl Names {
             return Taken::Nothing;
         }
         self.counters.names_asked.add(1);
-        if let Some(known) = query.key.host_name().and_then(|name| self.dns.known(&name)) {
+        if let Some(known) = query.key.host_name().and_then(|name| self.known.in_table(&name)) {
             return Taken::Answered(query.addresses(&known, TABLE_TTL_S));
+        }
+        if !self.rates.take(aircraft) {
+            return self.refuse(&query, || self.too_many(aircraft));
         }
         if let Some(pushes) = &self.pushes {
             pushes.asked(aircraft, &query.key);
         }
-        match self.places.take(aircraft) {
-            Some(place) => Taken::Open(query, place),
-            None => {
-                self.counters.names_failed.add(1);
-                let who = || self.places.holding(aircraft);
-                self.counters.refusals.refused(Limit::DnsQuestions, who);
-                Taken::Answered(query.reply(ResponseCode::ServFail, Some(OTHER_ERROR)))
-            }
+        match self.quota.take(aircraft) {
+            Some(slot) => Taken::Open(query, slot),
+            None => self.refuse(&query, || self.quota.holding(aircraft)),
         }
     }
 
-    /// An answer to `key` that is worth to be sent unasked and fits into a datagram.
-    async fn look_up(&self, key: &Key, mut place: Place<'_>, room: Room) -> Option<Vec<u8>> {
+    /// Queries of an aircraft beyond its rate, for the log.
+    fn too_many(&self, aircraft: &[u8; 32]) -> Holding {
+        let pending = self.quota.holding(aircraft);
+        let newcomer = format!("{} (too many questions per second)", pending.newcomer);
+        Holding { newcomer, most: QUESTIONS_PER_SECOND as usize, ..pending }
+    }
+
+    /// Answers `query` of an aircraft that is at a limit.
+    fn refuse(&self, query: &Query, who: impl FnOnce() -> Holding) -> Taken<'_> {
+        self.counters.names_failed.add(1);
+        self.counters.refusals.refused(Limit::DnsQuestions, who);
+        Taken::Answered(query.reply(ResponseCode::ServFail, Some(OTHER_ERROR)))
+    }
+
+    /// Returns an answer to `key` to push, if it is useful and fits into a datagram.
+    async fn look_up(&self, key: &Key, mut slot: QuerySlot<'_>, room: Room) -> Option<Vec<u8>> {
         let query = Query::parse(&key.question(0)).ok()?;
         let answer = tokio::select! {
             answer = self.upstream.ask(&query) => answer?,
-            () = place.taken() => return None,
+            () = slot.taken() => return None,
         };
         let is_useful = answer.kind != Kind::Failure
             && answer.lifetime_s > 0
@@ -193,20 +213,20 @@ impl Names {
         (is_useful && answer.fits(&query, room)).then(|| answer.relay(&query, room))
     }
 
-    /// Answer of the name servers, or a refusal because a newer question has the place.
-    async fn forward(&self, query: &Query, mut place: Place<'_>, room: Room) -> Vec<u8> {
+    /// Returns the answer of the name servers, or a failure if a newer query takes the slot.
+    async fn forward(&self, query: &Query, mut slot: QuerySlot<'_>, room: Room) -> Vec<u8> {
         let error = tokio::select! {
             answer = self.upstream.ask(query) => match answer {
                 Some(answer) if self.private.withholds(&query.key, &answer) => {
                     self.counters.names_private.add(1);
                     return query.reply(ResponseCode::NoError, Some(BLOCKED));
                 }
-                // That error is this resolver's own word for a want of room.
+                // This resolver uses the extended error "Other" only for its own lack of room.
                 Some(answer) => return answer.without_other_error().relay(query, room),
                 None => UNREACHABLE,
             },
-            () = place.taken() => {
-                let who = || self.places.holding(place.aircraft());
+            () = slot.taken() => {
+                let who = || self.quota.holding(slot.aircraft());
                 self.counters.refusals.evicted(Limit::DnsQuestions, who);
                 OTHER_ERROR
             }
@@ -216,48 +236,48 @@ impl Names {
     }
 }
 
-/// A question by its id, which the aircraft has chosen.
+/// A query, with the ID that the aircraft chose.
 type Question = (u16, Key);
 
-/// Work for one flow of datagrams.
+/// Pending work of one datagram flow.
 struct Work<'a> {
     names: &'a Names,
     aircraft: &'a [u8; 32],
-    flow: &'a dyn FarDatagrams,
-    /// Questions under way; those of one aircraft have places.
+    flow: &'a dyn FlowDatagrams,
+    /// Pending queries; [`QueryQuota`] limits their number per aircraft.
     open: HashSet<Question>,
     asked: FuturesUnordered<BoxFuture<'a, (Question, Vec<u8>)>>,
-    /// Answers to be sent unasked.
+    /// Lookups of answers to push.
     looked_up: FuturesUnordered<BoxFuture<'a, Option<Vec<u8>>>>,
 }
 
 impl<'a> Work<'a> {
-    fn new(names: &'a Names, aircraft: &'a [u8; 32], flow: &'a dyn FarDatagrams) -> Self {
+    fn new(names: &'a Names, aircraft: &'a [u8; 32], flow: &'a dyn FlowDatagrams) -> Self {
         let (open, asked, looked_up) = Default::default();
         Self { names, aircraft, flow, open, asked, looked_up }
     }
 
-    /// The aircraft has sent `datagram`.
+    /// Handles `datagram` from the aircraft.
     fn take(&mut self, datagram: &[u8]) {
         let Ok(Datagram::Payload(message)) = Datagram::parse(datagram) else {
             self.names.counters.datagrams_unknown.add(1);
             return;
         };
-        if let Some(bytes) = read_beginning(message) {
+        if let Some(bytes) = read_start(message) {
             if let Some(pushes) = &self.names.pushes {
                 pushes.begins(self.aircraft, bytes);
             }
-            return self.send(&beginning(bytes, true));
+            return self.send(&start(bytes, true));
         }
         let is_open = |query: &Query| self.open.contains(&(query.metadata.id, query.key.clone()));
         match self.names.take(self.aircraft, message, is_open) {
             Taken::Nothing => {}
             Taken::Answered(answer) => self.send(&answer),
-            Taken::Open(query, place) => {
+            Taken::Open(query, slot) => {
                 self.open.insert((query.metadata.id, query.key.clone()));
                 let (names, room) = (self.names, self.room());
                 self.asked.push(Box::pin(async move {
-                    let answer = names.forward(&query, place, room).await;
+                    let answer = names.forward(&query, slot, room).await;
                     ((query.metadata.id, query.key), answer)
                 }));
             }
@@ -269,19 +289,19 @@ impl<'a> Work<'a> {
         self.send(answer);
     }
 
-    /// Time of the next unasked answer.
+    /// Time of the next push.
     fn push_at(&self) -> Option<Instant> {
-        let has_room = self.looked_up.len() < pushes::MOST_AT_ONCE;
+        let has_room = self.looked_up.len() < pushes::MAX_AT_ONCE;
         self.names.pushes.as_ref().filter(|_| has_room)?.next_at(self.aircraft)
     }
 
     fn look_up_next(&mut self) {
         let key = self.names.pushes.as_ref().and_then(|pushes| pushes.next(self.aircraft));
-        // What passengers ask for goes first: without a place this name is left out.
-        let place = self.names.places.take_free(self.aircraft);
-        if let (Some(key), Some(place)) = (key, place) {
+        // Queries of passengers have priority: without a free slot, this name is skipped.
+        let slot = self.names.quota.take_free(self.aircraft);
+        if let (Some(key), Some(slot)) = (key, slot) {
             let (names, room) = (self.names, self.room());
-            self.looked_up.push(Box::pin(async move { names.look_up(&key, place, room).await }));
+            self.looked_up.push(Box::pin(async move { names.look_up(&key, slot, room).await }));
         }
     }
 
@@ -293,13 +313,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Maximum size of an answer now.
+    /// Maximum size of an answer at present.
     fn room(&self) -> Room {
-        let most = self.flow.most_bytes().saturating_sub(1);
+        let most = self.flow.max_bytes().saturating_sub(1);
         Room::Packet(u16::try_from(most).unwrap_or(u16::MAX))
     }
 
-    /// One that does not go is asked for again.
+    /// Sends a message. Failures are ignored, because the aircraft repeats its query.
     fn send(&self, message: &[u8]) {
         let mut datagram = BytesMut::new();
         Datagram::Payload(message).encode(&mut datagram);
@@ -309,9 +329,11 @@ impl<'a> Work<'a> {
 
 async fn read_within(
     idle: Duration,
-    stream: &mut Box<dyn FarStream>,
+    stream: &mut Box<dyn FlowStream>,
 ) -> io::Result<Option<Vec<u8>>> {
-    timeout(idle, read_message(stream)).await.map_err(|_| io::ErrorKind::TimedOut)?
+    timeout(idle, read_message(stream, MAX_QUERY_BYTES))
+        .await
+        .map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! External ports: how many the kernel has, and how many of them passengers may hold.
+//! External ports: the kernel's supply, and the share that passengers may use.
 //!
 //! | part of `net.ipv4.ip_local_port_range` | of 28,232 (Linux's default) |
 //! |---|---|
-//! | left to the system, to DNS above all | 4,096, or half of a range below 8,192 |
-//! | ports that flows of QUIC share, an eighth of the rest | 3,017 |
+//! | reserved for the system, mainly for DNS | 4,096, or half of a range below 8,192 |
+//! | ports shared by QUIC flows, an eighth of the rest | 3,017 |
 //! | ports of one passenger each | 21,119 |
 //!
-//! Each family has as many, and each address under `[dial] sources`.
+//! These numbers apply to each address family, and to each address under `[dial] sources`.
 
 use crate::config::GroundConfig;
 
-/// Ports left to the system.
+/// Maximum number of ports reserved for the system.
 const MAX_RESERVED: usize = 4_096;
 
-/// One part of so many is for ports that are shared.
+/// Divisor for the part of the ports that is shared.
 const SHARED_PART: usize = 8;
 
 /// Kernel file with the range of ephemeral ports, for both families.
 const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// The ports that the kernel gives to sockets that ask for any.
+/// Ephemeral port range of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     first: u16,
@@ -31,7 +31,7 @@ pub struct Range {
 pub struct Budget {
     /// Ports of one passenger each.
     pub own: usize,
-    /// Ports that flows share.
+    /// Ports shared by flows.
     pub shared: usize,
 }
 
@@ -48,7 +48,7 @@ impl Range {
         (range.first > 0 && range.first <= range.last).then_some(range)
     }
 
-    /// Returns `true` if the kernel may give `port` to anybody.
+    /// Returns `true` if `port` is in the kernel's ephemeral range.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
@@ -58,16 +58,16 @@ impl Range {
         usize::from(self.last - self.first) + 1
     }
 
-    /// Limits of passengers on each address.
+    /// Limits for passengers on each address.
     pub fn budget(self) -> Budget {
         let open = self.count() - MAX_RESERVED.min(self.count() / 2);
-        // A range of one port is nobody's.
+        // Even a range of one port yields one port of each kind.
         let shared = (open / SHARED_PART).max(1);
         Budget { own: open.saturating_sub(shared).max(1), shared }
     }
 }
 
-/// A sentence on what to do if the aircraft of `config` may open more flows of UDP than `range` has ports.
+/// Returns a warning if the aircraft of `config` may open more UDP flows than `range` has ports.
 pub fn shortage(config: &GroundConfig, range: Range) -> Option<String> {
     let aircraft = config.aircraft.iter().map(|one| one.max_datagram_flows);
     let clients = config.clients.iter().map(|one| one.max_datagram_flows);

@@ -1,70 +1,60 @@
-//! Names to addresses: the config's own table, the hosts file, then the name servers.
+//! Names whose addresses are known without a query: the configured table, then the hosts file.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
-use std::sync::{PoisonError, RwLock};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use bentpipe_link::ResetCode;
-use futures_util::future::BoxFuture;
-use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{
-    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
-};
-use hickory_resolver::net::{NetError, runtime::TokioRuntimeProvider};
-use hickory_resolver::proto::rr::RecordType;
+use hickory_resolver::config::NameServerConfig;
 use hickory_resolver::system_conf;
+use parking_lot::RwLock;
 
-use super::eyeballs::{Family, Resolve};
 use crate::config;
-use crate::net::StartError;
+use crate::error::StartError;
 
-/// Time limit for one name server; each is asked twice, within the dial's deadline.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+/// The system's hosts file, see hosts(5).
+const HOSTS_FILE: &str = "/etc/hosts";
 
-/// Answers kept, at roughly 1 KiB each: 8 MiB.
-const CACHED_ANSWERS: u64 = 8192;
+/// Last labels of names that do not exist (RFC 6761 section 6.4, RFC 7686).
+const NEVER_QUERIED: [&str; 2] = ["invalid", "onion"];
 
-/// The ground's resolver.
-pub struct Dns {
+/// Names and addresses that need no query.
+pub struct KnownNames {
     table: RwLock<Table>,
-    resolver: TokioResolver,
+    hosts: Table,
 }
 
 type Table = HashMap<String, Vec<IpAddr>>;
 
-impl Dns {
-    /// Asks `servers`, or the system's where there are none, for what is not in `table`.
-    pub fn new(
-        servers: &config::Dns,
-        table: &BTreeMap<String, config::HostAddresses>,
-    ) -> Result<Self, StartError> {
-        let wrong = |error: NetError| StartError::Dns(error.to_string());
-        let mut builder = if servers.servers.is_empty() {
-            TokioResolver::builder_tokio().map_err(wrong)?
-        } else {
-            let servers = servers.servers.iter().map(|server| name_server(*server)).collect();
-            let config = ResolverConfig::from_parts(None, Vec::new(), servers);
-            TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
-        };
-        tune(builder.options_mut());
-        let table = RwLock::new(prepared(table));
-        Ok(Self { table, resolver: builder.build().map_err(wrong)? })
+impl KnownNames {
+    /// Uses `table`, and the hosts file as it is now.
+    pub fn new(table: &BTreeMap<String, config::HostAddresses>) -> Self {
+        let hosts = std::fs::read_to_string(HOSTS_FILE).unwrap_or_default();
+        Self { table: RwLock::new(prepared(table)), hosts: parsed(&hosts) }
     }
 
-    /// From now on these are answered without asking.
+    /// Replaces the table.
     pub fn set_table(&self, table: &BTreeMap<String, config::HostAddresses>) {
-        *self.table.write().unwrap_or_else(PoisonError::into_inner) = prepared(table);
+        *self.table.write() = prepared(table);
     }
 
-    /// Addresses in the table for `name`, which is in lower case and has no dot at its end.
-    pub fn known(&self, name: &str) -> Option<Vec<IpAddr>> {
-        // Nothing in here panics half-way.
-        self.table.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    /// Addresses in the table for `name`, which must be in lower case without the final dot.
+    pub fn in_table(&self, name: &str) -> Option<Vec<IpAddr>> {
+        self.table.read().get(name).cloned()
+    }
+
+    /// Addresses of the host called `name`: those of the table or of the hosts file, loopback for
+    /// `localhost`, and none for names that must not be queried.
+    pub fn of_host(&self, name: &str) -> Option<Vec<IpAddr>> {
+        let name = plain(name);
+        let known = self.in_table(&name).or_else(|| self.hosts.get(&name).cloned());
+        known.or_else(|| match name.rsplit('.').next() {
+            Some("localhost") => Some(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]),
+            Some(last) if NEVER_QUERIED.contains(&last) => Some(Vec::new()),
+            _ => None,
+        })
     }
 }
 
-/// The addresses of `config`'s name servers, or of the system's where it has none.
+/// Addresses of the name servers in `config`, or of the system's if it has none.
 pub fn servers(config: &config::Dns) -> Result<Vec<SocketAddr>, StartError> {
     if !config.servers.is_empty() {
         return Ok(config.servers.iter().map(|server| server.0).collect());
@@ -82,76 +72,48 @@ fn prepared(table: &BTreeMap<String, config::HostAddresses>) -> Table {
     table.iter().map(|(name, ips)| (plain(name), ips.as_slice().to_vec())).collect()
 }
 
-fn name_server(server: config::NameServer) -> NameServerConfig {
-    let [mut udp, mut tcp] = [ConnectionConfig::udp(), ConnectionConfig::tcp()];
-    udp.port = server.0.port();
-    tcp.port = server.0.port();
-    NameServerConfig::new(server.0.ip(), true, vec![udp, tcp])
+/// Reads a hosts file. Lines that cannot be read are skipped.
+fn parsed(hosts: &str) -> Table {
+    let mut table = Table::new();
+    for line in hosts.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(Ok(ip)) = words.next().map(str::parse) else { continue };
+        for name in words {
+            table.entry(plain(name)).or_default().push(ip);
+        }
+    }
+    table
 }
 
-fn tune(options: &mut ResolverOpts) {
-    options.timeout = QUERY_TIMEOUT;
-    options.attempts = 1;
-    options.cache_size = CACHED_ANSWERS;
-    options.use_hosts_file = ResolveHosts::Always;
-}
-
-/// Names compare without case and without the dot at their end.
+/// Normalizes a name: lower case, without the final dot.
 fn plain(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
-}
-
-impl Resolve for Dns {
-    fn resolve(
-        &self,
-        name: String,
-        family: Family,
-    ) -> BoxFuture<'_, Result<Vec<IpAddr>, ResetCode>> {
-        Box::pin(async move {
-            let name = plain(&name);
-            let of_family = |ip: &IpAddr| ip.is_ipv4() == (family == Family::V4);
-            if let Some(ips) = self.known(&name) {
-                return Ok(ips.into_iter().filter(of_family).collect());
-            }
-            let record = match family {
-                Family::V4 => RecordType::A,
-                Family::V6 => RecordType::AAAA,
-            };
-            // The dot keeps the hub's own search domains out of passengers' names.
-            let answer = self.resolver.lookup(format!("{name}."), record).await;
-            let answer = answer.map_err(|error| code_of(&error))?;
-            let ips = answer.answers().iter().filter_map(|record| record.data.ip_addr());
-            Ok(ips.filter(of_family).collect())
-        })
-    }
-}
-
-fn code_of(error: &NetError) -> ResetCode {
-    match error {
-        NetError::Timeout => ResetCode::Timeout,
-        error if error.is_no_records_found() => ResetCode::NameNotFound,
-        _ => ResetCode::Unreachable,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn the_table_answers_first_and_whole() {
+    #[test]
+    fn the_table_comes_first_then_the_hosts_file() {
         let table = toml::from_str::<BTreeMap<String, config::HostAddresses>>(
             "\"Dual.Test\" = [\"192.0.2.7\", \"2001:db8::7\"]\n\"four.test\" = \"192.0.2.4\"",
         );
-        let servers =
-            config::Dns { servers: vec!["127.0.0.1:9".parse().unwrap()], ..Default::default() };
-        let dns = Dns::new(&servers, &table.unwrap()).unwrap();
-        let ask = |name: &str, family| dns.resolve(name.to_owned(), family);
-        assert_eq!(ask("dual.test.", Family::V4).await, Ok(vec!["192.0.2.7".parse().unwrap()]));
-        assert_eq!(ask("DUAL.test", Family::V6).await, Ok(vec!["2001:db8::7".parse().unwrap()]));
-        assert_eq!(ask("four.test", Family::V6).await, Ok(vec![]));
+        let mut names = KnownNames::new(&table.unwrap());
+        names.hosts = parsed("# a comment\n192.0.2.9 four.test Other.test # more\nnone x.test\n");
+        let of = |name: &str| {
+            names.of_host(name).map(|ips| ips.iter().map(|ip| ip.to_string()).collect())
+        };
+        let are = |ips: &[&str]| Some(ips.iter().map(|ip| ip.to_string()).collect::<Vec<_>>());
+        assert_eq!(of("dual.TEST."), are(&["192.0.2.7", "2001:db8::7"]));
+        assert_eq!(of("four.test"), are(&["192.0.2.4"]));
+        assert_eq!(of("other.test"), are(&["192.0.2.9"]));
+        assert_eq!(of("a.localhost"), are(&["127.0.0.1", "::1"]));
+        assert_eq!((of("a.invalid"), of("b.Onion.")), (are(&[]), are(&[])), "without a query");
+        assert_eq!((of("x.test"), names.in_table("other.test")), (None, None));
         let table = toml::from_str("\"four.test\" = \"192.0.2.5\"").unwrap();
-        dns.set_table(&table);
-        assert_eq!(ask("four.test", Family::V4).await, Ok(vec!["192.0.2.5".parse().unwrap()]));
+        names.set_table(&table);
+        assert_eq!(names.in_table("four.test"), Some(vec!["192.0.2.5".parse().unwrap()]));
     }
 }

@@ -1,14 +1,15 @@
-//! Addresses that passengers' traffic leaves from.
+//! Source addresses of passengers' traffic.
 //!
 //! Each address has all of the kernel's ports. A passenger keeps one address of each family for all
-//! protocols (RFC 4787 REQ-2, "paired"), over restarts too: the choice depends on the list alone.
+//! protocols (RFC 4787 REQ-2, "paired"). The choice survives restarts, because it depends only on
+//! the list.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
-use crate::net;
+use bentpipe_net as net;
 
-/// The addresses by family.
+/// Source addresses by family.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     v4: Vec<IpAddr>,
@@ -16,13 +17,13 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Those of `addresses`.
+    /// Creates the sources from `addresses`.
     pub fn new(addresses: &[IpAddr]) -> Self {
         let (v4, v6) = addresses.iter().partition(|ip| ip.is_ipv4());
         Self { v4, v6 }
     }
 
-    /// The address that `who` sends from; `None` if the kernel chooses.
+    /// Returns the source address for `who`; `None` if the kernel chooses.
     pub fn of(&self, who: &impl Hash, v6: bool) -> Option<IpAddr> {
         let all = self.all(v6);
         let mut hasher = DefaultHasher::new();
@@ -31,13 +32,13 @@ impl Sources {
         all.get(at as usize).copied()
     }
 
-    /// All of one family.
+    /// Addresses of one family.
     pub fn all(&self, v6: bool) -> &[IpAddr] {
         if v6 { &self.v6 } else { &self.v4 }
     }
 }
 
-/// Those of `addresses` that this machine does not have.
+/// Returns the addresses that this machine does not have.
 pub fn missing(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
     addresses.iter().copied().filter(|ip| net::bound(*ip).is_err())
 }

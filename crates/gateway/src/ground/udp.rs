@@ -1,59 +1,65 @@
-//! UDP at the ground, and what else has no connections: flows of datagrams become packets of ours,
-//! and what answers becomes theirs.
+//! UDP and other connectionless protocols in the ground gateway: translates between datagram flows
+//! and packets.
 //!
-//! Mapping is endpoint-independent (RFC 4787 REQ-1): all flows from one port of one passenger have
-//! one external port in each family. The exception is QUIC to a server ([`QUIC_PORTS`]), which is most of all
-//! flows: its mapping is by address and port. Flows to different destinations share external ports, and no
-//! destination sees two flows from one port. QUIC knows its peers by connection ids, and nobody tells
-//! others where to reach a client of it. A flow to these ports that does not begin with a long header of
-//! QUIC (STUN, a VPN) is mapped like all others, before its first packet leaves. External ports run out: see
-//! [`shares`] for who gets them then. Filtering is by address and port: a flow is towards one
-//! destination, so what comes from elsewhere has no flow to go by. Identifiers of echoes are mapped
-//! as ports are (RFC 5508); protocols that have neither are mapped by address alone.
+//! Mapping:
+//!
+//! - It is endpoint-independent (RFC 4787 REQ-1): all flows from one port of one passenger share
+//!   one external port in each family.
+//! - QUIC to a server ([`QUIC_PORTS`]), which is most of all flows, is mapped by address and port
+//!   instead. Flows to different destinations share external ports, and no destination sees two
+//!   flows from one port. This works because QUIC identifies peers by connection IDs, and clients
+//!   do not advertise their addresses.
+//! - A flow to these ports that does not begin with a QUIC long header (STUN, a VPN) is mapped like
+//!   all others, before its first packet is sent.
+//! - [`shares`] divides external ports if they run out.
+//! - ICMP echo identifiers are mapped like ports (RFC 5508). Protocols with neither are mapped by
+//!   address only.
+//!
+//! Filtering is by address and port, because each flow has one destination: packets from elsewhere
+//! belong to no flow.
 
 mod mapping;
-mod outside;
+mod raw_socket;
 mod shares;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::Arc;
 
-use bentpipe_link::{Class, ResetCode};
-use bytes::BytesMut;
+use bentpipe_flow::ResetCode;
+use bentpipe_link::Class;
+use bentpipe_net::ip;
+use bentpipe_net::path::{End, Paths};
 use futures_util::future::BoxFuture;
+use parking_lot::RwLock;
 use tokio::time::{Instant, sleep_until};
 
 use super::eyeballs::Connect;
 use super::policy::Policy;
 use super::ports::Range;
 use super::sources::Sources;
+use crate::config::Idle;
 use crate::counters::Counters;
-use crate::far::FarDatagrams;
-use crate::far::datagram::Datagram;
-use crate::net::ip;
-use crate::net::path::{End, Paths};
 use crate::quic::{has_long_header, is_quic};
-use crate::quiet::Quiet;
-use mapping::{Lease, Mappings};
+use crate::rate_limited_log::RateLimitedLog;
+use crate::transport::FlowDatagrams;
+use crate::transport::datagram::Datagram;
+use mapping::{Mappings, NatBinding};
 
-pub use mapping::Owner;
+pub use mapping::MappingKey;
 
-/// Ports of servers that speak QUIC: HTTP/3, and DNS (RFC 9250).
+/// Ports of QUIC servers: HTTP/3, and DNS (RFC 9250).
 const QUIC_PORTS: [u16; 2] = [443, 853];
 
-/// All mappings of a ground gateway.
+/// UDP state of a ground gateway.
 pub struct Udp {
     mappings: Arc<Mappings>,
     counters: Arc<Counters>,
-    quiet: Quiet,
-    /// Lifetime of a flow without an answer.
-    unanswered: Duration,
-    /// `true` if received QUIC datagrams are put back in order.
+    log: RateLimitedLog,
+    /// `true` if received QUIC datagrams are restored to their sending order.
     quic_in_order: bool,
-    /// Addresses on which this gateway itself listens: nobody may send there through it.
+    /// Listening addresses of this gateway, to which nobody may send through it.
     listeners: RwLock<Vec<SocketAddr>>,
 }
 
@@ -62,46 +68,45 @@ pub struct Udp {
 pub struct Route {
     /// Address.
     pub address: SocketAddr,
-    /// `true` if packets to it stay here.
+    /// `true` if the destination is this machine.
     pub local: bool,
 }
 
 impl Udp {
-    /// No mappings yet. `names` are the aircraft by their keys. Flows that nothing has answered end after `unanswered` without a packet;
-    /// `quic_in_order` says whether those of QUIC are put back in order.
+    /// Creates the state without mappings. `names` are the aircraft by their keys. `quic_in_order`
+    /// enables reordering of received QUIC datagrams.
     pub fn new(
         counters: Arc<Counters>,
         routes: (Arc<Paths>, Sources),
         names: HashMap<[u8; 32], String>,
-        unanswered: Duration,
         quic_in_order: bool,
     ) -> Self {
         let budget = Range::of_kernel().budget();
         let mappings = Mappings::new(counters.clone(), routes, budget, names);
-        let (quiet, listeners) = Default::default();
-        Self { mappings, counters, quiet, unanswered, quic_in_order, listeners }
+        let (log, listeners) = Default::default();
+        Self { mappings, counters, log, quic_in_order, listeners }
     }
 
-    /// Notes where this gateway itself listens.
+    /// Sets the listening addresses of this gateway.
     pub fn set_listeners(&self, listeners: Vec<SocketAddr>) {
-        *self.listeners.write().unwrap_or_else(PoisonError::into_inner) = listeners;
+        *self.listeners.write() = listeners;
     }
 
-    /// Returns `true` if `route` leads to one of the gateway's own listeners. That would be a loop,
-    /// or a way to make one aircraft's packets look as if they came from the hub itself.
+    /// Returns `true` if `route` leads to one of the gateway's own listeners. Such a flow would be
+    /// a loop, or would disguise an aircraft's packets as the gateway's own.
     pub fn is_own(&self, route: Route) -> bool {
-        let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
+        let listeners = self.listeners.read();
         route.local && listeners.iter().any(|own| own.port() == route.address.port())
     }
 
-    /// Carries `flow` to `address` until it ends or nothing has moved for `idle`.
+    /// Carries `flow` to `address` until it ends or its idle timeout expires.
     pub async fn carry(
         &self,
-        owner: Owner,
+        owner: MappingKey,
         address: SocketAddr,
         class: Class,
-        flow: Arc<dyn FarDatagrams>,
-        idle: Duration,
+        flow: Arc<dyn FlowDatagrams>,
+        idle: Idle,
     ) -> ResetCode {
         let is_udp = owner.protocol == ip::UDP;
         let mut is_first = is_udp;
@@ -109,10 +114,10 @@ impl Udp {
         let opened = if may_share {
             self.mappings.share(owner, address, flow.clone())
         } else {
-            self.mappings.lease(owner, address, flow.clone())
+            self.mappings.binding(owner, address, flow.clone())
         };
-        let mut lease = match opened {
-            Ok(lease) => lease,
+        let mut binding = match opened {
+            Ok(binding) => binding,
             Err(error) => {
                 let code = self.refusal(owner.protocol, &error);
                 flow.reset(code);
@@ -122,7 +127,7 @@ impl Udp {
         flow.connected();
         self.counters.datagram_flows.add(1);
         let code = loop {
-            let deadline = lease.deadline(idle, self.unanswered);
+            let deadline = binding.deadline(idle);
             tokio::select! {
                 received = flow.receive() => match received {
                     Ok(datagram) => {
@@ -133,20 +138,20 @@ impl Udp {
                                 flow.keep_order();
                             }
                             if may_share && !has_long_header(first) {
-                                drop(lease);
-                                match self.mappings.lease(owner, address, flow.clone()) {
-                                    Ok(own) => lease = own,
+                                drop(binding);
+                                match self.mappings.binding(owner, address, flow.clone()) {
+                                    Ok(own) => binding = own,
                                     Err(error) => break self.refusal(owner.protocol, &error),
                                 }
                             }
                         }
-                        self.send(&lease, &datagram, class);
+                        self.send(&binding, &datagram, class);
                     }
                     Err(code) => break code,
                 },
-                () = lease.ended() => break ResetCode::Limit,
+                () = binding.ended() => break ResetCode::Limit,
                 () = sleep_until(deadline) => {
-                    if lease.deadline(idle, self.unanswered) <= Instant::now() {
+                    if binding.deadline(idle) <= Instant::now() {
                         break ResetCode::Idle;
                     }
                 }
@@ -156,33 +161,33 @@ impl Udp {
         code
     }
 
-    /// Reset code for a flow without a socket, with the reason in the log.
+    /// Returns the reset code for a flow without a socket, and logs the cause.
     fn refusal(&self, protocol: u8, error: &io::Error) -> ResetCode {
         match error.kind() {
-            // Somebody else's: nothing of ours is wrong. Shares of ports are counted where they are kept.
+            // Not a fault of this gateway. Refusals by port shares are counted elsewhere.
             io::ErrorKind::AddrInUse | io::ErrorKind::QuotaExceeded => ResetCode::Limit,
             io::ErrorKind::PermissionDenied if ip::is_echo(protocol) => {
-                self.quiet.warn(
+                self.log.warn(
                     "this group may send no echoes: `sysctl net.ipv4.ping_group_range=\"0 65534\"`",
                     error,
                 );
                 ResetCode::Forbidden
             }
             io::ErrorKind::PermissionDenied => {
-                self.quiet.warn("protocols under [raw] need CAP_NET_RAW", error);
+                self.log.warn("protocols under [raw] need CAP_NET_RAW", error);
                 ResetCode::Forbidden
             }
             _ => {
-                self.quiet.warn("no socket for a flow of datagrams", error);
+                self.log.warn("no socket for a flow of datagrams", error);
                 ResetCode::Internal
             }
         }
     }
 
-    fn send(&self, lease: &Lease, datagram: &[u8], class: Class) {
+    fn send(&self, binding: &NatBinding, datagram: &[u8], class: Class) {
         let (hop_limit, payload) = match Datagram::parse(datagram) {
             Ok(Datagram::Payload(payload)) => (None, payload),
-            Ok(Datagram::HopLimit(hops, payload)) if hops > 0 && lease.is_gateway() => {
+            Ok(Datagram::HopLimit(hops, payload)) if hops > 0 && binding.is_gateway() => {
                 (Some(hops), payload)
             }
             _ => {
@@ -190,29 +195,29 @@ impl Udp {
                 return;
             }
         };
-        lease.moved();
-        match lease.send(payload, hop_limit, traffic_class(class)) {
+        binding.moved();
+        match binding.send(payload, hop_limit, traffic_class(class)) {
             Ok(()) => {
-                self.counters.datagrams_from_far.add(1);
-                self.counters.datagram_bytes_from_far.add(payload.len() as u64);
+                self.counters.datagrams_from_link.add(1);
+                self.counters.datagram_bytes_from_link.add(payload.len() as u64);
             }
             Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
                 self.counters.datagrams_too_large.add(1);
-                lease.too_large();
+                binding.too_large();
             }
             Err(_) => self.counters.datagrams_dropped.add(1),
         }
     }
 }
 
-/// Mark of packets of `class` towards the origin (RFC 4594, RFC 8622): the DSCP, above two bits for
-/// ECN.
+/// Traffic class of packets of `class` towards the origin (RFC 4594, RFC 8622): the DSCP, above two
+/// ECN bits.
 pub fn traffic_class(class: Class) -> u8 {
     class.dscp().traffic_class(0)
 }
 
-/// Finds a way to a destination and sends nothing: what a name resolves to is tried in the order
-/// of Happy Eyeballs, and the first that there is a route to is taken.
+/// Finds a route to a destination without sending packets. Addresses of a name are tried in Happy
+/// Eyeballs order; the first one with a route is used.
 pub struct Routes<'a>(pub &'a Policy);
 
 impl Connect for Routes<'_> {
@@ -226,7 +231,7 @@ impl Connect for Routes<'_> {
     }
 }
 
-/// Payload of a datagram of the link, if it has any.
+/// Payload of a datagram of the link, if it has one.
 fn payload(datagram: &[u8]) -> Option<&[u8]> {
     match Datagram::parse(datagram) {
         Ok(Datagram::Payload(payload) | Datagram::HopLimit(_, payload)) => Some(payload),
@@ -234,35 +239,29 @@ fn payload(datagram: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// `payload` as the link has it.
-fn encoded(datagram: Datagram<'_>) -> BytesMut {
-    let mut out = BytesMut::new();
-    datagram.encode(&mut out);
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::far::DatagramError;
+    use crate::transport::DatagramError;
     use bytes::Bytes;
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
+    use std::time::Duration;
     use tokio::net::UdpSocket;
 
-    /// A flow that brings these datagrams and keeps what it is given.
+    /// A flow that delivers these datagrams and records those it is given.
     #[derive(Default)]
     struct Flow {
         brings: Mutex<Vec<&'static [u8]>>,
         given: Mutex<Vec<Vec<u8>>>,
     }
 
-    impl FarDatagrams for Flow {
+    impl FlowDatagrams for Flow {
         fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
-            self.given.lock().unwrap().push(datagram.to_vec());
+            self.given.lock().push(datagram.to_vec());
             Ok(())
         }
         fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
-            let next = self.brings.lock().unwrap().pop();
+            let next = self.brings.lock().pop();
             Box::pin(async move {
                 match next {
                     Some(datagram) => Ok(Bytes::from_static(datagram)),
@@ -270,7 +269,7 @@ mod tests {
                 }
             })
         }
-        fn most_bytes(&self) -> usize {
+        fn max_bytes(&self) -> usize {
             1200
         }
         fn reset(&self, _: ResetCode) {}
@@ -280,19 +279,25 @@ mod tests {
         UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
     }
 
-    /// Returns `true` if an error of the network crosses, and the number of unknown datagrams.
+    /// Returns whether a network error is passed on, and the number of unknown datagrams.
     async fn told(is_gateway: bool) -> (bool, u64) {
         let counters = Arc::<Counters>::default();
         let second = Duration::from_secs(1);
-        let udp = Udp::new(counters.clone(), Default::default(), HashMap::new(), second, true);
+        let udp = Udp::new(counters.clone(), Default::default(), HashMap::new(), true);
         let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
         let flow = Arc::new(Flow { brings, ..Flow::default() });
-        let owner =
-            Owner { aircraft: [1; 32], passenger: 1, protocol: ip::UDP, source: 9, is_gateway };
+        let owner = MappingKey {
+            aircraft: [1; 32],
+            passenger: 1,
+            protocol: ip::UDP,
+            source: 9,
+            is_gateway,
+        };
         let to = closed_port().await;
-        let code = udp.carry(owner, to, Class::BestEffort, flow.clone(), second).await;
+        let idle = Idle { answered: second, unanswered: second };
+        let code = udp.carry(owner, to, Class::BestEffort, flow.clone(), idle).await;
         assert_eq!(code, ResetCode::Idle);
-        let crossed = flow.given.lock().unwrap().iter().any(|datagram| datagram[0] == 4);
+        let crossed = flow.given.lock().iter().any(|datagram| datagram[0] == 4);
         (crossed, counters.datagrams_unknown.get())
     }
 
@@ -306,22 +311,23 @@ mod tests {
     async fn a_flow_without_an_answer_ends_sooner() {
         let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let to = origin.local_addr().unwrap();
-        let (unanswered, idle) = (Duration::from_secs(10), Duration::from_secs(300));
+        let seconds = Duration::from_secs;
+        let idle = Idle { answered: seconds(300), unanswered: seconds(10) };
         let budget = Range::of_kernel().budget();
         let mappings = Mappings::new(Arc::default(), Default::default(), budget, HashMap::new());
-        let owner = Owner {
+        let owner = MappingKey {
             aircraft: [1; 32],
             passenger: 1,
             protocol: ip::UDP,
             source: 9,
             is_gateway: true,
         };
-        let lease = mappings.lease(owner, to, Arc::new(Flow::default())).unwrap();
-        assert_eq!(lease.deadline(idle, unanswered), Instant::now() + unanswered);
-        lease.send(b"?", None, 0).unwrap();
+        let binding = mappings.binding(owner, to, Arc::new(Flow::default())).unwrap();
+        assert_eq!(binding.deadline(idle), Instant::now() + idle.unanswered);
+        binding.send(b"?", None, 0).unwrap();
         let (_, from) = origin.recv_from(&mut [0; 8]).await.unwrap();
         origin.send_to(b"!", from).await.unwrap();
-        while lease.deadline(idle, unanswered) < Instant::now() + idle {
+        while binding.deadline(idle) < Instant::now() + idle.answered {
             tokio::task::yield_now().await;
         }
     }

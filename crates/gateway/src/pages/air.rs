@@ -1,188 +1,136 @@
-//! The cabin's half: asks for pages, and answers from what came unasked.
+//! Split HTTP in the air gateway: requests pages, and answers from pushed objects.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use bentpipe_prefetch::account::Outcome;
 use bentpipe_prefetch::address::{Address, Origin};
-use bentpipe_prefetch::ask::{CONDITIONS, wanted_age};
-use bentpipe_prefetch::digest::{CacheDigest, hash};
-use bentpipe_prefetch::promised::{Fates, Lapsed, PageId, Passenger, Promised};
-use bentpipe_prefetch::wire::{Head, Refusal, Request, VERSION_CONDITIONAL};
+use bentpipe_prefetch::eligible::max_age;
+use bentpipe_prefetch::passenger::{Outcome, Passenger};
+use bentpipe_prefetch::push_cache::{Expired, PageId, PushCache, PushStats};
+use bentpipe_prefetch::wire::{Head, Refusal, VERSION_CONDITIONAL};
 use bytes::Bytes;
-use futures_util::Stream;
 use http::HeaderMap;
 use http::header::REFERER;
-use tokio::io::{AsyncRead, AsyncWrite};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::carry::Carrier;
-use super::ledger::Ledger;
+use super::negative_cache::NegativeCache;
 use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
-use super::places::{Place, Places, Share};
-use super::unasked::Unasked;
+use super::push_budgets::PushBudgets;
+use super::quota::{Share, SlotQuota};
 use crate::counters::Counters;
-use crate::refusals::Limit;
-use crate::single::Known;
 
-/// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
-const PAGE_PARTS: usize = 64;
-
-/// Pages whose streams are under way at once, as many as a ground gives one aircraft unless told
-/// otherwise: each takes up to 3 MiB beside its objects, for what is unpacked and what its reader has
-/// not read. Beyond them a page crosses the link as ever.
+/// Maximum number of page streams in progress, equal to the ground gateway's default for one
+/// aircraft. In addition to its objects, each takes up to 3 MiB for decompressed data and data that
+/// its reader has not read. Further pages cross the link object by object.
 const MAX_PAGES: usize = 16;
 
-/// Those of one passenger, who would else take the others' by reading slowly.
+/// Maximum for one passenger, who could otherwise block the others by reading slowly.
 const MAX_PAGES_EACH: usize = 4;
 
-/// Places for downloads, which may take hours, so that pages keep theirs: 3 MiB each too. If pages
-/// and downloads together are as many as both may be, a page crosses the link as usual.
+/// Separate slots for downloads, which may take hours; each also takes up to 3 MiB. If pages and
+/// downloads together reach the sum of both limits, a page crosses the link object by object.
 const MAX_DOWNLOADS: usize = 16;
 
-/// Those of one passenger.
+/// Maximum number of downloads of one passenger.
 const MAX_DOWNLOADS_EACH: usize = 4;
 
-/// Pages whose streams are over, and whose objects are held for a while. Each is a task and some hundred bytes
-/// beside its objects, whose bytes and number have bounds of their own. One beyond these is given up at once.
+/// Maximum number of pages whose streams have ended while their objects are kept. Each takes a task
+/// and some hundred bytes; the bytes and number of objects have their own limits. Further pages are
+/// discarded at once.
 pub(super) const MAX_HELD: usize = 1024;
 
-/// Settings of the cabin's half.
+/// Settings of Split HTTP in the air gateway.
 #[derive(Debug, Clone)]
 pub struct AirSettings {
-    /// The part of pages' bytes that may be pushed in vain: 0 to 1.
+    /// Share of a page's bytes that may be pushed without being used: 0 to 1.
     pub waste_share: f64,
-    /// The most bytes that are pushed for one page.
+    /// Maximum number of bytes pushed for one page.
     pub page_bytes: u64,
-    /// Bytes of pushed objects that are held at once, over all passengers.
+    /// Maximum number of bytes in pushed objects, over all passengers.
     pub memory_bytes: u64,
-    /// Time for which a page's objects are held for its passenger once all have come.
+    /// Time for which a page's objects are kept for its passenger after all have arrived.
     pub keep: Duration,
-    /// Time for which a GET for a promised object tolerates silence on its page's stream, before it
-    /// crosses the link.
+    /// Maximum silence on a page's stream while a GET waits for a promised object. After that, the
+    /// GET crosses the link.
     pub patience: Duration,
-    /// Time for which a download tolerates silence: as long as a flow.
+    /// Maximum silence of a download: the idle timeout of a flow.
     pub idle: Duration,
 }
 
-/// The cabin's half of Split HTTP.
+/// State of Split HTTP in the air gateway.
 pub struct AirPages {
     pub(super) settings: AirSettings,
     pub(super) counters: Arc<Counters>,
-    /// Knowledge of the ground's support for single requests.
-    pub(crate) single: Known,
     pub(super) held_bytes: AtomicU64,
-    promised: Mutex<Promised<Arc<Object>>>,
-    ledger: Mutex<Ledger>,
-    places: Arc<Places<Passenger>>,
+    pub(super) promised: Mutex<PushCache<Arc<Object>>>,
+    pub(super) push_budgets: Mutex<PushBudgets>,
+    pub(super) slots: Arc<SlotQuota>,
     pub(super) held: Semaphore,
-    unasked: Mutex<Unasked>,
+    pub(super) negative_cache: Mutex<NegativeCache>,
     epoch: Instant,
-    next_page: AtomicU64,
+    pub(super) next_page: AtomicU64,
 }
 
-/// A page that the ground is being asked for.
-pub struct Page {
-    half: Arc<AirPages>,
-    id: PageId,
-    passenger: Passenger,
-    asked: Asked,
-    /// The request, as the stream begins with it.
-    first: Bytes,
-    head: oneshot::Receiver<Head>,
-    body: mpsc::Receiver<Result<Bytes, PromiseBroken>>,
-    tell: Option<(Tell, Place<Passenger>, Granted)>,
+/// Passenger who reads a page.
+pub struct Reader {
+    /// Address, to which objects are promised.
+    pub address: Passenger,
+    /// Label of the passenger, which may have many addresses.
+    pub label: Arc<str>,
 }
 
-/// Content that a page's stream is to bring.
+#[cfg(test)]
+impl From<Passenger> for Reader {
+    fn from(address: Passenger) -> Self {
+        Self { address, label: address.to_string().into() }
+    }
+}
+
+/// The request that a page's stream answers.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub origin: Origin,
+    /// Label of the passenger.
+    pub reader: Arc<str>,
     pub is_conditional: bool,
     pub facts: Arc<PageFacts>,
 }
 
-/// Possible waste of a page, until it is over; settled when it is dropped.
+/// Push allowance of a page. Settles the page's accounts when dropped.
 pub(super) struct Granted {
-    half: Arc<AirPages>,
-    page: PageId,
+    pub half: Arc<AirPages>,
+    pub page: PageId,
 }
 
-/// Channels for a page's head and bytes.
+/// Channels for a page's header and body.
 pub(super) type Tell = (oneshot::Sender<Head>, mpsc::Sender<Result<Bytes, PromiseBroken>>);
 
-/// A page's bytes as they come.
-pub struct PageBody(mpsc::Receiver<Result<Bytes, PromiseBroken>>);
-
 impl AirPages {
-    /// A half without any page under way.
+    /// Creates the state without pages in progress.
     pub fn new(settings: AirSettings, counters: Arc<Counters>) -> Arc<Self> {
         Arc::new(Self {
             promised: Mutex::default(),
-            ledger: Mutex::new(Ledger::new(settings.waste_share)),
+            push_budgets: Mutex::new(PushBudgets::new(settings.waste_share)),
             settings,
             counters,
-            single: Known::default(),
             held_bytes: AtomicU64::new(0),
             held: Semaphore::new(MAX_HELD),
-            places: Places::new(
+            slots: SlotQuota::new(
                 Share { all: MAX_PAGES, each: MAX_PAGES_EACH },
                 Share { all: MAX_DOWNLOADS, each: MAX_DOWNLOADS_EACH },
             ),
-            unasked: Mutex::default(),
+            negative_cache: Mutex::default(),
             epoch: Instant::now(),
             next_page: AtomicU64::new(0),
         })
     }
 
-    /// Prepares to ask for a page for `passenger`, whose request had these `headers`; `cached` are the
-    /// hashes of what a cache of ours has of the page's site. `None` where the request does not fit the
-    /// protocol, the passenger has too many pages under way, or the ground will not serve it.
-    pub fn ask_for(
-        self: &Arc<Self>,
-        passenger: Passenger,
-        address: Address,
-        headers: &HeaderMap,
-        cached: impl IntoIterator<Item = u64>,
-    ) -> Option<Page> {
-        let origin = address.origin();
-        let is_conditional = CONDITIONS.iter().any(|name| headers.contains_key(name));
-        if !lock(&self.unasked).may_ask(&origin, is_conditional, Instant::now()) {
-            return None;
-        }
-        let Some(place) = self.places.take(&passenger) else {
-            self.counters.refusals.refused(Limit::Pages, || self.places.holding(&passenger));
-            return None;
-        };
-        let now = self.now();
-        let room = self.settings.memory_bytes.saturating_sub(self.held_bytes.load(Relaxed));
-        let most = self.settings.page_bytes.min(room);
-        let id = self.next_page.fetch_add(1, Relaxed);
-        let used = lock(&self.promised).take_used();
-        let allowance = {
-            let mut ledger = lock(&self.ledger);
-            used.into_iter().for_each(|(page, bytes)| ledger.used(page, bytes, now));
-            ledger.grant(id, (passenger, &origin.host), most, now)
-        };
-        let granted = Granted { half: self.clone(), page: id };
-        let digest = {
-            let promised = lock(&self.promised);
-            let useful = promised.held_by(passenger).filter(|(_, object)| !object.is_spent());
-            CacheDigest::of(useful.map(|(address, _)| hash(address)).chain(cached))
-        };
-        let asked = Asked { origin, is_conditional, facts: Arc::new(PageFacts::new(headers)) };
-        let first = Request::new(address, headers, allowance, digest).encode()?.into();
-        let ((tell_head, head), (tell_body, body)) =
-            (oneshot::channel(), mpsc::channel(PAGE_PARTS));
-        let tell = Some(((tell_head, tell_body), place, granted));
-        Some(Page { half: self.clone(), id, passenger, asked, first, head, body, tell })
-    }
-
-    /// Object promised for `passenger` at `address`, for a request with these `headers` that may be
-    /// answered so. A request without a promise is noted for the passenger's page that the headers
-    /// name.
+    /// Returns the object promised to `passenger` at `address` if it can answer a request with
+    /// these `headers`. A request without a promise is counted as a misprediction of the
+    /// passenger's page that the `Referer` names.
     pub async fn object(
         &self,
         passenger: Passenger,
@@ -193,35 +141,31 @@ impl AirPages {
             let referer = headers.get(REFERER).and_then(|value| value.to_str().ok());
             let page = referer.and_then(|referer| Address::parse(referer).ok());
             let site = page.as_ref().map_or(address.host(), Address::host);
-            lock(&self.promised).not_foreseen(passenger, site);
+            lock(&self.promised).not_predicted(passenger, site);
             return None;
         };
         if !object.page().is_same_client(headers) {
             return None;
         }
-        let given =
-            object.give(headers, self.settings.patience, wanted_age(headers)?).await.ok()?;
+        let given = object.give(headers, self.settings.patience, max_age(headers)?).await.ok()?;
         lock(&self.promised).used(passenger, address);
         Some(given)
     }
 
-    /// The ground has said that it serves no pages: none is asked for a while.
+    /// Records that the ground gateway serves no pages, so that none are requested for a while.
     pub fn not_served(&self) {
-        let now = Instant::now();
-        lock(&self.unasked).unserved(now);
-        // It is the same half that takes packed heads.
-        self.single.unserved(now);
+        lock(&self.negative_cache).unserved(Instant::now());
     }
 
-    /// The ground has said that it does not give this page, and why.
-    pub(super) fn refused(&self, origin: &Origin, why: Refusal) {
-        lock(&self.unasked).refused(origin, why, Instant::now());
+    /// Records that the ground gateway refused the reader this page, and why.
+    pub(super) fn refused(&self, (origin, reader): (&Origin, &Arc<str>), why: Refusal) {
+        lock(&self.negative_cache).refused((origin, reader), why, Instant::now());
     }
 
-    /// A ground that knows no requests with a condition breaks their streams off: such pages are not asked for a
-    /// while.
+    /// Records that the ground gateway broke off the stream of a conditional request, because it
+    /// does not support them. Conditional pages are not requested for a while.
     pub fn conditions_unknown(&self) {
-        if lock(&self.unasked).conditions_unknown(Instant::now()) {
+        if lock(&self.negative_cache).conditions_unknown(Instant::now()) {
             tracing::warn!(
                 "the ground broke off a request for a page that the cache has to ask about (version \
                  {VERSION_CONDITIONAL} of Split HTTP): it is older than this gateway, probably; until it is \
@@ -230,75 +174,40 @@ impl AirPages {
         }
     }
 
-    /// Something has come for a request with a condition.
+    /// Records that a conditional request was answered.
     pub(super) fn conditions_known(&self) {
-        lock(&self.unasked).conditions_known();
+        lock(&self.negative_cache).conditions_known();
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    pub(super) fn table(&self) -> MutexGuard<'_, Promised<Arc<Object>>> {
+    pub(super) fn table(&self) -> MutexGuard<'_, PushCache<Arc<Object>>> {
         lock(&self.promised)
     }
 
-    /// Forgets what was promised for a page, and settles its accounts.
+    /// Removes what was promised for a page, and settles its accounts.
     fn lapse(&self, page: PageId) {
-        let lapsed = lock(&self.promised).lapse(page);
+        let lapsed = lock(&self.promised).expire(page);
         let outcome = lapsed.as_ref().map_or(Outcome::default(), |lapsed| lapsed.outcome);
-        lock(&self.ledger).settle(page, outcome, self.now());
-        let Some(Lapsed { fates, not_foreseen, .. }) = lapsed else { return };
-        let Fates { used, unused, declined, cancelled } = fates;
+        lock(&self.push_budgets).settle(page, outcome, self.now());
+        let Some(Expired { stats, not_predicted, .. }) = lapsed else { return };
+        let PushStats { used, unused, declined, cancelled } = stats;
         self.counters.objects_used.add(used.into());
         self.counters.objects_unused.add(unused.into());
         self.counters.objects_declined.add(declined.into());
         self.counters.objects_cancelled.add(cancelled.into());
         self.counters.pushed_bytes.add(outcome.pushed_bytes);
         self.counters.wasted_bytes.add(outcome.wasted_bytes);
-        self.counters.not_foreseen.add(not_foreseen.into());
-    }
-}
-
-impl Page {
-    /// Task that makes the requests on the stream and carries what comes by it; to be run
-    /// concurrently, until some time after the page is over. Dropping it breaks off what has not
-    /// come.
-    pub fn carry<S>(&mut self, stream: S) -> impl Future<Output = ()> + Send + use<S>
-    where
-        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let carrier = self.tell.take().map(|(tell, place, granted)| {
-            let site = &self.asked.origin.host;
-            lock(&self.half.promised).begin(self.id, self.passenger, site);
-            Carrier::new(self.half.clone(), (self.id, granted), self.asked.clone(), tell, place)
-        });
-        let first = self.first.clone();
-        async move {
-            if let Some(carrier) = carrier {
-                carrier.run(stream, first).await;
-            }
-        }
-    }
-
-    /// Returns `true` if it carries a condition of the cache's, which older grounds do not know.
-    pub fn is_conditional(&self) -> bool {
-        self.asked.is_conditional
-    }
-
-    /// The page, or `None` where it is to be asked for as ever.
-    pub async fn answer(self) -> Option<(Head, PageBody)> {
-        let Self { head, body, tell, .. } = self;
-        // Without a carrier nothing will ever come.
-        drop(tell);
-        Some((head.await.ok()?, PageBody(body)))
+        self.counters.not_foreseen.add(not_predicted.into());
     }
 }
 
 impl Granted {
-    /// No more than `bytes` have been pushed, nor will be.
+    /// Records the final size of the page's pushes: at most `bytes`.
     pub fn came(&self, bytes: u64) {
-        lock(&self.half.ledger).came(self.page, bytes, self.half.now());
+        lock(&self.half.push_budgets).came(self.page, bytes, self.half.now());
     }
 }
 
@@ -308,18 +217,6 @@ impl Drop for Granted {
     }
 }
 
-impl Stream for PageBody {
-    type Item = Result<Bytes, PromiseBroken>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        self.0.poll_recv(cx)
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics half-way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock()
 }

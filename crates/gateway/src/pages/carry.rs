@@ -1,4 +1,4 @@
-//! One page's stream at the cabin's end.
+//! One page's stream, in the air gateway.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bentpipe_prefetch::address::Address;
-use bentpipe_prefetch::judge::{self, MAX_DOCUMENT_BYTES, content_length, is_download};
 use bentpipe_prefetch::plan::Promise;
-use bentpipe_prefetch::promised::{PageId, Passenger, Withdrawal};
-use bentpipe_prefetch::wire::{End, Frame, Frames, Head, PAGE, Unpacker, Up};
+use bentpipe_prefetch::push_cache::{PageId, Withdrawal};
+use bentpipe_prefetch::pushable::{self, MAX_DOCUMENT_BYTES, content_length, is_download};
+use bentpipe_prefetch::wire::{End, Frame, FrameReader, Head, PAGE, Unpacker, UpMessage};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
@@ -18,37 +18,39 @@ use tokio::time::{sleep, timeout};
 
 use super::air::{AirPages, AirSettings, Asked, Granted, Tell};
 use super::object::{Object, PromiseBroken};
-use super::places::Place;
+use super::quota::Slot;
+use crate::flows::Noted;
 
 /// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
 
-/// A page's stream on which nothing comes for so long is given up: longer than the ground waits for a page's
-/// origin, and an outage besides. A download's has as long as a flow.
+/// Silence after which a page's stream is abandoned: longer than the ground gateway waits for the
+/// page's origin, plus an outage. A download has the idle timeout of a flow.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// Passes on what comes by one page's stream, and cleans up after it.
+/// Distributes the data that arrives on one page's stream, and cleans up afterwards.
 pub struct Carrier {
     half: Arc<AirPages>,
     page: PageId,
     asked: Asked,
     head: Option<oneshot::Sender<Head>>,
     body: Option<mpsc::Sender<Result<Bytes, PromiseBroken>>>,
-    /// By their numbers less one; `None` where one is over, or was not wanted.
+    /// Objects by number minus one; `None` if an object has ended or was not wanted.
     objects: Vec<Option<(Address, Arc<Object>)>>,
-    /// Room reserved for the missing part of each object that has begun.
+    /// Bytes reserved for the missing part of each object that has begun.
     expected: BTreeMap<u16, u64>,
     held_bytes: u64,
     pushed_bytes: u64,
-    /// Until the page is not held any more.
+    /// Kept until the page's objects are discarded.
     granted: Granted,
-    /// Until the page's stream is over.
-    place: Option<Place<Passenger>>,
-    /// `true` if the ground gives the page, and not something that was a download from its head on.
+    /// Kept until the page's stream ends.
+    place: Option<Slot>,
+    /// `true` if the ground gateway serves a page, and not a response that was a download from its
+    /// header.
     has_begun: bool,
-    /// `true` if it is a download by now.
+    /// `true` if the page has become a download.
     is_download: bool,
-    /// Bytes of it so far.
+    /// Bytes of the page received so far.
     page_bytes: u64,
 }
 
@@ -58,7 +60,7 @@ impl Carrier {
         (page, granted): (PageId, Granted),
         asked: Asked,
         (head, body): Tell,
-        place: Place<Passenger>,
+        place: Slot,
     ) -> Self {
         let (head, body, place) = (Some(head), Some(body), Some(place));
         let (objects, expected, held_bytes, pushed_bytes, page_bytes) = Default::default();
@@ -81,17 +83,22 @@ impl Carrier {
         }
     }
 
-    /// Asks by `first` on `stream`, and takes what comes.
+    /// Sends the request `first` on `stream`, and distributes the response.
     pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(mut self, stream: S, first: Bytes) {
-        let carried = self.carry(stream, first).await;
-        if let Err(error) = carried {
-            tracing::debug!(%error, "a page's stream broke off");
+        let slot = self.place.as_ref().map(|place| (place.over(), place.activity()));
+        if let Some((over, activity)) = slot {
+            let stream = Noted::new(stream, activity);
+            match over.run_until_cancelled(self.carry(stream, first)).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::debug!(%error, "a page's stream broke off"),
+                None => tracing::debug!("a page ended to make room"),
+            }
         }
         self.withdraw_all();
         drop(self.place.take());
         self.end_page().await;
         self.granted.came(self.pushed_bytes);
-        // Of a page that was declined nothing is here.
+        // A declined page has no objects to keep.
         if self.has_begun
             && let Ok(_held) = self.half.held.try_acquire()
         {
@@ -107,13 +114,13 @@ impl Carrier {
         timeout(SILENCE, stream.write_all(&first)).await??;
         let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let mut unpacker = Unpacker::new().map_err(wrong)?;
-        let mut frames = Frames::default();
+        let mut frames = FrameReader::default();
         let mut packed = vec![0; READ_BYTES];
         loop {
             let silence = if self.is_download { self.half.settings.idle } else { SILENCE };
             let count = tokio::select! {
                 read = timeout(silence, stream.read(&mut packed)) => read??,
-                // A download brings nothing else, and its next bytes may be hours away.
+                // A download carries no other objects, and its next bytes may be hours away.
                 () = gone(self.body.as_ref()), if self.is_download => {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
@@ -136,7 +143,7 @@ impl Carrier {
                 rest = &rest[taken.map_err(wrong)?..];
                 while let Some(frame) = frames.frame().map_err(wrong)? {
                     if let Some(id) = self.take(frame).await? {
-                        timeout(SILENCE, stream.write_all(&Up::cancel(id))).await??;
+                        timeout(SILENCE, stream.write_all(&UpMessage::cancel(id))).await??;
                     }
                 }
                 if rest.is_empty() && came == 0 {
@@ -146,7 +153,7 @@ impl Carrier {
         }
     }
 
-    /// Takes a frame; gives the number of an object that should be cancelled.
+    /// Processes a frame. Returns the number of an object that should be cancelled.
     async fn take(&mut self, frame: Frame) -> io::Result<Option<u16>> {
         match frame {
             Frame::Promise(promise) => return Ok(self.promise(promise)),
@@ -156,11 +163,11 @@ impl Carrier {
                 }
                 self.has_begun = !is_download(head.status, &head.headers);
                 if !self.has_begun {
-                    // It brings nothing.
+                    // A download has no pushed objects.
                     self.granted.came(self.pushed_bytes);
                     self.becomes_download();
                 }
-                // Nobody waits for it any more where the passenger has gone.
+                // If the passenger has gone, nobody waits for the header.
                 let gone = self.head.take().is_none_or(|tell| tell.send(*head).is_err());
                 if gone {
                     return Err(io::ErrorKind::BrokenPipe.into());
@@ -169,14 +176,14 @@ impl Carrier {
             Frame::Data(PAGE, bytes) => {
                 self.page_came(bytes.len() as u64);
                 if let Some(body) = &self.body {
-                    // Over HTTP/2 nobody else sees that a reader takes nothing.
+                    // With HTTP/2, only this timeout detects a reader that reads nothing.
                     let sent = timeout(self.half.settings.idle, body.send(Ok(bytes))).await?;
                     sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
                 }
             }
             Frame::End(PAGE, End::Complete) => self.body = None,
             Frame::End(PAGE, End::Refused(why)) => {
-                self.half.refused(&self.asked.origin, why);
+                self.half.refused((&self.asked.origin, &self.asked.reader), why);
                 self.end_page().await;
             }
             Frame::End(PAGE, End::Declined | End::Aborted) => self.end_page().await,
@@ -187,7 +194,7 @@ impl Carrier {
                     object.end(Ok(()));
                 }
             }
-            // Only pages are refused.
+            // Refusals apply only to pages.
             Frame::End(id, End::Declined | End::Aborted | End::Refused(_)) => {
                 self.withdraw(id, Withdrawal::Declined);
             }
@@ -195,7 +202,8 @@ impl Carrier {
         Ok(None)
     }
 
-    /// Counts a page's bytes; those of a download are none, or pushes could be wasted for them.
+    /// Counts a page's bytes for the push budget. A download's bytes do not count, because they
+    /// would allow wasted pushes.
     fn page_came(&mut self, bytes: u64) {
         self.page_bytes = self.page_bytes.saturating_add(bytes);
         if !self.has_begun {
@@ -208,7 +216,7 @@ impl Carrier {
         }
     }
 
-    /// From now on it is as patient as a flow, and pages have its place.
+    /// From now on the stream has the idle timeout of a flow, and releases its page slot.
     fn becomes_download(&mut self) {
         self.is_download = true;
         if let Some(place) = &mut self.place {
@@ -228,15 +236,16 @@ impl Carrier {
         (!wanted).then_some(id)
     }
 
-    /// Keeps an object's head; where there is no room for all that it says will come, or it is for one
-    /// person, it is to be cancelled. Later that would break what a passenger is being given.
-    /// The ground has judged it already, and is not the one that passengers must rely on.
+    /// Stores an object's header. Returns the object's number if it should be cancelled, because
+    /// there is no room for the announced length or because it is private. Cancelling later would
+    /// interrupt a response to a passenger. The ground gateway has checked the object already, but
+    /// passengers' privacy must not depend on it.
     fn begin(&mut self, id: u16, head: Head) -> Option<u16> {
         self.pushed_bytes += head.bytes();
         let (address, object) = self.object(id)?.clone();
         let length = content_length(&head.headers).unwrap_or(0);
         let needed = head.bytes().saturating_add(length);
-        if judge::may_push(head.status, &head.headers).is_err() || !self.hold(needed) {
+        if pushable::may_push(head.status, &head.headers).is_err() || !self.hold(needed) {
             self.withdraw(id, Withdrawal::Cancelled);
             self.half.table().late_bytes(self.page, head.bytes());
             return Some(id);
@@ -247,12 +256,13 @@ impl Carrier {
         None
     }
 
-    /// Keeps an object's bytes; where there is no room, it is to be cancelled.
+    /// Stores an object's bytes. Returns the object's number if it should be cancelled for lack of
+    /// room.
     fn data(&mut self, id: u16, bytes: Bytes) -> Option<u16> {
         let (page, count) = (self.page, bytes.len() as u64);
         self.pushed_bytes += count;
         let Some((address, object)) = self.object(id) else {
-            // It was cancelled, and this was on its way.
+            // Bytes that were in flight when the object was cancelled.
             self.half.table().late_bytes(page, count);
             return None;
         };
@@ -270,7 +280,7 @@ impl Carrier {
         None
     }
 
-    /// Reserves room for so many bytes more; returns `true` if there is room.
+    /// Reserves room for `count` more bytes; returns `true` on success.
     fn hold(&mut self, count: u64) -> bool {
         let AirSettings { page_bytes, memory_bytes, .. } = self.half.settings;
         let held = self.half.held_bytes.load(Relaxed);
@@ -294,7 +304,7 @@ impl Carrier {
         self.objects.get_mut(usize::from(id).checked_sub(1)?)?.take()
     }
 
-    /// The object will not come: who waits for it asks for it across the link.
+    /// Withdraws an object. Requests that wait for it cross the link instead.
     fn withdraw(&mut self, id: u16, why: Withdrawal) {
         if let Some((address, object)) = self.over(id) {
             self.half.table().withdraw(self.page, &address, why);
@@ -305,7 +315,7 @@ impl Carrier {
     async fn end_page(&mut self) {
         self.head = None;
         if let Some(body) = self.body.take() {
-            // The reader is told, unless it has gone or takes nothing.
+            // Inform the reader, unless it has gone or reads nothing.
             let _ = timeout(SILENCE, body.send(Err(PromiseBroken))).await;
         }
     }
@@ -317,7 +327,7 @@ impl Carrier {
     }
 }
 
-/// Until its reader has gone, where it has one.
+/// Completes when the reader of the body has gone; never completes without a reader.
 async fn gone(body: Option<&mpsc::Sender<Result<Bytes, PromiseBroken>>>) {
     match body {
         Some(body) => body.closed().await,
@@ -326,7 +336,7 @@ async fn gone(body: Option<&mpsc::Sender<Result<Bytes, PromiseBroken>>>) {
 }
 
 impl Drop for Carrier {
-    /// Also where the gateway stops before a page is over.
+    /// Also runs if the gateway stops before a page has ended.
     fn drop(&mut self) {
         self.withdraw_all();
         self.half.held_bytes.fetch_sub(self.held_bytes, Relaxed);

@@ -1,10 +1,10 @@
-//! One request of the ground's to an origin.
+//! One request from the ground gateway to an origin.
 
 use std::time::Duration;
 
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use bentpipe_prefetch::address::{Address, Origin};
-use bentpipe_prefetch::ask::{CONDITIONS, OF_PAGES};
+use bentpipe_prefetch::eligible::{CONDITIONS, FORWARDED_WITH_PAGES};
 use bentpipe_prefetch::scan::{Kind, Urgency};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -19,57 +19,57 @@ use tokio::time::timeout;
 
 use super::pool::{Pool, Sender};
 
-/// The longest head of an answer.
+/// Maximum size of a response header.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Time within which an origin must send the head of an answer, or the next bytes of it. A
-/// requested page waits longer than an unrequested object, and a download as long as a flow.
+/// Time within which an origin must send the response header, or the next bytes of the body. A
+/// requested page waits longer than a pushed object. A download waits as long as a flow.
 const PAGE_PATIENCE: Duration = Duration::from_secs(60);
 const OBJECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection to an origin, over TLS where the origin is.
+/// A connection to an origin, over TLS if the origin uses it.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Connects to origins, where that is allowed.
+/// Connects to origins that the rules permit.
 pub trait Origins: Send + Sync {
-    /// A new connection to `origin`.
+    /// Opens a new connection to `origin`.
     fn connect(&self, origin: &Origin) -> BoxFuture<'_, Result<Box<dyn Connection>, ResetCode>>;
 }
 
-/// Description of a fetch.
+/// Description of a request.
 pub struct Ask {
-    /// Address.
+    /// Address to fetch.
     pub address: Address,
-    /// Headers of the cabin's request for the page.
+    /// Headers of the browser's request for the page.
     pub headers: HeaderMap,
-    /// Purpose; `None` is a page.
+    /// Set for an object of a page; `None` for the page itself.
     pub object: Option<ForPage>,
 }
 
-/// Purpose of an object's request.
+/// Properties of an object's request.
 pub struct ForPage {
-    /// Referrer that its origin sees.
+    /// Referrer sent to the origin.
     pub referer: Option<String>,
-    /// As what.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Urgency.
+    /// Urgency of the object.
     pub urgency: Urgency,
 }
 
-/// An answer whose body is still to come.
+/// A response whose body is still arriving.
 pub struct Coming {
     body: Incoming,
     kept: Option<(Origin, Sender)>,
     patience: Duration,
 }
 
-/// The origin gave no whole answer.
+/// The origin gave no complete response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the origin gave no whole answer")]
 pub struct Failed;
 
-/// Sends the request, on a connection from `pool` if there is one.
+/// Sends the request, on a pooled connection if there is one.
 pub async fn fetch(
     origins: &dyn Origins,
     pool: &Pool,
@@ -94,8 +94,8 @@ async fn send(
     if let Some(mut sender) = pool.take(&origin) {
         match sender.try_send_request(request).await {
             Ok(response) => return Ok(coming(response, sender)),
-            // It was closed meanwhile, and nothing of the request has left: a new one is tried. What has left
-            // the origin may have taken, and what it gives once it then has given.
+            // The connection was closed before the request was sent, so a new one is tried. A
+            // request that was sent is not repeated, because the origin may have processed it.
             Err(mut error) => request = error.take_message().ok_or(Failed)?,
         }
     }
@@ -112,19 +112,19 @@ async fn connect(origins: &dyn Origins, origin: &Origin) -> Result<Sender, Faile
     let client = http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(io));
     let (sender, connection) = client.await.map_err(|_| Failed)?;
     tokio::spawn(async move {
-        // How it ended shows in the request that it broke.
+        // A failure of the connection is reported by its request.
         let _ = connection.await;
     });
     Ok(sender)
 }
 
 impl Coming {
-    /// From now on its origin may take so long for the next bytes.
+    /// Changes the time limit for the next bytes.
     pub fn be_patient(&mut self, patience: Duration) {
         self.patience = patience;
     }
 
-    /// The next bytes; `None` at the end, and then the connection is kept.
+    /// Returns the next bytes, or `None` at the end. The connection then returns to the pool.
     pub async fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Failed> {
         loop {
             let frame = timeout(self.patience, self.body.frame()).await.map_err(|_| Failed)?;
@@ -146,7 +146,8 @@ impl Coming {
     }
 }
 
-/// The request as the origin gets it: plain bytes are asked for, because the link packs them better.
+/// Builds the request to the origin. It asks for uncompressed bytes, because the link compresses
+/// them better.
 fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
     let address = &ask.address;
     let mut request = Request::get(address.path_and_query()).body(Empty::new()).ok()?;
@@ -156,7 +157,7 @@ fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(header::VIA, HeaderValue::from_static("1.1 bentpipe"));
     if let Some(ForPage { referer, kind, urgency }) = &ask.object {
-        OF_PAGES.iter().chain(&CONDITIONS).for_each(|name| drop(headers.remove(name)));
+        FORWARDED_WITH_PAGES.iter().chain(&CONDITIONS).for_each(|name| drop(headers.remove(name)));
         headers.insert(header::ACCEPT, accept(*kind, &ask.headers));
         let priority = HeaderValue::from_str(&format!("u={}", urgency.level())).ok()?;
         headers.insert(HeaderName::from_static("priority"), priority);
@@ -167,8 +168,8 @@ fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
     Some(request)
 }
 
-/// `Accept` header of browsers for an object of this kind; for pictures, that of the page's
-/// request.
+/// `Accept` header that browsers send for an object of this kind. For images, it depends on the
+/// page's request.
 fn accept(kind: Kind, of_page: &HeaderMap) -> HeaderValue {
     let page =
         of_page.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -1,27 +1,35 @@
 //! Split HTTP: whole pages in one round trip.
 //!
-//! What is decided, and how it is written, is `bentpipe-prefetch`; here are its two ends with their
-//! streams and connections. [`GroundPages`] fetches a page and what it will ask for, [`AirPages`] asks
-//! for it and keeps what comes until it is asked for. Either works on any stream.
+//! `bentpipe-prefetch` contains the decisions and the wire format. This module contains the two
+//! endpoints with their streams and connections:
+//!
+//! - [`GroundPages`] fetches a page and the objects that the page will request.
+//! - [`AirPages`] requests the page, and keeps the objects until the browser requests them.
+//!
+//! Both work on any stream.
 
 mod air;
 mod carry;
 mod fetch;
 mod ground;
-mod ledger;
+mod inbox;
+mod negative_cache;
 mod object;
 mod out;
-mod places;
+mod page;
 mod pool;
+mod push_budgets;
+mod quota;
+mod serve;
 mod session;
-mod unasked;
 
-pub use air::{AirPages, AirSettings, Page, PageBody};
-pub use bentpipe_prefetch::ask::{Condition, is_object, is_page};
+pub use air::{AirPages, AirSettings, Reader};
+pub use bentpipe_prefetch::eligible::{Condition, is_object, is_page};
 pub use fetch::{Connection, Origins};
 pub use ground::{GroundPages, GroundSettings};
+pub use negative_cache::UNSERVED_FOR;
 pub use object::{ObjectBody, PromiseBroken};
-pub use unasked::UNSERVED_FOR;
+pub use page::{Page, PageBody};
 
 #[cfg(test)]
 mod tests;

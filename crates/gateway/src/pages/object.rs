@@ -1,35 +1,35 @@
-//! An object that was promised to the cabin: its bytes as they come, for those who may have it.
+//! A promised object: its bytes as they arrive, for the requests that may use it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bentpipe_prefetch::judge;
+use bentpipe_prefetch::pushable;
 use bentpipe_prefetch::wire::Head;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, stream};
 use http::header::{ACCEPT_LANGUAGE, AGE, COOKIE, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// Time, from its head on, for which an object that may not be given twice is there for its one
-/// GET.
+/// Time after its header during which a single-use object may be used by a GET.
 pub const ONCE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Facts shared by all objects of a page.
+/// Properties shared by all objects of a page.
 #[derive(Debug)]
 pub struct PageFacts {
-    /// Time of the page's request: no object of it was fetched before.
+    /// Time of the page's request. All objects were fetched after it.
     asked_at: Instant,
-    /// Fields of the page's request that identify the browser.
+    /// Header fields of the page's request that identify the browser.
     said: [Option<HeaderValue>; 2],
-    /// Time of the last bytes on the page's stream.
+    /// Time of the last bytes received on the page's stream.
     heard_at: Mutex<Instant>,
-    /// Heads that have come of its objects: of those that requests with a cookie may have less the others.
+    /// Number of received headers that allow requests with any cookie, minus the number of others.
     for_any_cookie: AtomicI32,
 }
 
@@ -48,39 +48,39 @@ struct State {
     is_given: bool,
 }
 
-/// The object, or what is left of it, will not come, or is not to be given any more.
+/// The rest of the object will not arrive, or may not be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the ground has not sent what it promised")]
 pub struct PromiseBroken;
 
-/// An object's bytes, from the first on.
+/// Bytes of an object, from the first.
 pub struct ObjectBody(BoxStream<'static, Result<Bytes, PromiseBroken>>);
 
 impl PageFacts {
-    /// Facts of a page that is requested now, by a request with these fields.
+    /// Creates the facts of a page that is requested now, with these header fields.
     pub fn new(headers: &HeaderMap) -> Self {
         let now = Instant::now();
         let (heard_at, for_any_cookie) = (Mutex::new(now), AtomicI32::new(0));
         Self { asked_at: now, said: said(headers), heard_at, for_any_cookie }
     }
 
-    /// Something has come.
+    /// Records that data has arrived.
     pub fn heard(&self) {
-        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.heard_at.lock() = Instant::now();
     }
 
     fn heard_at(&self) -> Instant {
-        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.heard_at.lock()
     }
 
-    /// Returns whether an object is worth waiting for by a request with a cookie: as many of those that have come as
-    /// not may be given to one.
+    /// Returns whether a request with a cookie should wait for an object. It should if at least
+    /// half of the objects received so far allow requests with a cookie.
     fn is_hopeful(&self) -> bool {
         self.for_any_cookie.load(Relaxed) >= 0
     }
 
-    /// Returns `true` if a request with these fields comes from the same browser: answers may
-    /// differ by these fields.
+    /// Returns `true` if a request with these header fields comes from the same browser, because
+    /// responses may depend on these fields.
     pub fn is_same_client(&self, headers: &HeaderMap) -> bool {
         self.said == said(headers)
     }
@@ -91,22 +91,23 @@ fn said(headers: &HeaderMap) -> [Option<HeaderValue>; 2] {
 }
 
 impl Object {
-    /// Object of the page with these facts.
+    /// Creates an object of the page with these facts.
     pub fn new(page: Arc<PageFacts>) -> Self {
         Self { page, state: watch::Sender::default() }
     }
 
-    /// Its page.
+    /// Facts of the object's page.
     pub fn page(&self) -> &PageFacts {
         &self.page
     }
 
-    /// The object for one GET with these `headers`, which may have it up to `most_age` old. Waits for its head
-    /// as long as the page's stream is never silent for longer than `patience`.
+    /// Returns the object for one GET with these `headers`, if it is at most `most_age` old. Waits
+    /// for the header until the page's stream has been silent for `patience`.
     ///
-    /// What its origin calls fresh is given to all who ask, with its age. All else is what the page's
-    /// reader would have been given just now, and so is given once, within [`ONCE_WITHIN`], and only to a
-    /// request without a cookie: it was fetched without one, and nobody says that it is the same with.
+    /// An object that its origin declares fresh is given to all requests, with its age. Any other
+    /// object is what the browser would have received just now. It is therefore given once, within
+    /// [`ONCE_WITHIN`], and only to a request without a cookie: it was fetched without one, and the
+    /// response with a cookie may differ.
     pub async fn give(
         &self,
         headers: &HeaderMap,
@@ -121,13 +122,13 @@ impl Object {
         let mut given = Err(PromiseBroken);
         self.state.send_if_modified(|state| {
             given = self.take(state, most_age, shows_cookie).ok_or(PromiseBroken);
-            // Nobody waits for that.
+            // Nobody waits for this change.
             false
         });
         Ok((given?, self.body()))
     }
 
-    /// Returns `true` if nobody will be given it any more.
+    /// Returns `true` if no further request can use the object.
     pub fn is_spent(&self) -> bool {
         let state = self.state.borrow();
         state.head.is_some() && !self.is_for_somebody(&state, false)
@@ -147,13 +148,13 @@ impl Object {
         }
     }
 
-    /// The head, with its age, for one who gets the object.
+    /// Returns the header, with its age, for a request that uses the object.
     fn take(&self, state: &mut State, most_age: Duration, shows_cookie: bool) -> Option<Head> {
         if !self.is_for_somebody(state, shows_cookie) {
             return None;
         }
         let (head, _) = state.head.as_ref()?;
-        let age = judge::age(&head.headers) + self.page.asked_at.elapsed();
+        let age = pushable::age(&head.headers) + self.page.asked_at.elapsed();
         if age > most_age {
             return None;
         }
@@ -165,13 +166,13 @@ impl Object {
 
     fn is_for_somebody(&self, state: &State, shows_cookie: bool) -> bool {
         state.head.as_ref().is_some_and(|(head, came_at)| {
-            let is_fresh = self.page.asked_at.elapsed() < judge::fresh_for(&head.headers);
+            let is_fresh = self.page.asked_at.elapsed() < pushable::fresh_for(&head.headers);
             let is_first = !state.is_given && came_at.elapsed() < ONCE_WITHIN;
             is_fresh || is_first && !shows_cookie
         })
     }
 
-    /// Its bytes: those that are there, and those that come.
+    /// Returns the body: the bytes received so far, and those still to come.
     fn body(&self) -> ObjectBody {
         let state = self.state.subscribe();
         let chunks = stream::try_unfold((state, 0), |(mut state, at)| async move {
@@ -191,7 +192,7 @@ impl Object {
 
     pub(super) fn begin(&self, head: Head) {
         let now = Instant::now();
-        let is_for_any = judge::is_for_any_cookie(&head.headers);
+        let is_for_any = pushable::is_for_any_cookie(&head.headers);
         self.page.for_any_cookie.fetch_add(if is_for_any { 1 } else { -1 }, Relaxed);
         self.state.send_modify(|state| state.head = Some((head, now)));
     }

@@ -1,4 +1,4 @@
-//! Queue of bytes for the cabin, most urgent first.
+//! Send queue of one page's stream, most urgent first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -9,13 +9,14 @@ use bentpipe_prefetch::wire::{Frame, MAX_DATA_BYTES, Packer, WireError};
 use bytes::Bytes;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Bytes that may wait for the link before origins are no longer read from: each page under way has at
-/// most so many here, and as many again in what was read at once.
+/// Queued bytes at which the gateway stops reading from origins. Each page in progress holds at
+/// most this much here, and as much again from the last reads.
 pub const MAX_QUEUED_BYTES: usize = 1 << 20;
 
-/// The frames of one page's stream.
+/// Queued frames of one page's stream.
 pub struct Out {
-    /// Promises: they go before everything, so that each is there before what it was found in.
+    /// Promises are sent before all other frames, so that each arrives before the content that
+    /// refers to it.
     promises: VecDeque<Frame>,
     frames: BTreeMap<(Urgency, u16), VecDeque<Frame>>,
     queued_bytes: usize,
@@ -46,7 +47,7 @@ impl Out {
         self.frames.entry((urgency, id)).or_default().push_back(frame);
     }
 
-    /// The object's bytes, in as many frames as they need.
+    /// Queues the object's bytes, in as many frames as necessary.
     pub fn data(&mut self, urgency: Urgency, id: u16, mut bytes: Bytes) {
         self.queued_bytes += bytes.len();
         while !bytes.is_empty() {
@@ -55,7 +56,7 @@ impl Out {
         }
     }
 
-    /// Forgets what waits of an object that is not wanted any more.
+    /// Removes the queued frames of an object that is no longer wanted.
     pub fn forget(&mut self, urgency: Urgency, id: u16) -> Forgotten {
         let mut had_head = false;
         for frame in self.frames.remove(&(urgency, id)).into_iter().flatten() {
@@ -68,7 +69,7 @@ impl Out {
         Forgotten { had_head }
     }
 
-    /// Returns `true` if origins should wait.
+    /// Returns `true` if reading from origins should pause.
     pub fn is_full(&self) -> bool {
         self.queued_bytes >= MAX_QUEUED_BYTES
     }
@@ -78,8 +79,7 @@ impl Out {
         self.promises.is_empty() && self.frames.is_empty() && self.written == self.packed.len()
     }
 
-    /// Writes some of what waits, and waits where there is nothing. May be dropped half-way without
-    /// loss.
+    /// Writes some queued bytes, or waits forever if there are none. Cancel-safe.
     pub async fn write(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         if self.written == self.packed.len() {
             self.pack().map_err(io::Error::other)?;
@@ -95,7 +95,7 @@ impl Out {
         Ok(())
     }
 
-    /// Ends the stream, once [`Out::is_empty`].
+    /// Ends the stream, after [`Out::is_empty`].
     pub async fn finish(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         let mut packed = Vec::new();
         if let Some(packer) = self.packer.take() {
@@ -105,7 +105,8 @@ impl Out {
         to.shutdown().await
     }
 
-    /// Packs what is most urgent: not more, so that what becomes urgent meanwhile is not behind it.
+    /// Packs the most urgent frames, up to one block, so that frames that become urgent meanwhile
+    /// need not wait.
     fn pack(&mut self) -> Result<(), WireError> {
         self.packed.clear();
         self.written = 0;
@@ -115,7 +116,7 @@ impl Out {
             frame.put(&mut self.plain);
         }
         match &mut self.packer {
-            // Flushed each time: else a page would wait in the packer for its block to fill.
+            // Flush each time; otherwise a page would wait until the packer's block is full.
             Some(packer) if !self.plain.is_empty() => {
                 packer.pack(&self.plain, true, &mut self.packed)
             }
@@ -139,8 +140,8 @@ impl Out {
     }
 }
 
-/// Bytes that [`Out::forget`] has forgotten.
+/// Frames that [`Out::forget`] removed.
 pub struct Forgotten {
-    /// The head was among it, so that the cabin has seen nothing of the object.
+    /// `true` if the header was among them, so the air gateway has not received any of the object.
     pub had_head: bool,
 }

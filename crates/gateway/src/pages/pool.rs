@@ -1,30 +1,30 @@
-//! Connections to origins that are kept for the next request.
+//! Idle connections to origins, kept for further requests.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bentpipe_prefetch::address::Origin;
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::client::conn::http1::SendRequest;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A connection that takes requests, one after the other.
+/// A connection that takes one request after another.
 pub type Sender = SendRequest<Empty<Bytes>>;
 
-/// Connections that are kept for one origin: what a page may use at once.
+/// Maximum number of idle connections per origin: as many as a page may use in parallel.
 const MAX_PER_ORIGIN: usize = 6;
 
-/// Connections that are kept in all: at about 20 KiB each, 5 MiB.
+/// Maximum number of idle connections: 256 × about 20 KiB = 5 MiB.
 const MAX_KEPT: usize = 256;
 
-/// Lifetime of an idle connection: servers close theirs after 5 to 75 s, and a closed one costs a
+/// Lifetime of an idle connection. Servers close theirs after 5 to 75 s, and a closed one costs a
 /// retry.
 const KEEP: Duration = Duration::from_secs(15);
 
-/// Idle connections by their origins. They carry no cookies and no authorization, so they are
-/// everybody's.
+/// Idle connections by origin. They carry no cookies or authorization, so all passengers may share
+/// them.
 #[derive(Default)]
 pub struct Pool(Mutex<BTreeMap<Origin, Vec<Idle>>>);
 
@@ -34,12 +34,12 @@ struct Idle {
 }
 
 impl Pool {
-    /// One that may still be open.
+    /// Takes a connection that is probably still open.
     pub fn take(&self, origin: &Origin) -> Option<Sender> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let kept = all.get_mut(origin)?;
         let mut open = None;
-        // The one that was used last is the likeliest to be open.
+        // The most recently used connection is the likeliest to be open.
         while let (None, Some(idle)) = (&open, kept.pop()) {
             open = (idle.since.elapsed() < KEEP && !idle.sender.is_closed()).then_some(idle.sender);
         }
@@ -49,9 +49,9 @@ impl Pool {
         open
     }
 
-    /// Keeps one whose last answer has been read to its end.
+    /// Stores a connection whose last response has been read to its end.
     pub fn put(&self, origin: Origin, sender: Sender) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|_, kept| {
             kept.retain(|idle| idle.since.elapsed() < KEEP && !idle.sender.is_closed());
             !kept.is_empty()

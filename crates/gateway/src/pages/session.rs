@@ -1,27 +1,30 @@
-//! One page at the ground: fetched, searched, and sent with what it will ask for.
+//! One page in the ground gateway: fetched, scanned, and sent with the objects it refers to.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use bentpipe_prefetch::judge::{self, MAX_DOCUMENT_BYTES, is_download, is_type};
 use bentpipe_prefetch::plan::{Planner, Promise};
-use bentpipe_prefetch::scan::{CssScanner, Found, HtmlScanner, Item, Kind, ModuleScanner, Urgency};
-use bentpipe_prefetch::wire::{End, Frame, Head, PAGE, Request, Up};
+use bentpipe_prefetch::pushable::{self, MAX_DOCUMENT_BYTES, is_download, is_type};
+use bentpipe_prefetch::scan::{
+    CssScanner, HtmlScanner, Item, Kind, ModuleScanner, ObjectRef, Urgency,
+};
+use bentpipe_prefetch::wire::{End, Frame, Head, PAGE, Request, UpMessage};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, response};
-use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf};
 use tokio::time::{Instant, sleep_until};
 
 use super::fetch::{Ask, Coming, Failed, ForPage, Origins, fetch};
-use super::ground::{GroundPages, Inbox};
+use super::ground::GroundPages;
+use super::inbox::Inbox;
 use super::out::Out;
-use super::places::Place;
+use super::quota::Slot;
 
-/// A page's stream on which nothing can be written and nothing comes ends after this.
+/// Time after which a page's stream ends if nothing can be written and nothing arrives.
 const STALL: Duration = Duration::from_secs(120);
 
 /// Event of a fetch.
@@ -30,29 +33,29 @@ enum Event {
     More(u16, Coming, Result<Option<Bytes>, Failed>),
 }
 
-/// An object, or the page, whose body is coming.
+/// An object or the page, while its body is arriving.
 struct Live {
     urgency: Urgency,
     scanner: Option<Scanner>,
 }
 
-/// Finds more objects in one that is being sent.
+/// Finds references in an object that is being sent.
 enum Scanner {
     Sheet(CssScanner),
     Module(ModuleScanner),
 }
 
 impl Scanner {
-    /// For an object of this kind, if its answer has these fields.
+    /// Creates the scanner for an object of this kind, if its response has matching header fields.
     fn of(kind: Option<Kind>, headers: &HeaderMap) -> Option<Self> {
         match kind? {
             Kind::Style if is_type(headers, "text/css") => Some(Self::Sheet(Default::default())),
-            Kind::Module if judge::is_script(headers) => Some(Self::Module(Default::default())),
+            Kind::Module if pushable::is_script(headers) => Some(Self::Module(Default::default())),
             _ => None,
         }
     }
 
-    fn push(&mut self, bytes: &[u8]) -> Vec<Found> {
+    fn push(&mut self, bytes: &[u8]) -> Vec<ObjectRef> {
         let mut found = Vec::new();
         match self {
             Self::Sheet(sheet) => sheet.push(bytes, &mut |object| found.push(object)),
@@ -61,7 +64,7 @@ impl Scanner {
         found
     }
 
-    fn finish(self) -> Vec<Found> {
+    fn finish(self) -> Vec<ObjectRef> {
         let mut found = Vec::new();
         if let Self::Sheet(mut sheet) = self {
             sheet.finish(&mut |object| found.push(object));
@@ -70,40 +73,40 @@ impl Scanner {
     }
 }
 
-/// One page's stream at the ground's end.
+/// One page's stream, in the ground gateway.
 pub struct Session<'a> {
     half: &'a GroundPages,
     origins: &'a dyn Origins,
     headers: HeaderMap,
-    /// The page's own; nothing that it brings is more urgent.
+    /// Urgency of the page; its objects are never more urgent.
     urgency: Urgency,
     page_bytes: u64,
     began: Instant,
-    /// Time at which unsent bytes are broken off; a download may go on.
+    /// Time at which unsent bytes are discarded; absent for a download.
     until: Option<Instant>,
-    /// Its own among those that are served at once.
-    place: Place<String>,
+    /// Slot of this page or download.
+    place: Slot,
     planner: Planner,
     scanner: Option<HtmlScanner>,
     live: BTreeMap<u16, Live>,
     fetches: FuturesUnordered<BoxFuture<'a, Event>>,
-    /// Bodies that are not read while too much waits for the link.
+    /// Bodies whose reading is paused while the send queue is full.
     parked: Vec<(u16, Coming)>,
     pub out: Out,
 }
 
 impl<'a> Session<'a> {
-    /// Begins to fetch the page.
+    /// Starts to fetch the page.
     pub fn new(
         half: &'a GroundPages,
         origins: &'a dyn Origins,
         request: Request,
-        place: Place<String>,
+        place: Slot,
     ) -> io::Result<Self> {
         let Request { page, headers, allowance_bytes, digest } = request;
         let limits = half.settings.limits.clone();
         let planner = Planner::new(page.clone(), digest, allowance_bytes.into(), limits);
-        let urgency = judge::urgency(&headers).unwrap_or(Urgency::PAGE);
+        let urgency = pushable::urgency(&headers).unwrap_or(Urgency::PAGE);
         let ask = Ask { address: page, headers: headers.clone(), object: None };
         let fetches = FuturesUnordered::new();
         let began = Instant::now();
@@ -126,11 +129,11 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Fetches and sends until all is there.
-    pub async fn run<S: AsyncRead + AsyncWrite>(
+    /// Fetches and sends until everything is sent.
+    pub async fn run<S: AsyncRead>(
         &mut self,
         from: &mut ReadHalf<S>,
-        to: &mut WriteHalf<S>,
+        to: &mut (impl AsyncWrite + Unpin),
         ups: &mut Inbox,
     ) -> io::Result<()> {
         let closing = self.began + self.half.settings.limits.time;
@@ -138,7 +141,7 @@ impl<'a> Session<'a> {
         while !(self.fetches.is_empty() && self.parked.is_empty() && self.out.is_empty()) {
             let until = match self.until {
                 Some(until) => until.min(moved + STALL),
-                // One who does not read it is given up on board.
+                // The air gateway disconnects a reader that does not read.
                 None => moved + self.half.settings.idle,
             };
             tokio::select! {
@@ -147,7 +150,7 @@ impl<'a> Session<'a> {
                 read = ups.read(from), if !ups.is_over => {
                     read?;
                     for up in std::mem::take(&mut ups.ready) {
-                        if let Up::Cancel(id) = up {
+                        if let UpMessage::Cancel(id) = up {
                             self.cancel(id);
                         }
                     }
@@ -161,11 +164,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Begins what may be begun, and gives up what may not any more.
+    /// Starts pending fetches, and abandons those that are too late.
     fn go_on(&mut self) {
         let elapsed = self.began.elapsed();
         while let Some(Promise { id, address, urgency }) = self.planner.next_fetch(elapsed) {
-            // It has one: it was found as something.
+            // Every found object has a kind.
             let Some(kind) = self.planner.kind(id) else { continue };
             let referer = self.planner.referer(id);
             let urgency = urgency.max(self.urgency);
@@ -173,7 +176,7 @@ impl<'a> Session<'a> {
             let ask = Ask { address, headers: self.headers.clone(), object };
             self.fetches.push(answer(self.half, self.origins, id, ask));
         }
-        for id in self.planner.given_up(elapsed) {
+        for id in self.planner.abandoned(elapsed) {
             self.half.counters.objects_declined.add(1);
             self.end(id, Urgency::LEAST, End::Declined);
         }
@@ -186,7 +189,7 @@ impl<'a> Session<'a> {
 
     fn take(&mut self, event: Event) {
         match event {
-            // Cancelled while its origin was asked.
+            // Cancelled while waiting for its origin.
             Event::Answer(id, _) if id != PAGE && self.planner.is_over(id) => {}
             Event::Answer(id, Ok((head, coming))) => {
                 let begun = if id == PAGE { self.begin_page(&head) } else { self.begin(id, &head) };
@@ -227,7 +230,7 @@ impl<'a> Session<'a> {
         self.planner.page_answered(&parts.headers);
         if is_download(parts.status, &parts.headers) {
             self.pass_on();
-        } else if is_html && judge::may_scan(parts.status, &parts.headers) {
+        } else if is_html && pushable::may_scan(parts.status, &parts.headers) {
             let accept = self.headers.get(http::header::ACCEPT);
             let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
             let newer = ["image/avif", "image/webp"].into_iter().filter(|it| accept.contains(it));
@@ -238,14 +241,15 @@ impl<'a> Session<'a> {
         true
     }
 
-    /// From now on it is a download: as long as it takes, searched no more, and in a place of those.
+    /// Turns the page into a download: without a time limit, without scanning, and in a download
+    /// slot.
     fn pass_on(&mut self) {
         (self.scanner, self.until) = (None, None);
         self.place.leave_to_pages();
         self.half.counters.downloads.add(1);
     }
 
-    /// Returns `true` if the page is passed on, however long it takes.
+    /// Returns `true` if the page has become a download, which has no time limit.
     pub fn is_download(&self) -> bool {
         self.until.is_none()
     }
@@ -257,8 +261,8 @@ impl<'a> Session<'a> {
             self.decline(id);
             return false;
         };
-        // A head counts: an object may be all head.
-        if self.planner.came(id, head.bytes()).is_err() {
+        // The header counts towards the limits, because an object may consist of little else.
+        if self.planner.received(id, head.bytes()).is_err() {
             self.decline(id);
             return false;
         }
@@ -269,12 +273,13 @@ impl<'a> Session<'a> {
         true
     }
 
-    /// Passes bytes on, after what was found in them is promised. `false` where no more are wanted.
+    /// Promises the objects found in `bytes`, then queues `bytes`. Returns `false` if no more are
+    /// wanted.
     fn bytes(&mut self, id: u16, bytes: Bytes) -> bool {
         let Some(live) = self.live.get_mut(&id) else { return false };
         let urgency = live.urgency;
         if id != PAGE {
-            if self.planner.came(id, bytes.len() as u64).is_err() {
+            if self.planner.received(id, bytes.len() as u64).is_err() {
                 self.finish(id, End::Aborted);
                 return false;
             }
@@ -302,7 +307,7 @@ impl<'a> Session<'a> {
         true
     }
 
-    /// The body is over.
+    /// Handles the end of a body.
     fn finish(&mut self, id: u16, end: End) {
         let Some(live) = self.live.remove(&id) else { return };
         if let Some(scanner) = live.scanner {
@@ -315,7 +320,7 @@ impl<'a> Session<'a> {
             scanner.finish(&mut |item| items.push(item));
             self.found(items);
         }
-        self.planner.over(id);
+        self.planner.finish(id);
         self.end(id, live.urgency, end);
     }
 
@@ -329,7 +334,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn promise(&mut self, found: &[Found], inside: Option<u16>) {
+    fn promise(&mut self, found: &[ObjectRef], inside: Option<u16>) {
         for found in found {
             if let Ok(promise) = self.planner.found(found, inside, &self.half.settings.rules) {
                 self.half.counters.objects_promised.add(1);
@@ -338,14 +343,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Nothing of the object will be sent.
+    /// Declines an object: nothing of it will be sent.
     fn decline(&mut self, id: u16) {
-        self.planner.over(id);
+        self.planner.finish(id);
         self.half.counters.objects_declined.add(1);
         self.end(id, Urgency::LEAST, End::Declined);
     }
 
-    /// The cabin does not want the object.
+    /// Handles the air gateway's cancellation of an object.
     fn cancel(&mut self, id: u16) {
         if usize::from(id) > self.planner.promised() {
             return;
@@ -356,10 +361,10 @@ impl<'a> Session<'a> {
         if let Some(live) = self.live.remove(&id) {
             let forgotten = self.out.forget(live.urgency, id);
             let end = if forgotten.had_head { End::Declined } else { End::Aborted };
-            self.planner.over(id);
+            self.planner.finish(id);
             self.end(id, live.urgency, end);
         } else if !self.planner.is_over(id) {
-            self.planner.over(id);
+            self.planner.finish(id);
             self.end(id, Urgency::LEAST, End::Declined);
         }
         self.parked.retain(|(parked, _)| *parked != id);

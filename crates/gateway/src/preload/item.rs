@@ -1,31 +1,28 @@
-//! One address of the manifest: what is asked for it, and what a failure means.
+//! One address of the manifest: its request, and the meaning of a failure.
 
-use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::Address;
-use bentpipe_webcache::{Key, NotAhead, STALLED};
+use bentpipe_webcache::{Key, OriginError, PreloadError};
 use http::{HeaderMap, HeaderValue, Request, header};
 
 use super::manifest::key_of;
-use crate::air::http::head::add_via;
-use crate::origin_tls::NO_TLS;
+use crate::request_error::RequestError;
+use crate::via::add_via;
 
-/// `Accept-Encoding` of browsers in clear, and over TLS: an answer that varies by it has to fit
-/// their requests.
+/// `Accept-Encoding` of browsers over cleartext HTTP, and over TLS. A response that varies by it has to
+/// fit their requests.
 const ENCODINGS: &str = "gzip, deflate";
 const ENCODINGS_TLS: &str = "gzip, deflate, br, zstd";
 
-/// An address, and what is asked for it.
+/// An address, and its request.
 pub struct Item {
-    /// Its place in the report.
-    pub number: usize,
     pub address: Address,
     pub key: Key,
     pub request: Request<()>,
 }
 
 impl Item {
-    /// Request for `address`; `None` if there can be none.
-    pub fn new(number: usize, address: &Address) -> Option<Self> {
+    /// Creates the item of `address`; `None` if no request can name it.
+    pub fn new(address: &Address) -> Option<Self> {
         let key = key_of(address)?;
         let encodings = if address.is_secure() { ENCODINGS_TLS } else { ENCODINGS };
         let mut headers = HeaderMap::new();
@@ -34,38 +31,33 @@ impl Item {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encodings));
         let agent = concat!("bentpipe/", env!("CARGO_PKG_VERSION"), " (preload)");
         headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
-        // Whatever stands between the ground and the origin shall not answer for it.
+        // A cache between the ground and the origin must not answer in its place.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
         add_via(&mut headers, http::Version::HTTP_11);
         let mut request = Request::get(address.path_and_query()).body(()).ok()?;
         *request.headers_mut() = headers;
-        Some(Self { number, address: address.clone(), key, request })
+        Some(Self { address: address.clone(), key, request })
     }
 }
 
-/// Returns `true` if another attempt tonight would change nothing.
-pub fn is_lasting(error: &NotAhead) -> bool {
+/// Returns `true` if another attempt would change nothing.
+pub fn is_lasting(error: &PreloadError) -> bool {
     match error {
-        NotAhead::Failed(_) | NotAhead::Busy => false,
-        NotAhead::Status { status, .. } => {
+        PreloadError::Failed(_) | PreloadError::Busy => false,
+        PreloadError::Status { status, .. } => {
             !(status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429))
         }
         _ => true,
     }
 }
 
-/// As the report says it.
-pub fn shown(error: &NotAhead) -> String {
+/// The error as the command shows it.
+pub fn shown(error: &PreloadError) -> String {
     match error {
-        NotAhead::Failed(failure) if failure.code == STALLED => {
-            "the origin stopped in the middle of its answer".to_owned()
-        }
-        NotAhead::Failed(failure) if failure.code == NO_TLS => {
-            "there is no TLS with the origin, or its certificate is not to be trusted".to_owned()
-        }
-        NotAhead::Failed(failure) => {
-            format!("the origin gave no answer: {}", ResetCode::from_u8(failure.code))
-        }
+        PreloadError::Failed(OriginError::Failed(error)) => match error.downcast_ref() {
+            Some(error @ RequestError::Tls) => error.to_string(),
+            _ => format!("the origin gave no answer: {error}"),
+        },
         error => error.to_string(),
     }
 }
@@ -76,11 +68,12 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_tried_again() {
-        let status = |code: u16| NotAhead::Status { status: code.try_into().unwrap(), to: None };
-        for passes in [NotAhead::Busy, status(503), status(429)] {
+        let status =
+            |code: u16| PreloadError::Status { status: code.try_into().unwrap(), to: None };
+        for passes in [PreloadError::Busy, status(503), status(429)] {
             assert!(!is_lasting(&passes), "{passes}");
         }
-        for lasts in [NotAhead::Room, NotAhead::Budget, status(404), status(302)] {
+        for lasts in [PreloadError::Room, PreloadError::Budget, status(404), status(302)] {
             assert!(is_lasting(&lasts), "{lasts}");
         }
     }

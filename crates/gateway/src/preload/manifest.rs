@@ -1,65 +1,64 @@
-//! The file that says what the portal's content is: one address a line.
+//! The list of the portal's content: one address a line.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use bentpipe_classify::Name;
 use bentpipe_prefetch::address::{Address, AddressError};
 use bentpipe_webcache::{Key, Scheme};
 
-use crate::classify::Name;
+/// Maximum size of a manifest, bytes: 256 for each address.
+pub const MAX_BYTES: u64 = 1 << 20;
 
-/// The longest manifest, bytes: every address could have 256.
-pub const MOST_BYTES: u64 = 1 << 20;
-
-/// The most addresses in one. Their report takes some 600 kB.
-pub const MOST_ADDRESSES: usize = 4096;
+/// Maximum number of addresses.
+pub const MAX_ADDRESSES: usize = 4096;
 
 /// Content of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// Addresses to fetch, each once, in their order.
+    /// Addresses to fetch, without duplicates, in order.
     pub addresses: Vec<Address>,
-    /// Lines that say nothing of the kind.
+    /// Lines that are not such an address.
     pub wrong: Vec<Wrong>,
 }
 
-/// A line that is no address to be fetched.
+/// A line that is not an address to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// Counted from one.
+    /// Line number, counted from one.
     pub line: usize,
     /// Reason.
     pub why: WrongLine,
 }
 
-/// Reason for which a line is not an address to fetch.
+/// Reason why a line is not an address to fetch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongLine {
-    /// It is none that a request can be made of.
+    /// No request can be made of it.
     #[error("{0}: write http://example.net/path")]
     Address(#[from] AddressError),
-    /// TLS, and no certificate.
+    /// An `https` address of a name without a certificate.
     #[error(
-        "{0} is none of the [[site]]s: of others' https addresses nothing can be kept; write http://, \
-         or make the name a [[site]]"
+        "{0} is not a [[site]], and https addresses of other names cannot be stored; write http://, or make \
+         the name a [[site]]"
     )]
     NoSite(String),
     /// A site on another port.
-    #[error("a [[site]] answers at port 443 alone")]
+    #[error("a [[site]] answers only at port 443")]
     Port,
-    /// Longer than what is stored has.
-    #[error("it is longer than what can be stored under")]
+    /// Longer than a cache key may be.
+    #[error("it is too long for the cache")]
     Long,
-    /// One too many.
-    #[error("there are more than {MOST_ADDRESSES} addresses")]
+    /// Beyond the maximum number.
+    #[error("there are more than {MAX_ADDRESSES} addresses")]
     Many,
 }
 
-/// Reason for which there is no manifest.
+/// Reason for which a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the manifest {} cannot be read: {source}", file.display())]
     Unreadable {
         /// The file.
@@ -67,20 +66,20 @@ pub enum ManifestError {
         /// Cause.
         source: io::Error,
     },
-    /// There is nothing in it to be fetched, which is not taken for the wish to have nothing.
+    /// It names nothing to fetch. That does not mean that everything shall be released.
     #[error(
-        "the manifest {} names nothing that could be fetched{}; to let go of what is pinned leave out \
-         [preload]",
+        "the manifest {} names nothing that could be fetched{}; to release all pinned objects, leave \
+         [preload] out",
         file.display(), first(wrong)
     )]
     Empty {
         /// The file.
         file: PathBuf,
-        /// Lines that say nothing of the kind.
+        /// Lines that are not such an address.
         wrong: Vec<Wrong>,
     },
     /// It is too long.
-    #[error("the manifest {} is longer than {MOST_BYTES} bytes", file.display())]
+    #[error("the manifest {} is longer than {MAX_BYTES} bytes", file.display())]
     Long {
         /// The file.
         file: PathBuf,
@@ -93,13 +92,14 @@ fn first(wrong: &[Wrong]) -> String {
 }
 
 impl Manifest {
-    /// Reads `file`, which names at least one address; `sites` are the names whose certificates the operator has.
+    /// Reads `file`, which must name at least one address. `sites` are the names whose certificates the
+    /// operator has.
     pub fn read(file: &Path, sites: &[Name]) -> Result<Self, ManifestError> {
         let unreadable = |source| ManifestError::Unreadable { file: file.to_owned(), source };
         let mut text = String::new();
         let opened = std::fs::File::open(file).map_err(unreadable)?;
-        opened.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
-        if text.len() as u64 > MOST_BYTES {
+        opened.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+        if text.len() as u64 > MAX_BYTES {
             return Err(ManifestError::Long { file: file.to_owned() });
         }
         let manifest = Self::parse(&text, sites);
@@ -109,7 +109,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads the text: empty lines, and those that begin with `#`, say nothing.
+    /// Parses the text. Empty lines and lines that begin with `#` are comments.
     pub fn parse(text: &str, sites: &[Name]) -> Self {
         let mut manifest = Self::default();
         let mut known = BTreeSet::new();
@@ -120,7 +120,7 @@ impl Manifest {
             }
             let read = address(line, sites);
             let read = read.and_then(|address| match manifest.addresses.len() {
-                MOST_ADDRESSES => Err(WrongLine::Many),
+                MAX_ADDRESSES => Err(WrongLine::Many),
                 _ => Ok(address),
             });
             match read {
@@ -199,10 +199,10 @@ mod tests {
             manifest.wrong.iter().map(|wrong| format!("{}: {}", wrong.line, wrong.why)).collect();
         assert_eq!(told.len(), 5, "{told:#?}");
         for (told, part) in told.iter().zip([
-            "1: other.example is none of the [[site]]s",
+            "1: other.example is not a [[site]]",
             "2: it has a username",
             "3: it is not an absolute URL",
-            "5: a [[site]] answers at port 443",
+            "5: a [[site]] answers only at port 443",
             "6: its scheme",
         ]) {
             assert!(told.starts_with(part), "{told}");
@@ -213,12 +213,12 @@ mod tests {
     #[test]
     fn it_is_bounded() {
         let line = |n: usize| format!("http://a.example/{n}\n");
-        let text: String = (0..MOST_ADDRESSES + 9).map(line).collect();
+        let text: String = (0..MAX_ADDRESSES + 9).map(line).collect();
         let manifest = parse(&text);
-        assert_eq!((manifest.addresses.len(), manifest.wrong.len()), (MOST_ADDRESSES, 1));
+        assert_eq!((manifest.addresses.len(), manifest.wrong.len()), (MAX_ADDRESSES, 1));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("manifest");
-        std::fs::write(&file, vec![b'\n'; MOST_BYTES as usize + 1]).unwrap();
+        std::fs::write(&file, vec![b'\n'; MAX_BYTES as usize + 1]).unwrap();
         assert!(matches!(Manifest::read(&file, &[]), Err(ManifestError::Long { .. })));
         assert!(Manifest::read(folder.path(), &[]).is_err());
     }
@@ -228,8 +228,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("manifest");
         for (text, why) in [
-            ("", "names nothing that could be fetched; to let go"),
-            ("# films\n\n", "names nothing that could be fetched; to let go"),
+            ("", "names nothing that could be fetched; to release"),
+            ("# films\n\n", "names nothing that could be fetched; to release"),
             ("# films\nportal\n", "names nothing that could be fetched: line 2: it is not"),
         ] {
             std::fs::write(&file, text).unwrap();

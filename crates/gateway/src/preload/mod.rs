@@ -1,57 +1,46 @@
-//! The portal's content: fetched at night, when nobody is in its way, and kept until it is fetched
-//! again.
+//! The portal's content: fetched on request, when nobody is in its way, and kept until the manifest
+//! no longer names it.
 //!
-//! [`Preloader`] goes through a [`Manifest`] once in each [`Window`], or when it is asked to: what is
-//! here is confirmed, what is not is fetched, both by the class that yields to all passengers, and what
-//! the manifest no longer says is let go. What was done is known by the cache itself, which has each
-//! object's time and whether it stays; so a run that was broken off goes on where it was.
+//! `bentpipe preload` connects to a Unix socket, on which [`PreloadSocket`] starts a run. A timer of the service
+//! manager chooses the time. A run goes through the [`Manifest`] once: it confirms stored objects with
+//! their origins, fetches missing ones, and releases those that the manifest no longer names. Its flows
+//! have the class that yields to all passengers. The run sends an [`Event`] for each address, and stops
+//! when the command goes away.
 
+mod event;
 mod item;
 pub mod manifest;
-mod report;
 mod run;
-mod spent;
-mod window;
+mod serve;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bentpipe_classify::Name;
 use bentpipe_prefetch::address::Address;
 use bentpipe_webcache::Origin;
 
+pub use event::{Event, Outcome, Summary};
 pub use manifest::{Manifest, ManifestError};
-pub use report::{Object, Outcome, ReadError, Report, State, WrongLine, request_file};
 pub use run::Preloader;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use run::asked_in;
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) use spent::Spent;
-pub use spent::spent_file;
-pub use window::{Window, WindowError};
+pub use serve::{PreloadSocket, PreloadSocketError};
 
-use crate::classify::Name;
-
-/// Objects to fetch, the time for it, and the budget.
+/// Objects to fetch, and the limits of a run.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The manifest; it is read anew for each run.
+    /// The manifest; each run reads it again.
     pub manifest: PathBuf,
-    /// Report file.
-    pub report: PathBuf,
-    /// Time of the day; without it, only on request.
-    pub window: Option<Window>,
-    /// The most that one run fetches, bytes of bodies: a night's, however often it begins again, and one
-    /// that was asked for.
-    pub run_bytes: u64,
-    /// Objects that are fetched at once.
-    pub at_once: usize,
+    /// Maximum bytes of bodies that one run fetches.
+    pub max_bytes_per_run: u64,
+    /// Concurrent fetches.
+    pub concurrency: usize,
     /// Names whose `https` addresses may be fetched.
     pub sites: Vec<Name>,
 }
 
-/// Whence objects come.
+/// Origins of objects.
 pub trait Sources: Send + Sync + 'static {
-    /// Asks for what lies at `address`, in the preload's class; `None` where nobody can.
+    /// Returns the origin of `address`, asked in the preload's class; `None` if there is none.
     fn origin(&self, address: &Address) -> Option<Arc<dyn Origin>>;
 
     /// Returns `true` if the ground can be reached now.

@@ -1,8 +1,8 @@
-//! DLEP (RFC 8175): the modem on the same segment says how fast its link is.
+//! DLEP (RFC 8175): the modem on the same segment reports the rate of its link.
 //!
-//! Looks for the modem, or calls the one that is configured; keeps a session with it; says its
-//! rates, and takes them back the moment the session is in doubt. All of the protocol is in
-//! `bentpipe_dlep`, which also says which of a modem's figures count.
+//! The task discovers the modem, or connects to the configured address, and keeps a session with
+//! it. It publishes the modem's rates, and withdraws them as soon as the session is in doubt. The
+//! protocol is implemented in `bentpipe_dlep`, which also decides which of a modem's metrics count.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,18 +10,20 @@ use std::time::Duration;
 
 use bentpipe_dlep::{
     Backoff, DEFAULT_PORT, DISCOVERY_IPV4_GROUP, DISCOVERY_IPV6_GROUP, Offer, Rates, Router,
-    RouterEvent, RouterSettings, Seeker,
+    RouterDiscovery, RouterEvent, RouterSettings,
 };
+use bentpipe_net as net;
 use bentpipe_units::BitRate;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Publisher, segment};
-use crate::net;
+use super::report::Publisher;
+use super::segment;
+use crate::config::ModemDiscovery;
 
-/// Time within which a modem must accept a connection.
+/// Time limit for connecting to a modem.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time for which a modem may leave our messages unread.
@@ -30,29 +32,20 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes per read from a modem.
 const READ_BYTES: usize = 16 << 10;
 
-/// Discovery of the modem.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    /// It is there.
-    At(SocketAddr),
-    /// It answers on this interface.
-    On(String),
-}
-
-/// Settings of the conversation with a modem.
+/// Settings of the session with a modem.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Discovery.
-    pub finding: Finding,
-    /// Our description for it.
+    /// Address of the modem, or the interface to discover it on.
+    pub finding: ModemDiscovery,
+    /// Description of this router, sent to the modem.
     pub router: RouterSettings,
-    /// The port that discovery signals are sent to.
+    /// Destination port of discovery signals.
     pub discovery_port: u16,
 }
 
 impl Settings {
-    /// As RFC 8175 has it.
-    pub fn new(finding: Finding) -> Self {
+    /// Default settings of RFC 8175.
+    pub fn new(finding: ModemDiscovery) -> Self {
         Self { finding, router: RouterSettings::default(), discovery_port: DEFAULT_PORT }
     }
 }
@@ -70,8 +63,8 @@ pub(super) async fn run(settings: Settings, said: Publisher, stop: CancellationT
                 tracing::warn!(?finding, "no modem: {doing}: {source}{}", help(&source));
             }
         }
-        // A session that lasted shows that the modem is well; one that breaks at once does not.
-        if began.elapsed() > Backoff::LONGEST {
+        // A long session shows that the modem works; a session that fails at once does not.
+        if began.elapsed() > Backoff::MAX {
             backoff.reset();
         }
         tokio::select! {
@@ -88,7 +81,7 @@ struct Client {
     start: Instant,
 }
 
-/// Action that failed.
+/// A failed action and its error.
 struct Failure {
     doing: String,
     source: io::Error,
@@ -114,11 +107,11 @@ impl Client {
         self.start.elapsed()
     }
 
-    /// Finds the modem and keeps one session. `Ok` also when it is to stop.
+    /// Finds the modem and runs one session. Also returns `Ok` when asked to stop.
     async fn attempt(&self) -> Result<(), Failure> {
         let (points, interface) = match &self.settings.finding {
-            Finding::At(address) => (vec![*address], None),
-            Finding::On(interface) => {
+            ModemDiscovery::At(address) => (vec![*address], None),
+            ModemDiscovery::On(interface) => {
                 let offer = tokio::select! {
                     offer = self.discover(interface) => offer?,
                     () = self.stop.cancelled() => return Ok(()),
@@ -145,13 +138,13 @@ impl Client {
         Err(failed)
     }
 
-    /// Asks on `interface`, over both IP versions, until a modem answers.
+    /// Sends discovery signals on `interface`, over both IP versions, until a modem answers.
     async fn discover(&self, interface: &str) -> Result<Offer, Failure> {
         let failed = || failure(format!("looking for one on {interface}"));
         let v4 = segment::DiscoverySocket::bind_v4(interface, 0, None).map_err(failed())?;
-        // Where there is no IPv6, IPv4 has to do.
+        // Without IPv6, discovery uses only IPv4.
         let v6 = segment::DiscoverySocket::bind_v6(interface, 0, None).ok();
-        let mut seeker = Seeker::new(&self.settings.router.description, self.now());
+        let mut seeker = RouterDiscovery::new(&self.settings.router.description, self.now());
         let port = self.settings.discovery_port;
         loop {
             if let Some(signal) = seeker.take_signal() {
@@ -179,7 +172,7 @@ impl Client {
         }
     }
 
-    /// One session, from its first message to its last.
+    /// Runs one session, from its first message to its last.
     async fn session(&self, mut tcp: TcpStream, modem: SocketAddr) {
         let mut router = Router::new(&self.settings.router, self.now());
         let mut buffer = vec![0; READ_BYTES];
@@ -211,7 +204,7 @@ impl Client {
         }
     }
 
-    /// True if the modem has taken it.
+    /// Returns `true` if the modem accepted the bytes in time.
     async fn write(&self, tcp: &mut TcpStream, bytes: &[u8]) -> bool {
         matches!(timeout(WRITE_TIMEOUT, tcp.write_all(bytes)).await, Ok(Ok(())))
     }
@@ -243,7 +236,7 @@ impl Client {
         if !self.said.say(transmit, receive, latency) {
             return;
         }
-        // A modem may change its mind as often as it likes, which must not fill the log.
+        // A modem may change its rate at any time, so changes are logged at debug level only.
         if first {
             tracing::info!(%at, %transmit, ?receive, ?latency, "the modem names its rate");
         } else {
@@ -257,12 +250,12 @@ async fn connect(to: SocketAddr, interface: Option<&str>) -> io::Result<TcpStrea
     let tcp = timeout(CONNECT_TIMEOUT, socket.connect(to))
         .await
         .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "nothing answers"))??;
-    // A modem that lost power is noticed also where it promised heartbeats only once an hour.
+    // Keepalive detects a modem without power even if it promised heartbeats only once an hour.
     net::tune(&tcp)?;
     Ok(tcp)
 }
 
-/// For a socket that may not be there.
+/// Receives from an optional socket; waits forever without one.
 async fn receive(
     socket: Option<&segment::DiscoverySocket>,
 ) -> io::Result<(Vec<u8>, u8, SocketAddr)> {

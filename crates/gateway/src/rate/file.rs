@@ -1,8 +1,8 @@
-//! A rate in a file, for modems that only an operator's script can ask.
+//! A rate in a file, for modems that only an operator's script can query.
 //!
-//! The file holds one rate in its first line, as in the config: `1.89 Mbit/s`. Write another file
-//! and rename it over this one, then no half of a rate is ever read. A file that is empty, gone or
-//! anything else says nothing.
+//! The first line of the file is a rate in the format of the configuration: `1.89 Mbit/s`. To
+//! update it atomically, write another file and rename it over this one. A file that is missing,
+//! empty or invalid reports no rate.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -14,12 +14,12 @@ use bentpipe_units::BitRate;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::Publisher;
+use super::report::Publisher;
 
 /// Interval of reads.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum length that is read.
+/// Maximum number of bytes read.
 const MAX_BYTES: u64 = 256;
 
 /// Reads `path` until `stop`.
@@ -33,7 +33,7 @@ pub(super) async fn run(path: PathBuf, said: Publisher, stop: CancellationToken)
             () = stop.cancelled() => return,
         }
         let from = path.clone();
-        // Reading fails to come back only where reading itself panicked.
+        // Fails only if the read panicked.
         let Ok(found) = tokio::task::spawn_blocking(move || read(&from)).await else { return };
         match found {
             Ok(rate) => {
@@ -56,7 +56,7 @@ pub(super) async fn run(path: PathBuf, said: Publisher, stop: CancellationToken)
 
 fn read(path: &Path) -> Result<BitRate, String> {
     let read = || -> io::Result<Vec<u8>> {
-        // Opening a FIFO must not wait for its writer.
+        // Opening a FIFO must not wait for a writer.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let mut bytes = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut bytes)?;
@@ -83,7 +83,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rate");
         let source = ModemSource::File(path.clone());
-        let source = RateSource::start(&ModemConfig { source, framing_bytes: 4 });
+        let source = RateSource::start(&ModemConfig { source, per_packet_overhead: 4 });
         let mut rates = source.rates();
         let write = |text: &str| {
             let new = folder.path().join("new");

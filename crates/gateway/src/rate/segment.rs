@@ -1,7 +1,7 @@
-//! Sockets that speak only with the segment they are on (RFC 5082).
+//! Sockets limited to the local segment (RFC 5082).
 //!
-//! A DLEP packet leaves with a TTL of 255, and one that comes with less was forwarded by somebody:
-//! it is from outside, whatever its source address says.
+//! DLEP packets are sent with a TTL of 255. A packet received with a smaller TTL was forwarded by a
+//! router, so it comes from outside the segment, regardless of its source address.
 
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -15,7 +15,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, UdpSocket};
 
-/// A TCP socket, not yet connected, on `interface` if one is named.
+/// Creates an unconnected TCP socket, bound to `interface` if given.
 pub fn tcp(family: SocketAddr, interface: Option<&str>) -> io::Result<TcpSocket> {
     let socket = if family.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(interface) = interface {
@@ -25,7 +25,7 @@ pub fn tcp(family: SocketAddr, interface: Option<&str>) -> io::Result<TcpSocket>
     Ok(socket)
 }
 
-/// Makes a TCP socket send with TTL 255 and hear nothing that comes with less.
+/// Makes a TCP socket send with TTL 255 and discard packets received with less.
 pub fn keep_to_segment(socket: &(impl AsFd + AsRawFd), v4: bool) -> io::Result<()> {
     let options = SockRef::from(socket);
     if v4 {
@@ -36,7 +36,7 @@ pub fn keep_to_segment(socket: &(impl AsFd + AsRawFd), v4: bool) -> io::Result<(
     MinTtl { v4 }.set(socket, &TTL.into()).map_err(Into::into)
 }
 
-/// IP_MINTTL, or IPV6_MINHOPCOUNT.
+/// Socket option IP_MINTTL or IPV6_MINHOPCOUNT.
 #[derive(Clone, Copy)]
 struct MinTtl {
     v4: bool,
@@ -53,8 +53,8 @@ impl SetSockOpt for MinTtl {
         };
         let length = size_of::<libc::c_int>() as libc::socklen_t;
         let fd = socket.as_fd().as_raw_fd();
-        // SAFETY: the descriptor is borrowed for the call, and the pointer is to an int that lives
-        // through it, of the length given; the kernel copies it.
+        // SAFETY: the descriptor is borrowed for the call. The pointer refers to an int of the
+        // given length that outlives the call, and the kernel copies it.
         let done = unsafe {
             libc::setsockopt(fd, level, option, std::ptr::from_ref(value).cast(), length)
         };
@@ -62,12 +62,11 @@ impl SetSockOpt for MinTtl {
     }
 }
 
-/// A UDP socket for discovery (RFC 8175, section 7.1) on the interface named, or on all that the
-/// routing table picks.
+/// A UDP socket for discovery (RFC 8175, section 7.1) on a network interface.
 pub struct DiscoverySocket(UdpSocket);
 
 impl DiscoverySocket {
-    /// Binds IPv4 port `port`, zero for any; with `group`, hears what is sent to that.
+    /// Binds IPv4 port `port`, or any port if zero. Joins `group` if given.
     pub fn bind_v4(interface: &str, port: u16, group: Option<Ipv4Addr>) -> io::Result<Self> {
         let socket = on_interface(Domain::IPV4, interface)?;
         socket.set_ttl_v4(TTL.into())?;
@@ -81,7 +80,7 @@ impl DiscoverySocket {
         Self::bind(socket, (Ipv4Addr::UNSPECIFIED, port).into())
     }
 
-    /// The same for IPv6.
+    /// Binds IPv6 port `port`, or any port if zero. Joins `group` if given.
     pub fn bind_v6(interface: &str, port: u16, group: Option<Ipv6Addr>) -> io::Result<Self> {
         let socket = on_interface(Domain::IPV6, interface)?;
         socket.set_only_v6(true)?;
@@ -112,8 +111,8 @@ impl DiscoverySocket {
         self.0.send_to(signal, to).await.map(drop)
     }
 
-    /// The next datagram, its TTL (zero where it is not known) and its sender. What does not fit
-    /// into [`MAX_SIGNAL_BYTES`] comes as nothing.
+    /// Receives the next datagram, its TTL (zero if unknown) and its sender. A datagram longer than
+    /// [`MAX_SIGNAL_BYTES`] is returned empty.
     pub async fn receive(&self) -> io::Result<(Vec<u8>, u8, SocketAddr)> {
         self.0.async_io(Interest::READABLE, || read(&self.0)).await
     }
@@ -121,7 +120,7 @@ impl DiscoverySocket {
 
 fn on_interface(domain: Domain, interface: &str) -> io::Result<Socket> {
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-    // Sends and hears on this interface alone.
+    // Restricts the socket to this interface.
     socket.bind_device(Some(interface.as_bytes()))?;
     Ok(socket)
 }

@@ -7,37 +7,45 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes per read, and so the most that a blocked direction holds: 4,096 flows blocked both ways
-/// hold 128 MiB.
-pub const SCRATCH_BYTES: usize = 16 * 1024;
+/// Maximum number of bytes per read, and so the maximum that a blocked direction stores. Larger
+/// reads wake other tasks less often.
+pub const SCRATCH_BYTES: usize = 64 * 1024;
+/// Maximum read in a direction that was blocked: 4,096 flows × 2 directions × 16 KiB = 128 MiB.
+const BLOCKED_BYTES: usize = 16 * 1024;
+/// Bytes that a direction must pass on before it no longer counts as blocked.
+const FREE_AFTER_BYTES: usize = 64 * 1024;
 
-/// Reads per poll before other tasks get their turn: 256 KiB.
+/// Maximum number of reads per poll, before other tasks get their turn.
 const ROUNDS_PER_POLL: usize = 16;
+/// Maximum number of bytes per poll, approximately.
+const BYTES_PER_POLL: u64 = 256 * 1024;
 
 thread_local! {
     static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// Remaining work of one direction.
+/// State of one direction.
 #[derive(Default)]
 pub struct Half {
     stage: Stage,
     leftover: Vec<u8>,
     sent: usize,
     unflushed: bool,
+    /// Bytes passed on since the sink last blocked, up to [`FREE_AFTER_BYTES`].
+    unblocked: usize,
 }
 
 #[derive(Default, PartialEq, Eq, Clone, Copy)]
 enum Stage {
     #[default]
     Copying,
-    /// The source has ended; the sink's end is still to be sent.
+    /// The source has ended, but the sink has not been shut down yet.
     Ending,
     Done,
     Failed,
 }
 
-/// Side that broke.
+/// The failed side.
 pub enum Broke {
     Reading,
     Writing(io::Error),
@@ -52,12 +60,12 @@ pub struct Polled {
 }
 
 impl Half {
-    /// A direction that has `pending` to write before it reads.
+    /// Creates a direction that writes `pending` before it reads.
     pub fn holding(pending: Vec<u8>) -> Self {
         Self { leftover: pending, ..Self::default() }
     }
 
-    /// Returns `true` if the sink refuses what waits for it.
+    /// Returns `true` if the sink does not accept pending data.
     pub fn blocked(&self) -> bool {
         !self.leftover.is_empty() || self.stage == Stage::Ending
     }
@@ -67,7 +75,7 @@ impl Half {
         matches!(self.stage, Stage::Ending | Stage::Done)
     }
 
-    /// Returns `true` if everything was passed on, the end included.
+    /// Returns `true` if everything was passed on, including the end.
     pub fn done(&self) -> bool {
         self.stage == Stage::Done
     }
@@ -77,13 +85,13 @@ impl Half {
         matches!(self.stage, Stage::Done | Stage::Failed)
     }
 
-    /// Gives this direction up.
+    /// Abandons this direction.
     pub fn fail(&mut self) {
         self.stage = Stage::Failed;
         self.leftover = Vec::new();
     }
 
-    /// Copies as much as goes now.
+    /// Copies as much as possible without waiting.
     pub fn poll<R, W>(&mut self, cx: &mut Context<'_>, source: &mut R, sink: &mut W) -> Polled
     where
         R: AsyncRead + Unpin + ?Sized,
@@ -115,6 +123,9 @@ impl Half {
         W: AsyncWrite + Unpin + ?Sized,
     {
         for _ in 0..ROUNDS_PER_POLL {
+            if polled.read >= BYTES_PER_POLL {
+                break;
+            }
             if !self.leftover.is_empty() {
                 self.sent += write(cx, sink, &self.leftover[self.sent..], polled)?;
                 self.unflushed = true;
@@ -132,7 +143,9 @@ impl Half {
                 }
                 return Ok(());
             }
-            let mut buffer = ReadBuf::new(scratch);
+            let free = self.unblocked >= FREE_AFTER_BYTES;
+            let most = if free { SCRATCH_BYTES } else { BLOCKED_BYTES };
+            let mut buffer = ReadBuf::new(&mut scratch[..most]);
             match Pin::new(&mut *source).poll_read(cx, &mut buffer) {
                 Poll::Pending => return self.flush(cx, sink),
                 Poll::Ready(Err(_)) => return Err(Broke::Reading),
@@ -141,14 +154,16 @@ impl Half {
                     polled.read += buffer.filled().len() as u64;
                     let sent = write(cx, sink, buffer.filled(), polled)?;
                     self.unflushed = true;
-                    self.leftover = buffer.filled()[sent..].to_vec();
-                    if !self.leftover.is_empty() {
+                    self.unblocked = FREE_AFTER_BYTES.min(self.unblocked + sent);
+                    if sent < buffer.filled().len() {
+                        self.leftover = buffer.filled()[sent..].to_vec();
+                        self.unblocked = 0;
                         return Ok(());
                     }
                 }
             }
         }
-        // There may be more: come back after the others.
+        // There may be more data: continue after other tasks.
         cx.waker().wake_by_ref();
         Ok(())
     }
@@ -169,7 +184,7 @@ impl Half {
     }
 }
 
-/// Writes until the sink takes no more; says how much it took.
+/// Writes until the sink blocks. Returns the number of bytes written.
 fn write<W: AsyncWrite + Unpin + ?Sized>(
     cx: &mut Context<'_>,
     sink: &mut W,

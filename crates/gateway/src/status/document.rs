@@ -1,37 +1,37 @@
-//! The file's content: JSON whose fields stay, docs/status.md having each.
+//! Content of the status file: JSON with stable fields, documented in docs/status.md.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, ClassActivity, FlowTraffic, SeatActivity, Traffic};
+use bentpipe_flow::{FlowTraffic, Traffic};
+use bentpipe_link::{Class, ClassActivity, PassengerActivity};
+use bentpipe_net::ip;
 use bentpipe_schedule::Counters;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Detail, Transport};
-use crate::net::ip;
 
-/// The version of the format. Fields may be added to it; one that goes, or means something else,
-/// makes another.
+/// Version of the format. New fields do not change it; a removed or redefined field does.
 pub const SCHEMA: u32 = 1;
 
-/// Names of passengers, by their numbers.
+/// Names of passengers, by number.
 pub type Names = HashMap<u32, Arc<str>>;
 
-/// Gateway that wrote it.
+/// The gateway that wrote the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gateway {
-    /// On board.
+    /// The air gateway.
     Air,
-    /// On the ground.
+    /// The ground gateway.
     Ground,
 }
 
-/// All of the file.
+/// Content of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// [`SCHEMA`].
+    /// Format version: [`SCHEMA`].
     pub schema: u32,
     /// The gateway.
     pub gateway: Gateway,
@@ -39,132 +39,134 @@ pub struct Document {
     pub version: String,
     /// Time of writing, since 1970-01-01 00:00 UTC.
     pub written_unix_ms: u64,
-    /// Interval of writes; 0 in files of releases that did not tell.
+    /// Interval of writes; 0 in files of releases that did not report it.
     #[serde(default)]
     pub interval_ms: u64,
     /// Uptime of the gateway.
     pub uptime_us: u64,
-    /// Detail of the file.
+    /// Level of detail of the file.
     pub detail: Detail,
-    /// The gateway's own counters, since it started.
+    /// Counters of the gateway since it started.
     pub counters: BTreeMap<String, u64>,
-    /// The sessions of the radio transport, at the air one at most.
+    /// Sessions of the radio transport; the air gateway has at most one.
     pub sessions: Vec<Session>,
 }
 
-/// One session. Its counters begin with it.
+/// A session. Its counters start with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// Transport.
     pub transport: String,
-    /// At the ground, the aircraft's name in the config.
+    /// In the ground gateway: name of the aircraft in the configuration.
     pub aircraft: Option<String>,
-    /// Age: `total` began then.
+    /// Age of the session, which is the period of `total`.
     pub age_us: u64,
-    /// Since the file before this one, or the beginning: `recent` began then.
+    /// Time since the previous file or the session's start, which is the period of `recent`.
     pub interval_us: u64,
-    /// `true` if its packet keys should have been replaced long ago: handshakes may be dropped.
+    /// `true` if the packet keys should have been replaced long ago, which may mean that handshakes
+    /// are dropped.
     #[serde(default)]
     pub keys_overdue: bool,
-    /// All five, the most favoured first.
+    /// All five classes, highest first.
     pub classes: Vec<ClassEntry>,
-    /// The busiest, each once in every class that it uses.
+    /// The busiest passengers, with one entry for each class they use.
     pub passengers: Vec<PassengerEntry>,
-    /// Number of passengers, counted in each class that they use, including those of the recent
-    /// past.
+    /// Number of passengers, including recent ones, counted once for each class they use.
     pub all_passengers: usize,
-    /// The busiest flows that are open.
+    /// The busiest open flows.
     pub flows: Vec<FlowEntry>,
-    /// Number of flows.
+    /// Number of open flows.
     pub all_flows: usize,
 }
 
-/// Carried traffic, and its delay.
+/// Traffic and its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Moved {
-    /// Contents that this gateway sent over the link, each byte once.
+    /// Payload bytes that this gateway sent over the link, without retransmissions.
     pub sent_bytes: u64,
-    /// Contents that came over the link.
+    /// Payload bytes received over the link.
     pub received_bytes: u64,
-    /// Sent bytes with the headers of their frames.
+    /// Sent payload bytes with the headers of their frames.
     pub frame_bytes: u64,
-    /// Datagrams, or pieces of a stream, that were sent.
+    /// Datagrams, or pieces of a stream, sent.
     pub sent_packets: u64,
-    /// Datagrams that this gateway dropped before they left.
+    /// Datagrams dropped by this gateway before sending.
     pub dropped_packets: u64,
-    /// Their bytes, with 64 each for what is kept about them.
+    /// Bytes of dropped datagrams, plus 64 for the bookkeeping of each.
     pub dropped_bytes: u64,
-    /// Mean delay here of what was sent.
+    /// Mean queueing delay of sent traffic in this gateway.
     pub delay_mean_us: u64,
-    /// Maximum delay.
+    /// Maximum queueing delay.
     pub delay_max_us: u64,
 }
 
 /// A class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassEntry {
-    /// Its name.
+    /// Name of the class.
     pub class: String,
-    /// Flows in it now.
+    /// Flows open in the class now.
     pub open_flows: usize,
-    /// Memory of its datagrams now.
+    /// Memory that queued datagrams take now.
     pub queued_bytes: u64,
-    /// Overhead in addition to its frames: repairs, retransmissions, control, packet headers.
+    /// Overhead in addition to frames: repair packets (FEC), retransmissions, control, packet
+    /// headers.
     pub overhead_bytes: u64,
-    /// Since the session began.
+    /// Traffic since the session began.
     pub total: Moved,
-    /// 95 of 100 waited no longer, as the histogram knows it.
+    /// 95th percentile of the delay, estimated from the histogram.
     pub total_delay_p95_us: u64,
-    /// Histogram of delays: each part ends at twice the end of the one before, the first at 128 µs.
+    /// Histogram of delays. The first bucket ends at 128 µs, and each following one ends at twice
+    /// the previous end.
     pub total_delay_histogram: Vec<u64>,
-    /// Since the file before.
+    /// Traffic since the previous file.
     pub recent: Moved,
-    /// The same of those.
+    /// 95th percentile of the delay since the previous file.
     pub recent_delay_p95_us: u64,
 }
 
 /// A passenger in a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassengerEntry {
-    /// The passenger's number on board.
+    /// Number that the air gateway assigned to the passenger.
     pub passenger: u32,
-    /// At the air, what usage records call it too.
+    /// In the air gateway: name of the passenger, as in usage records.
     pub name: Option<String>,
     /// The class.
     pub class: String,
-    /// The passenger's flows in it now.
+    /// Flows of the passenger open in the class now.
     pub open_flows: usize,
-    /// Since the passenger used it first in this session.
+    /// Traffic since the passenger first used the class in this session.
     pub total: Moved,
-    /// Since the file before.
+    /// Traffic since the previous file.
     pub recent: Moved,
 }
 
 /// A flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowEntry {
-    /// Its number in the session.
+    /// Number of the flow in the session.
     pub flow: u64,
-    /// Its passenger.
+    /// Number of its passenger.
     pub passenger: u32,
-    /// At the air, what usage records call the passenger too.
+    /// In the air gateway: name of the passenger, as in usage records.
     pub name: Option<String>,
-    /// The class that it is of.
+    /// Class of the flow.
     pub class: String,
     /// `tcp`, `udp`, `icmp`, `icmpv6`, or a number.
     pub protocol: String,
     /// Destination.
     pub target: String,
-    /// Since it is of this class.
+    /// Traffic since the flow entered this class.
     pub total: Moved,
-    /// Since the file before.
+    /// Traffic since the previous file.
     pub recent: Moved,
 }
 
 impl Document {
-    /// As it is written.
+    /// Serializes the document as written to the file.
     pub fn to_json(&self) -> Vec<u8> {
-        // Neither maps with other keys than text nor numbers without an end are in it.
+        // Cannot fail: all map keys are strings, and all numbers are finite.
         let mut json = serde_json::to_vec(self).expect("the document is JSON");
         json.push(b'\n');
         json
@@ -172,7 +174,7 @@ impl Document {
 }
 
 impl Session {
-    /// Session of the radio transport in this form.
+    /// Converts the traffic of a session of the radio transport.
     pub fn of(traffic: Traffic, aircraft: Option<&str>, names: &Names) -> Self {
         let Traffic {
             age,
@@ -202,22 +204,23 @@ impl Session {
 
 fn class_entry(class: Class, of: &ClassActivity) -> ClassEntry {
     let total = &of.total;
-    let p95 =
-        |waits: &bentpipe_link::Waits, of: &Counters| micros(waits.quantile(0.95, of.delay.max));
+    let p95 = |waits: &bentpipe_link::DelayHistogram, of: &Counters| {
+        micros(waits.quantile(0.95, of.delay.max))
+    };
     ClassEntry {
         class: class.name().to_owned(),
         open_flows: total.flows,
         queued_bytes: total.queued_bytes,
         overhead_bytes: total.charged_bytes,
         total: moved(&total.sent),
-        total_delay_p95_us: p95(&of.total_waits, &total.sent),
-        total_delay_histogram: of.total_waits.counts().to_vec(),
+        total_delay_p95_us: p95(&of.total_delays, &total.sent),
+        total_delay_histogram: of.total_delays.counts().to_vec(),
         recent: moved(&of.recent),
-        recent_delay_p95_us: p95(&of.recent_waits, &of.recent),
+        recent_delay_p95_us: p95(&of.recent_delays, &of.recent),
     }
 }
 
-fn passenger_entry(seat: &SeatActivity, names: &Names) -> PassengerEntry {
+fn passenger_entry(seat: &PassengerActivity, names: &Names) -> PassengerEntry {
     PassengerEntry {
         passenger: seat.passenger,
         name: names.get(&seat.passenger).map(|name| name.to_string()),
@@ -242,7 +245,7 @@ fn flow_entry(flow: &FlowTraffic, names: &Names) -> FlowEntry {
             other => other.to_string(),
         },
         target: match flow.target.port {
-            // A protocol without ports.
+            // The protocol has no ports.
             0 => flow.target.host.to_string(),
             _ => flow.target.to_string(),
         },
@@ -253,8 +256,8 @@ fn flow_entry(flow: &FlowTraffic, names: &Names) -> FlowEntry {
 
 fn moved(counters: &Counters) -> Moved {
     Moved {
-        sent_bytes: counters.carried.sent_bytes,
-        received_bytes: counters.carried.received_bytes,
+        sent_bytes: counters.payload.sent_bytes,
+        received_bytes: counters.payload.received_bytes,
         frame_bytes: counters.bytes,
         sent_packets: counters.packets,
         dropped_packets: counters.dropped_packets,
@@ -264,7 +267,7 @@ fn moved(counters: &Counters) -> Moved {
     }
 }
 
-/// In microseconds; of what is longer than 500,000 years, that.
+/// Converts to microseconds; durations above about 500,000 years saturate.
 pub fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

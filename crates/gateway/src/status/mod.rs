@@ -1,4 +1,4 @@
-//! Present traffic of a gateway, written to a file every few seconds: see docs/status.md.
+//! Current traffic of a gateway, written to a file every few seconds; see docs/status.md.
 
 mod document;
 mod file;
@@ -7,28 +7,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_link::Most;
+use bentpipe_link::SnapshotLimits;
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use document::{
     ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, SCHEMA, Session,
 };
-pub use file::{Place, ReadError, read, replace, replace_for_good};
+pub use file::{Place, ReadError, read};
 
 use crate::config::{Detail, StatusConfig};
 use crate::counters::Counters;
 
-/// So many passengers and so many flows of one session are in the file at most, the busiest.
-pub const MOST_OF_A_SESSION: usize = 64;
+/// Maximum number of passengers, and of flows, in the file for one session: the busiest ones.
+pub const MAX_OF_A_SESSION: usize = 64;
 
-/// So many of all sessions, each of which gets as many as the others, and one at least. With
-/// 256 aircraft that are all busy the file has some 2.5 MB.
-pub const MOST_OF_ALL: usize = 1024;
+/// Maximum number of passengers, and of flows, in the file for all sessions, divided equally; each
+/// session gets at least one. With 256 busy aircraft the file has about 2.5 MB.
+pub const MAX_OF_ALL: usize = 1024;
 
-/// More counters, by their names.
+/// Additional counters, by name.
 type More = Box<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
-/// Writes the file, again and again, and removes it when it is dropped.
+/// Writes the file periodically, and removes it when dropped.
 pub struct Reporter {
     config: StatusConfig,
     place: Place,
@@ -42,7 +42,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// A reporter of a gateway with at most so many `sessions`.
+    /// Creates a reporter for a gateway with at most this number of `sessions`.
     pub fn new(
         config: &StatusConfig,
         gateway: Gateway,
@@ -54,15 +54,16 @@ impl Reporter {
         Self { config, place, gateway, counters, more, began, sessions, failing: false }
     }
 
-    /// Tells the counters too that `more` gives.
+    /// Adds the counters that `more` returns to the file.
     #[must_use]
     pub fn with(mut self, more: impl Fn() -> Vec<(String, u64)> + Send + Sync + 'static) -> Self {
         self.more.push(Box::new(more));
         self
     }
 
-    /// Writes what `look` sees, for ever. What cannot be written is told once, and tried again.
-    pub async fn keep(mut self, look: impl Fn(Most) -> Vec<Session>) {
+    /// Writes the sessions that `look` returns, periodically and forever. Logs a write failure
+    /// once, and keeps trying.
+    pub async fn keep(mut self, look: impl Fn(SnapshotLimits) -> Vec<Session>) {
         let mut ticks = tokio::time::interval(self.config.interval.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -71,8 +72,8 @@ impl Reporter {
         }
     }
 
-    /// Writes what `look` sees, once.
-    pub async fn write(&mut self, look: &impl Fn(Most) -> Vec<Session>) {
+    /// Writes the sessions that `look` returns, once.
+    pub async fn write(&mut self, look: &impl Fn(SnapshotLimits) -> Vec<Session>) {
         let document = self.document(look(self.most()));
         let place = self.place.clone();
         let writing = move || place.replace(&document.to_json());
@@ -90,17 +91,17 @@ impl Reporter {
         self.failing = failed;
     }
 
-    fn most(&self) -> Most {
-        let each = (MOST_OF_ALL / self.sessions.max(1)).clamp(1, MOST_OF_A_SESSION);
+    fn most(&self) -> SnapshotLimits {
+        let each = (MAX_OF_ALL / self.sessions.max(1)).clamp(1, MAX_OF_A_SESSION);
         match self.config.detail {
-            Detail::Classes => Most { passengers: 0, flows: 0 },
-            Detail::Passengers => Most { passengers: each, flows: 0 },
-            Detail::Flows => Most { passengers: each, flows: each },
+            Detail::Classes => SnapshotLimits { passengers: 0, flows: 0 },
+            Detail::Passengers => SnapshotLimits { passengers: each, flows: 0 },
+            Detail::Flows => SnapshotLimits { passengers: each, flows: each },
         }
     }
 
     fn document(&self, sessions: Vec<Session>) -> Document {
-        // A clock before 1970 is one that nobody has set.
+        // A clock before 1970 has not been set.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut counters = self.counters.all();
         counters.extend(self.more.iter().flat_map(|more| more()));
@@ -120,7 +121,7 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        // What is written at this moment, or waits for a thread, is of no gateway that runs.
+        // Also stops writes in progress or queued, because the gateway is no longer running.
         self.place.remove();
     }
 }
@@ -129,7 +130,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Without passengers' names: the ground knows their numbers alone.
+/// Names in a ground gateway, which knows passengers only by number: none.
 pub fn nameless() -> Names {
     HashMap::new()
 }

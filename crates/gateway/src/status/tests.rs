@@ -1,17 +1,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bentpipe_link::{
-    Activity, Class, ClassActivity, FlowTraffic, PerClass, SeatActivity, Target, Traffic,
-};
+use bentpipe_flow::{FlowTraffic, Target, Traffic};
+use bentpipe_link::{Activity, Class, ClassActivity, PassengerActivity, PerClass};
 
 use super::*;
+use crate::atomic_file::{GROUP_READABLE, replace};
 
-/// The largest file of an air gateway.
+/// Maximum size of an air gateway's file.
 const LARGEST_OF_ONE: usize = 140_000;
 
-fn seat(passenger: u32) -> SeatActivity {
+fn seat(passenger: u32) -> PassengerActivity {
     let (class, flows, activity) = (Class::BestEffort, usize::MAX, Activity::default());
-    SeatActivity { passenger, class, flows, activity }
+    PassengerActivity { passenger, class, flows, activity }
 }
 
 fn flow(id: u64) -> FlowTraffic {
@@ -25,9 +25,9 @@ fn flow(id: u64) -> FlowTraffic {
     FlowTraffic { id, passenger, class, protocol, target, activity: Activity::default() }
 }
 
-/// As much as a session tells.
+/// Maximum data of a session.
 fn traffic() -> Traffic {
-    let most = MOST_OF_A_SESSION;
+    let most = MAX_OF_A_SESSION;
     Traffic {
         classes: PerClass::<ClassActivity>::default(),
         passengers: (0..most as u32).map(seat).collect(),
@@ -48,7 +48,7 @@ fn reporter(detail: &str, sessions: usize) -> Reporter {
 #[tokio::test]
 async fn what_is_told_is_bounded_and_what_the_config_asks_for() {
     let most = |detail, sessions| {
-        let Most { passengers, flows } = reporter(detail, sessions).most();
+        let SnapshotLimits { passengers, flows } = reporter(detail, sessions).most();
         (passengers, flows)
     };
     assert_eq!(most("classes", 1), (0, 0));
@@ -65,7 +65,7 @@ async fn what_is_told_is_bounded_and_what_the_config_asks_for() {
     assert_eq!(read, document);
     assert_eq!((read.schema, read.sessions[0].classes.len()), (1, 5));
     assert!(
-        read.counters.contains_key("to_far_bytes") && read.counters.contains_key("flows_network")
+        read.counters.contains_key("to_link_bytes") && read.counters.contains_key("flows_network")
     );
 }
 
@@ -74,12 +74,12 @@ fn whoever_reads_has_the_old_file_or_the_new_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("status.json");
     let contents = [vec![b'a'; 300_000], vec![b'b'; 200_000]];
-    replace(&path, &contents[0]).unwrap();
+    replace(&path, &contents[0], GROUP_READABLE).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..200 {
-                replace(&path, &contents[round % 2]).unwrap();
+                replace(&path, &contents[round % 2], GROUP_READABLE).unwrap();
             }
             done.store(true, Ordering::Release);
         });
@@ -101,7 +101,7 @@ fn a_stopped_gateways_file_is_gone_whoever_was_writing_it() {
         place.replace(b"{}").unwrap();
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                // Writes under way, and one that comes late.
+                // Writes in progress, and one after the removal.
                 scope.spawn(|| (0..5).try_for_each(|_| place.replace(&[b'a'; 10_000])).unwrap());
             }
             place.remove();
@@ -128,13 +128,13 @@ fn nobody_else_may_read_it_whatever_was_there_before() {
     use std::os::unix::fs::{MetadataExt, symlink};
     let folder = tempfile::tempdir().unwrap();
     let [path, other] = ["status.json", "other"].map(|name| folder.path().join(name));
-    // What a crash left, and somebody else's file where ours would be made.
+    // Leftover of a crash, and a foreign file at the temporary path.
     std::fs::write(&other, "precious").unwrap();
     symlink(&other, folder.path().join("status.json.new")).unwrap();
-    replace(&path, b"{}").unwrap();
+    replace(&path, b"{}", GROUP_READABLE).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
     assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
-    assert!(replace(&folder.path().join("none").join("a"), b"").is_err());
+    assert!(replace(&folder.path().join("none").join("a"), b"", GROUP_READABLE).is_err());
 }
 
 #[test]

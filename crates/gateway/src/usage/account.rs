@@ -1,4 +1,4 @@
-//! The account: who used how much of which class on which day. Pure: the day is an argument.
+//! Usage per passenger, class and day. Pure: the day is an argument.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,13 +8,14 @@ use std::sync::Arc;
 use bentpipe_schedule::Class;
 use serde::{Serialize, Serializer};
 
-/// Records held until they are written: with all their classes, 8,192 passengers; about 8 MiB.
+/// Maximum number of records until the next write: 8,192 passengers with all their classes, about 8
+/// MiB.
 pub const MAX_RECORDS: usize = 32_768;
 
-/// Label of all passengers beyond [`MAX_RECORDS`] together.
+/// Common label of all passengers beyond [`MAX_RECORDS`], and of sources that may be invented.
 pub const OTHERS: &str = "others";
 
-/// A day of UTC, counted from 1970-01-01.
+/// A UTC day, counted from 1970-01-01.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Day(u32);
 
@@ -23,7 +24,7 @@ pub struct Day(u32);
 pub struct Key {
     /// The day.
     pub day: Day,
-    /// The passenger: a name, a device's address, or an IP address.
+    /// Name of the passenger, address of the device, or IP address.
     #[serde(serialize_with = "text")]
     pub passenger: Arc<str>,
     /// The class.
@@ -34,22 +35,22 @@ pub struct Key {
 /// Usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Used {
-    /// From the passenger.
+    /// Bytes from the passenger.
     pub up_bytes: u64,
-    /// To the passenger.
+    /// Bytes to the passenger.
     pub down_bytes: u64,
-    /// Flows that began.
+    /// Number of new flows.
     pub flows: u64,
-    /// Datagrams that were dropped here.
+    /// Number of datagrams dropped here.
     pub drops: u64,
 }
 
-/// Usage since it was last taken out.
+/// Usage since it was last taken.
 #[derive(Debug, Default)]
 pub struct Account(BTreeMap<Key, Used>);
 
 impl Account {
-    /// Adds what was used.
+    /// Adds `used` to the record of `key`.
     pub fn add(&mut self, key: Key, used: Used) {
         let full = self.0.len() >= MAX_RECORDS;
         let record = match self.0.entry(key) {
@@ -66,21 +67,21 @@ impl Account {
         record.drops = record.drops.saturating_add(used.drops);
     }
 
-    /// Everything, in the order of days and passengers; the account is empty then.
+    /// Returns all records ordered by day and passenger, and empties the account.
     pub fn take(&mut self) -> BTreeMap<Key, Used> {
         std::mem::take(&mut self.0)
     }
 }
 
 impl Day {
-    /// The day of a time in seconds since 1970-01-01 00:00 UTC.
+    /// Returns the UTC day of a time in seconds since 1970-01-01 00:00 UTC.
     pub const fn of_unix(seconds: u64) -> Self {
-        // In 11 million years it stands still.
+        // Saturates after 11 million years.
         Self(if seconds / 86_400 > u32::MAX as u64 { u32::MAX } else { (seconds / 86_400) as u32 })
     }
 }
 
-/// As ISO 8601 has it: `2026-11-21`.
+/// Formats the day according to ISO 8601: `2026-11-21`.
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let date = time::OffsetDateTime::from_unix_timestamp(i64::from(self.0) * 86_400);

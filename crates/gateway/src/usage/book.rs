@@ -1,33 +1,34 @@
-//! The account that flows write to, and the files that it is written to.
+//! Account that flows write to, and its files.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_schedule::Class;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{Account, Day, Key, OTHERS, Used};
 
-/// A flow tells what it used when it has used so much, so that a day's bytes are counted on that day.
+/// Bytes after which a flow reports its usage, so that they are counted on the right day.
 const METER_BYTES: u64 = 1 << 20;
 
-/// Whoever may read the records is in the group: they are personal data.
+/// File mode: only the group may read the records, because they are personal data.
 const MODE: u32 = 0o640;
 
-/// Bytes that are read at a time when the end of the last whole line is looked for.
+/// Bytes read at a time when searching backwards for the last complete line.
 const PIECE_BYTES: usize = 4096;
 
-/// Maximum number of passengers with lines of their own in the file of one day; the others are one,
-/// [`OTHERS`]. With 8 classes and a line of 150 bytes each 15 min for all of them, 470 MB a day; a flight of
-/// 300 people writes 4 MB.
+/// Maximum number of passengers with their own lines in one day's file; the rest share the label
+/// [`OTHERS`]. With 8 classes and a line of 150 bytes for each every 15 min, that is 470 MB a day.
+/// A flight of 300 people writes 4 MB.
 pub const MAX_LABELS_PER_DAY: usize = 4_096;
 
-/// Book of usage, and its directory.
+/// Usage account and the directory of its files.
 pub struct Book {
     account: Mutex<Account>,
     labels: Mutex<Labels>,
@@ -44,21 +45,21 @@ struct Line<'a> {
     used: Used,
 }
 
-/// The passengers with lines in the file of the latest day.
+/// Passengers with lines in the file of the latest day.
 #[derive(Default)]
 struct Labels {
     day: Option<Day>,
     known: HashSet<Arc<str>>,
 }
 
-/// Part of a line that identifies its passenger.
+/// Part of a line that identifies the passenger.
 #[derive(Deserialize)]
 struct Whose {
     passenger: String,
 }
 
 impl Labels {
-    /// The name that `passenger` has in the file at `path`, which is that of `day`.
+    /// Returns the label of `passenger` in the file at `path`, which belongs to `day`.
     fn of(&mut self, passenger: &Arc<str>, day: Day, path: &Path) -> Arc<str> {
         if self.day != Some(day) {
             *self = Self { day: Some(day), known: in_file(path) };
@@ -74,7 +75,7 @@ impl Labels {
     }
 }
 
-/// The passengers in a file that an earlier run has begun.
+/// Returns the passengers in a file begun by an earlier run.
 fn in_file(path: &Path) -> HashSet<Arc<str>> {
     let mut known = HashSet::new();
     let Ok(file) = File::open(path) else { return known };
@@ -82,7 +83,7 @@ fn in_file(path: &Path) -> HashSet<Arc<str>> {
         if known.len() >= MAX_LABELS_PER_DAY {
             break;
         }
-        // A line that a crash has cut is nobody's.
+        // A line truncated by a crash is skipped.
         if let Ok(Whose { passenger }) = serde_json::from_slice(&line)
             && passenger != OTHERS
         {
@@ -93,24 +94,24 @@ fn in_file(path: &Path) -> HashSet<Arc<str>> {
 }
 
 impl Book {
-    /// A book whose pages go to `directory` every `interval`.
+    /// Creates a book that writes its records to `directory` every `interval`.
     pub fn new(directory: &Path, interval: Duration) -> Arc<Self> {
         let (account, labels, directory) =
             (Mutex::default(), Mutex::default(), directory.to_owned());
         Arc::new(Self { account, labels, directory, interval })
     }
 
-    /// Writes for ever. What it could not write it tries again, and says so.
+    /// Writes records periodically, forever. Logs failures and tries again.
     pub async fn keep(self: Arc<Self>) {
         loop {
             tokio::time::sleep(self.interval).await;
             let book = self.clone();
-            // Fails only if it panics, and then what it held is lost with it.
+            // Fails only if the write panics; the records it held are then lost.
             let _ = tokio::task::spawn_blocking(move || book.write_or_say()).await;
         }
     }
 
-    /// Writes what is left; at the end.
+    /// Writes the remaining records; for shutdown.
     pub fn write_or_say(&self) {
         if let Err(error) = self.write() {
             let directory = self.directory.display();
@@ -118,8 +119,8 @@ impl Book {
         }
     }
 
-    /// Appends what was used since the last time to the file of each day, whole lines or nothing.
-    /// What cannot be written stays in the book.
+    /// Appends the usage since the last write to each day's file, in complete lines or not at all.
+    /// Records that cannot be written stay in the book.
     pub fn write(&self) -> io::Result<()> {
         let records = self.lock().take();
         let mut written = Ok(());
@@ -139,15 +140,14 @@ impl Book {
         written
     }
 
-    /// `records` of `day` by the names that passengers have in its file.
+    /// Relabels `records` of `day` for its file.
     fn named<'a>(
         &self,
         records: impl Iterator<Item = (&'a Key, &'a Used)>,
         day: Day,
         path: &Path,
     ) -> BTreeMap<Key, Used> {
-        // Nothing in here panics half-way.
-        let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut labels = self.labels.lock();
         let mut named = Account::default();
         for (key, used) in records {
             let passenger = labels.of(&key.passenger, day, path);
@@ -156,26 +156,25 @@ impl Book {
         named.take()
     }
 
-    /// Counts for a flow that begins now.
+    /// Creates a meter for a flow that begins now.
     pub fn meter(self: &Arc<Self>, passenger: Arc<str>, class: Class) -> Meter {
         let used = Used { flows: 1, ..Used::default() };
         Meter { book: self.clone(), passenger, class, used }
     }
 
     fn add(&self, passenger: Arc<str>, class: Class, used: Used) {
-        // A clock before 1970 is one that nobody has set.
+        // A clock before 1970 has not been set.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let day = Day::of_unix(now.as_secs());
         self.lock().add(Key { day, passenger, class }, used);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Account> {
-        // Nothing in here panics half-way.
-        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Account> {
+        self.account.lock()
     }
 }
 
-/// Appends whole lines, or nothing. What a crash has left of a line is cut off first.
+/// Appends complete lines or nothing. Removes a line truncated by a crash first.
 fn append<'a>(path: &Path, lines: impl Iterator<Item = Line<'a>>) -> io::Result<()> {
     let mut content = Vec::new();
     for line in lines {
@@ -188,13 +187,13 @@ fn append<'a>(path: &Path, lines: impl Iterator<Item = Line<'a>>) -> io::Result<
     file.set_len(whole)?;
     let written = file.write_all(&content).and_then(|()| file.sync_all());
     if written.is_err() {
-        // If this fails too, the next one cuts off what is not whole.
+        // If this fails too, the next write removes the incomplete line.
         let _ = file.set_len(whole);
     }
     written
 }
 
-/// Bytes up to the end of the last whole line.
+/// Returns the length of the file up to the end of its last complete line.
 fn whole_lines_bytes(file: &mut File) -> io::Result<u64> {
     let mut end = file.metadata()?.len();
     let mut piece = [0; PIECE_BYTES];
@@ -211,7 +210,7 @@ fn whole_lines_bytes(file: &mut File) -> io::Result<u64> {
     Ok(0)
 }
 
-/// Counts what one flow uses; what is left is told when it is dropped.
+/// Counts the usage of one flow. Reports the remainder when dropped.
 pub struct Meter {
     book: Arc<Book>,
     passenger: Arc<str>,
@@ -220,24 +219,24 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Bytes from the passenger.
+    /// Adds bytes from the passenger.
     pub fn up(&mut self, bytes: u64) {
         self.used.up_bytes += bytes;
         self.tell_if_much();
     }
 
-    /// Bytes to the passenger.
+    /// Adds bytes to the passenger.
     pub fn down(&mut self, bytes: u64) {
         self.used.down_bytes += bytes;
         self.tell_if_much();
     }
 
-    /// A datagram of the flow was dropped.
+    /// Counts a dropped datagram of the flow.
     pub fn dropped(&mut self) {
         self.used.drops += 1;
     }
 
-    /// Counts the following bytes in another class.
+    /// Counts subsequent bytes in another class.
     pub fn reclass(&mut self, class: Class) {
         self.tell();
         self.class = class;
@@ -332,7 +331,7 @@ mod tests {
         book.write().unwrap();
         let path = file(folder.path());
         let whole = std::fs::read(&path).unwrap();
-        // Longer than what is read at a time.
+        // Longer than one read.
         let cut = [&whole[..], br#"{"day":"2026-11-2"#, &[b'x'; PIECE_BYTES]].concat();
         std::fs::write(&path, cut).unwrap();
         used(&book, "b");
@@ -362,7 +361,7 @@ mod tests {
         assert_eq!(mode & 0o600, 0o600);
     }
 
-    /// A device that makes up addresses all day does not fill the disk, after a restart neither.
+    /// A device that keeps inventing addresses cannot fill the disk, not even across a restart.
     #[test]
     fn a_day_has_so_many_names_and_loses_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -376,7 +375,7 @@ mod tests {
         (all - 5..all).for_each(|n| used(&again, &n.to_string()));
         again.write().unwrap();
         if day() != "1" {
-            return; // Midnight has passed meanwhile, and another file has begun.
+            return; // Midnight has passed, and another file has begun.
         }
         let lines = lines(folder.path());
         let names: HashSet<_> = lines.iter().map(|line| line["passenger"].to_string()).collect();

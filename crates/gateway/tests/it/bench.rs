@@ -1,4 +1,4 @@
-//! An air and a ground gateway, and the clients and origins around them.
+//! An air gateway, a ground gateway, and their clients and origins.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::ground::Ground;
-use bentpipe_gateway::net::Inherited;
+use bentpipe_net::Inherited;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -18,7 +18,7 @@ use crate::wire::{self, Up};
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-/// Whatever should happen has happened long before this.
+/// Time limit far above the duration of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Bench {
@@ -33,12 +33,12 @@ pub struct Bench {
     _folder: tempfile::TempDir,
 }
 
-/// Both gateways; `air` is added to the air's config and `ground` to the ground's.
+/// Starts both gateways. `air` is added to the air's configuration and `ground` to the ground's.
 pub fn start(air: &str, ground: &str) -> Bench {
     start_with(air, ground, |_| {})
 }
 
-/// The same, after `prepare` was done to the air gateway.
+/// Starts both gateways after calling `prepare` with the air gateway.
 pub fn start_with(air: &str, ground: &str, prepare: impl FnOnce(&Air)) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.key"), KEY).unwrap();
@@ -72,14 +72,14 @@ pub fn start_with(air: &str, ground: &str, prepare: impl FnOnce(&Air)) -> Bench 
     Bench { socks, http, air, ground, up, stop_air, air_task, _stop_ground, _folder }
 }
 
-/// The config of an air gateway as [`start`] makes it.
+/// Configuration of an air gateway, as [`start`] builds it.
 pub fn config_of_air(more: &str) -> AirConfig {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.key"), KEY).unwrap();
     air_config(&folder, more)
 }
 
-/// `auth` and `quic` belong to [listen]; everything else goes to the top.
+/// A `more` that starts with `auth` or `quic` goes into [listen]; any other goes to the top.
 fn air_config(folder: &tempfile::TempDir, more: &str) -> AirConfig {
     let listens = more.starts_with("auth") || more.starts_with("quic");
     let (top, listen) = if listens { ("", more) } else { (more, "") };
@@ -91,10 +91,10 @@ fn air_config(folder: &tempfile::TempDir, more: &str) -> AirConfig {
     AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap()
 }
 
-/// The ground may dial this machine.
+/// Lets the ground gateway dial this machine.
 pub const LOOPBACK: &str = "dial = { allow = [\"127.0.0.0/8\", \"::1/128\"] }";
 
-/// Waits, but not for ever.
+/// Waits with a time limit.
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(value) => value,
@@ -102,7 +102,7 @@ pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until `check` holds.
+/// Waits until `check` returns `true`.
 pub async fn until(what: &str, check: impl Fn() -> bool) {
     soon(what, async {
         while !check() {
@@ -112,15 +112,15 @@ pub async fn until(what: &str, check: impl Fn() -> bool) {
     .await;
 }
 
-/// Lets everything happen that needs neither the kernel nor the clock: some steps of some tasks, for which
-/// so many turns are more than enough, however late the machine is.
+/// Lets other tasks run until they need the kernel or the clock. The number of turns is far above
+/// what they need, however late the machine is.
 pub async fn settled() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
 }
 
-/// An origin that sends back what it gets, and ends when its client does.
+/// An origin that echoes its input, and ends when its client does.
 pub async fn echo(address: &str) -> SocketAddr {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -136,7 +136,7 @@ pub async fn echo(address: &str) -> SocketAddr {
     address
 }
 
-/// An address on which nothing listens.
+/// An address where nothing listens.
 pub async fn closed_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -147,19 +147,19 @@ pub async fn read_exactly(tcp: &mut TcpStream, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Everything until the end, or the error that came instead.
+/// Reads until the end, or returns the error that occurs instead.
 pub async fn read_all(tcp: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     soon("the end", tcp.read_to_end(&mut bytes)).await?;
     Ok(bytes)
 }
 
-/// A SOCKS5 client of `bench` that is connected to `to`.
+/// A SOCKS5 client of `bench`, connected to `to`.
 pub async fn through_socks(bench: &Bench, to: SocketAddr) -> TcpStream {
     socks_client(bench.socks, to).await
 }
 
-/// A client of the SOCKS5 proxy at `proxy` that is connected to `to`.
+/// A client of the SOCKS5 proxy at `proxy`, connected to `to`.
 pub async fn socks_client(proxy: SocketAddr, to: SocketAddr) -> TcpStream {
     let mut tcp = TcpStream::connect(proxy).await.unwrap();
     let SocketAddr::V4(to) = to else { panic!("an IPv4 address") };
@@ -171,14 +171,14 @@ pub async fn socks_client(proxy: SocketAddr, to: SocketAddr) -> TcpStream {
     tcp
 }
 
-/// Sends, ends, and expects the same back.
+/// Sends `text`, ends, and expects the same text back.
 pub async fn echoes(mut tcp: TcpStream, text: &[u8]) {
     tcp.write_all(text).await.unwrap();
     tcp.shutdown().await.unwrap();
     assert_eq!(read_all(&mut tcp).await.unwrap(), text);
 }
 
-/// Expects a reset and no clean end.
+/// Expects a reset instead of a clean end.
 pub async fn expect_reset(tcp: &mut TcpStream) {
     let error = read_all(tcp).await.expect_err("a clean end would hide the failure");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);

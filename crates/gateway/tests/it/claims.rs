@@ -1,4 +1,5 @@
-//! A name that a client says gives its flow a class only where the address is the name's.
+//! A name stated by a client determines the class of its flow only if the address belongs to the
+//! name.
 
 use std::net::SocketAddr;
 
@@ -16,7 +17,7 @@ const POLICY: &str =
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: www.gov.uk\r\n\r\n";
 
-/// A client that says it wants www.gov.uk, at `origin`; its connection stays open.
+/// A client that requests www.gov.uk at `origin`; its connection stays open.
 async fn says_gov_uk(socks: SocketAddr, origin: SocketAddr) -> tokio::net::TcpStream {
     let mut client = socks_client(socks, origin).await;
     client.write_all(REQUEST).await.unwrap();
@@ -26,13 +27,13 @@ async fn says_gov_uk(socks: SocketAddr, origin: SocketAddr) -> tokio::net::TcpSt
 
 async fn names_are_verified(over: impl Fn(&Configs) -> Ends, carried: bool) {
     let configs = configs_with(POLICY, "hosts = { \"www.gov.uk\" = \"127.0.0.1\" }");
-    let (far, arrivals) = over(&configs);
-    let (socks, air) = start_air(&configs, far);
-    let ground = start_ground(&configs, arrivals);
+    let (connector, acceptor) = over(&configs);
+    let (socks, air) = start_air(&configs, connector);
+    let ground = start_ground(&configs, acceptor);
     let (honest, liar) = (echo("127.0.0.1:0").await, echo("127.0.0.2:0").await);
     let classes = || [ground.flows_in(Class::Assured), ground.flows_in(Class::LowerEffort)];
 
-    // The liar's address is not one of the name's, now or ever.
+    // The false origin's address never belongs to the name.
     let mut held = vec![says_gov_uk(socks, liar).await];
     held.push(says_gov_uk(socks, liar).await);
     assert_eq!((air.claims.get(), air.claims_held.get()), (2, 0));
@@ -46,7 +47,7 @@ async fn names_are_verified(over: impl Fn(&Configs) -> Ends, carried: bool) {
     }
     until("the ground has confirmed it", || air.claims_held.get() == 1).await;
     assert_eq!((ground.claims.get(), ground.claims_held.get()), (3, 1));
-    // Now the air knows the pair: the next flow has its class from the start.
+    // Now the air gateway knows the pair, so the next flow has its class from the start.
     held.push(says_gov_uk(socks, honest).await);
     assert_eq!((air.claims.get(), classes()), (3, [1, 3]));
     assert_eq!(air.flows_in(Class::Assured), 1);
@@ -74,12 +75,12 @@ async fn what_a_passenger_used_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let top = format!("{POLICY}\nusage = {{ directory = {:?}, interval = '1 s' }}", folder.path());
     let mut configs = configs_with(&top, "hosts = { \"www.gov.uk\" = \"127.0.0.1\" }");
-    // A port that nobody else has, so that the client knows where to come in.
+    // A free port, so that the client knows the address.
     let socks = closed_port().await;
     configs.air.listen.socks5 = Some(socks);
-    let hub = bentpipe_gateway::net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
+    let hub = bentpipe_net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
     configs.air.link.peer = hub.local_addr().unwrap().into();
-    let config = bentpipe_gateway::far::link::hub_config(&configs.ground).unwrap();
+    let config = bentpipe_gateway::transports::link::hub_config(&configs.ground).unwrap();
     let socket = bentpipe_link::io::UdpSocket::from_std(hub).unwrap();
     let hub = bentpipe_link::io::Hub::start(Box::new(socket), config);
     start_ground(&configs, std::sync::Arc::new(hub));

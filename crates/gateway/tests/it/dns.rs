@@ -1,4 +1,4 @@
-//! The resolver on board and the ground's, over the transports themselves, and a name server.
+//! The on-board resolver and the ground's resolver over the real transports, with a name server.
 
 mod encrypted;
 
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use bentpipe_gateway::air::{Air, Resolver};
-use bentpipe_gateway::net::{Inherited, listen_tcp};
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
+use bentpipe_gateway::air::{Air, ResolverHandle};
+use bentpipe_net::{Inherited, listen_tcp};
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
 use hickory_proto::rr::rdata::{A, NULL, TXT};
@@ -34,7 +34,7 @@ pub fn query(text: &str, kind: RecordType) -> Message {
     message
 }
 
-/// Answer of the name server.
+/// Builds the name server's answer.
 fn answer(asked: &Message, over_tcp: bool) -> Message {
     let mut answer = Message::response(asked.metadata.id, OpCode::Query);
     answer.add_queries(asked.queries.clone());
@@ -67,10 +67,10 @@ fn answer(asked: &Message, over_tcp: bool) -> Message {
     answer
 }
 
-/// A name server on loopback, and how many questions it got. Before it answers about `liar.test.` it
-/// sends what a forger would, and about `slow.test.` it says nothing for a while.
+/// A name server on loopback, and the number of its queries. Before it answers about `liar.test.`,
+/// it sends forged answers; it delays answers about `slow.test.`.
 pub async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
-    // The port that UDP is given may be taken for TCP.
+    // The port assigned for UDP may be taken for TCP.
     let (udp, tcp) = loop {
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         match TcpListener::bind(udp.local_addr().unwrap()).await {
@@ -87,7 +87,7 @@ pub async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
             let asked = Message::from_vec(&buffer[..length]).unwrap();
             let is_first = count.fetch_add(1, SeqCst) == 0;
             if is_first && asked.queries[0].name() == &name("slow.test.") {
-                // Longer than a server is asked alone.
+                // Longer than one server is queried alone.
                 tokio::time::sleep(Duration::from_secs(4)).await;
             }
             let answer = answer(&asked, false);
@@ -132,7 +132,7 @@ pub async fn write(tcp: &mut TcpStream, message: &Message) {
 struct Cabin {
     resolver: SocketAddr,
     socks: SocketAddr,
-    counts: Resolver,
+    counts: ResolverHandle,
     asked: Arc<AtomicUsize>,
     air: Arc<bentpipe_gateway::counters::Counters>,
     stop: tokio::sync::oneshot::Sender<()>,
@@ -145,9 +145,9 @@ async fn start(dns: &str, ground: &str, over: impl Fn(&Configs) -> Ends) -> Cabi
     let mut configs = configs_with(&format!("dns = {{ {dns} }}"), ground);
     let (server, asked) = name_server().await;
     configs.ground.dns.servers = vec![server.to_string().parse().unwrap()];
-    let (far, arrivals) = over(&configs);
-    start_ground(&configs, arrivals);
-    let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let (connector, acceptor) = over(&configs);
+    start_ground(&configs, acceptor);
+    let gateway = Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
     let (resolver, socks) = (gateway.dns_addrs()[0], gateway.socks5_addr().unwrap());
     let (counts, air) = (gateway.resolver().unwrap(), gateway.counters());
     let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -155,7 +155,7 @@ async fn start(dns: &str, ground: &str, over: impl Fn(&Configs) -> Ends) -> Cabi
     Cabin { resolver, socks, counts, asked, air, stop, task }
 }
 
-/// A client that asks until it is answered, as clients do.
+/// A client that repeats its query until it is answered, as usual.
 async fn ask(resolver: SocketAddr, question: &Message) -> Message {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(resolver).await.unwrap();
@@ -169,7 +169,7 @@ async fn ask(resolver: SocketAddr, question: &Message) -> Message {
             let Ok(Ok(length)) = came else { continue };
             let answer = Message::from_vec(&buffer[..length]).unwrap();
             assert_eq!(answer.metadata.id, question.metadata.id);
-            // The link may have been on its way up.
+            // The link may not have been up yet.
             if answer.metadata.response_code != ResponseCode::ServFail {
                 return answer;
             }
@@ -191,13 +191,15 @@ async fn resolves(over: impl Fn(&Configs) -> Ends) {
     assert_eq!(first.queries[0].name().to_ascii(), "Www.A.test.");
     let asked = cabin.asked.load(SeqCst);
     assert_eq!(ips(&ask(cabin.resolver, &a).await), ips(&first));
-    assert_eq!((cabin.asked.load(SeqCst), cabin.counts.counts().hits), (asked, 1));
-    // An unknown type whose bytes look like a pointer passes as it is.
+    // On a slow machine the client repeats its query.
+    let hits = cabin.counts.counts().hits;
+    assert!(cabin.asked.load(SeqCst) == asked && hits >= 1, "{hits}");
+    // An unknown type whose bytes look like a compression pointer passes unchanged.
     let odd = query("odd.test.", RecordType::from(65_280));
     let answer = ask(cabin.resolver, &odd).await;
     let RData::Unknown { rdata, .. } = &answer.answers[0].data else { panic!("{answer}") };
     assert_eq!(rdata.anything[..], [0xc0, 0x0c, 1, 2, 3]);
-    // What fits nowhere but a stream crosses by one, and the client has to come by one too.
+    // An answer too large for datagrams crosses by a stream, and the client must use TCP too.
     let big = query("big.test.", RecordType::TXT);
     let cut = ask(cabin.resolver, &big).await;
     assert!(cut.metadata.truncation && cut.answers.is_empty());
@@ -215,7 +217,7 @@ async fn a_slow_name_server_is_waited_for() {
     let cabin = start(LISTEN, "", over_link).await;
     let answer = ask(cabin.resolver, &query("slow.test.", RecordType::A)).await;
     assert_eq!(answer.answers.len(), 1);
-    // The client has come again and the aircraft too: it was one question all the same.
+    // The client and the air gateway have repeated it, but it counts as one query.
     let counts = cabin.counts.counts();
     assert_eq!((counts.missed, counts.unanswered), (1, 0), "{counts:?}");
 }
@@ -260,7 +262,7 @@ async fn forged_answers_do_not_count() {
 #[tokio::test]
 async fn a_failure_is_remembered_whatever_a_name_server_says_of_it() {
     let cabin = start(LISTEN, "", over_link).await;
-    // The link is up then.
+    // After this, the link is up.
     ask(cabin.resolver, &query("up.test.", RecordType::A)).await;
     let mut tcp = TcpStream::connect(cabin.resolver).await.unwrap();
     let mut asked = Vec::new();
@@ -288,7 +290,7 @@ async fn the_table_of_hosts_answers_too() {
 async fn no_passenger_reaches_the_resolver_itself() {
     for over in [over_link, over_http3, over_aerotcp] {
         let cabin = start(LISTEN, "", over).await;
-        // It works for the gateway, so the link is up.
+        // The gateway itself gets answers, so the link is up.
         ask(cabin.resolver, &query("a.test.", RecordType::A)).await;
         let mut tcp = TcpStream::connect(cabin.socks).await.unwrap();
         let host = b"resolver.bentpipe.invalid";
@@ -314,10 +316,11 @@ async fn a_restart_forgets_nothing_and_waits_for_nobody() {
     soon("the end", cabin.task).await.unwrap();
     let again = start(&dns, "", over_link).await;
     assert_eq!(ips(&ask(again.resolver, &query("a.test.", RecordType::A)).await), ips(&first));
-    assert_eq!((again.asked.load(SeqCst), again.counts.counts().hits), (0, 1));
+    assert_eq!(again.asked.load(SeqCst), 0);
+    assert!(again.counts.counts().hits >= 1);
     again.stop.send(()).unwrap();
     soon("the end", again.task).await.unwrap();
-    // Whatever has become of the file, the gateway starts.
+    // The gateway starts even with a damaged file.
     let mut bytes = std::fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -334,7 +337,7 @@ async fn instant_names_are_opened_by_name() {
         "{LISTEN}, cache-file = \"{}\", instant-names = {{ v4 = \"100.64.0.0/10\" }}",
         folder.path().join("dns.cache").display()
     );
-    // Were an address of the pool dialled, the policy would let it.
+    // The policy would permit dialling an address of the pool.
     let ground = "hosts = { \"www.origin.example\" = \"127.0.0.1\" }";
     let cabin = start(&dns, ground, over_link).await;
     let answer = ask(cabin.resolver, &query("www.origin.example.", RecordType::A)).await;
@@ -343,7 +346,7 @@ async fn instant_names_are_opened_by_name() {
     assert_eq!(cabin.counts.counts().instant, 1);
     let origin = echo("127.0.0.1:0").await;
     echoes(socks_client(cabin.socks, (ip, origin.port()).into()).await, b"by name").await;
-    // What stands for no name leads nowhere.
+    // An address without a name leads nowhere.
     let other = (std::net::Ipv4Addr::from_bits(ip.to_bits() + 1), origin.port()).into();
     let mut nowhere = socks_client(cabin.socks, other).await;
     expect_reset(&mut nowhere).await;
@@ -359,18 +362,18 @@ async fn an_aircraft_that_begins_is_sent_what_it_used_to_ask_for() {
     let (server, asked) = name_server().await;
     configs.ground.dns.servers = vec![server.to_string().parse().unwrap()];
     configs.ground.dns.push_rate = Some("8 Mbit/s".parse().unwrap());
-    let (far, arrivals) = over_link(&configs);
-    start_ground(&configs, arrivals);
-    let first = Air::bind(&configs.air, &mut Inherited::default(), far.clone()).unwrap();
+    let (connector, acceptor) = over_link(&configs);
+    start_ground(&configs, acceptor);
+    let first = Air::bind(&configs.air, &mut Inherited::default(), connector.clone()).unwrap();
     let resolver = first.dns_addrs()[0];
     let serving = tokio::spawn(first.serve(std::future::pending()));
     for name in ["a.test.", "b.test."] {
         ask(resolver, &query(name, RecordType::A)).await;
     }
     serving.abort();
-    // The same aircraft, without anything in its cache.
+    // The same aircraft with an empty cache.
     let again = configs_with(&format!("dns = {{ {LISTEN}, warm-start = \"64 KiB\" }}"), "");
-    let second = Air::bind(&again.air, &mut Inherited::default(), far).unwrap();
+    let second = Air::bind(&again.air, &mut Inherited::default(), connector).unwrap();
     let (resolver, counts) = (second.dns_addrs()[0], second.resolver().unwrap());
     tokio::spawn(second.serve(std::future::pending()));
     until("both are here", || counts.counts().pushed == 2).await;
@@ -380,6 +383,7 @@ async fn an_aircraft_that_begins_is_sent_what_it_used_to_ask_for() {
         assert_eq!(ips(&answer), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
     }
     let counts = counts.counts();
-    assert_eq!((counts.hits, counts.push_used, counts.missed), (2, 2, 0), "{counts:?}");
+    assert_eq!((counts.push_used, counts.missed), (2, 0), "{counts:?}");
+    assert!(counts.hits >= 2, "{counts:?}");
     assert_eq!(asked.1.load(SeqCst), asked.0, "nothing more was asked");
 }

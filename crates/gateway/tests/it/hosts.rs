@@ -1,15 +1,15 @@
-//! Machines as people run them: what interception carries there, and what it says. Each test makes
-//! network namespaces of its own.
+//! Interception on machines with various configurations: traffic and log messages. Each test
+//! creates its own network namespaces.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 
 use bentpipe_gateway::air::Air;
-use bentpipe_gateway::air::rules::Rules;
 use bentpipe_gateway::config::AirConfig;
-use bentpipe_gateway::far::{Arrivals, Carried};
-use bentpipe_gateway::net::Inherited;
+use bentpipe_gateway::transport::{Acceptor, Carried};
+use bentpipe_net::Inherited;
+use bentpipe_net::interception::Rules;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
@@ -19,19 +19,21 @@ use crate::wire;
 const V4: &str = "198.51.100.7:443";
 const V6: &str = "[2001:db8:7::7]:8443";
 
-/// A cabin with one seat, and the machine that its gateway runs on.
+/// A cabin with one seat, and the machine of its gateway.
 struct Cabin {
-    /// Commands on the gateway's machine before the cabin is joined, and after.
+    /// Commands on the gateway's machine before and after the cabin is connected.
     before: &'static str,
     after: &'static str,
-    /// More of `[listen.tproxy]`.
+    /// Additional lines of `[listen.tproxy]`.
     tproxy: &'static str,
     interfaces: &'static str,
-    /// The seat's side.
+    /// Function to run at the seat.
     seat: fn(),
-    /// A look at the machine while the gateway runs.
+    /// Check of the machine while the gateway runs.
     meanwhile: fn(),
-    /// A look at the machine once the gateway has stopped.
+    /// Check of the machine after the seat has finished, while the gateway runs.
+    finally: fn(),
+    /// Check of the machine after the gateway has stopped.
     afterwards: fn(),
 }
 
@@ -44,26 +46,30 @@ impl Default for Cabin {
             interfaces: "\"cabin0\"",
             seat: || seat("", &[V4, V6]),
             meanwhile: || {},
+            finally: || {},
             afterwards: || {},
         }
     }
 }
 
 impl Cabin {
-    /// Runs the gateway in the calling thread, which gets a network of its own. Each flow that comes is
-    /// answered by its destination.
+    /// Runs the gateway in the calling thread, in a new network namespace. Each flow is answered
+    /// with its destination.
     fn run(self) {
         new_network();
         sh(self.before);
         let (send_tid, tid) = mpsc::channel();
         let (send_ready, ready) = mpsc::channel::<()>();
         let (send_back, back) = mpsc::channel::<()>();
+        let (send_over, over) = mpsc::channel::<()>();
         let client = std::thread::spawn(move || {
             new_network();
             send_tid.send(nix::unistd::gettid()).unwrap();
             ready.recv_timeout(PATIENCE).unwrap();
             (self.seat)();
             send_back.send(()).unwrap();
+            // The cabin exists until the sender is dropped.
+            let _ = over.recv();
         });
         let tid = tid.recv_timeout(PATIENCE).unwrap();
         sh(&format!(
@@ -80,11 +86,13 @@ impl Cabin {
             let stop = async move {
                 send_ready.send(()).unwrap();
                 let waiting = tokio::task::spawn_blocking(move || back.recv_timeout(PATIENCE));
-                // A seat that failed says why itself.
+                // A failed seat reports its own reason.
                 let _ = waiting.await.unwrap();
+                (self.finally)();
             };
             air.serve(stop).await;
         });
+        drop(send_over);
         client.join().expect("the seat's side succeeds");
         (self.afterwards)();
     }
@@ -119,7 +127,7 @@ impl Cabin {
     }
 }
 
-/// Joins the cabin and reaches `targets`.
+/// Connects the cabin and reaches `targets`.
 fn seat(more: &str, targets: &[&str]) {
     sh(&format!(
         "ip addr add 10.9.0.2/24 dev seat0\n\
@@ -142,7 +150,7 @@ fn reaches(target: &str) -> bool {
     tcp.read_to_string(&mut answer).is_ok() && answer == format!("{target} said ping")
 }
 
-/// The rules and routes that the kernel has.
+/// Lists the kernel's rules and routes.
 fn rules() -> String {
     sh("nft list ruleset; ip rule; ip -6 rule || true; ip route show table all")
 }
@@ -173,7 +181,7 @@ fn without_ipv6_ipv4_is_carried() {
     });
 }
 
-/// IPv6 that is off on loopback alone, as some images have it: the kernel refuses the local route.
+/// IPv6 disabled on loopback only, as in some images: the kernel refuses the local route.
 #[test]
 fn without_ipv6_on_loopback_ipv4_is_carried() {
     as_root("hosts::without_ipv6_on_loopback_ipv4_is_carried", || {
@@ -187,8 +195,8 @@ fn without_ipv6_on_loopback_ipv4_is_carried() {
     });
 }
 
-/// The kernel asks for the way back to each source; with `src_valid_mark`, which VPNs set, by the
-/// mark of the packet.
+/// The kernel checks the reverse route of each source. With `src_valid_mark`, which VPNs set, the
+/// check uses the packet's mark.
 #[test]
 fn strict_checks_of_sources_are_passed() {
     as_root("hosts::strict_checks_of_sources_are_passed", || {
@@ -206,7 +214,7 @@ fn strict_checks_of_sources_are_passed() {
 fn several_interfaces_and_vlans_are_intercepted() {
     as_root("hosts::several_interfaces_and_vlans_are_intercepted", || {
         Cabin {
-            // A kernel without VLANs gets an interface of such a name.
+            // A kernel without VLANs gets another interface with this name.
             after: "ip link add link cabin0 name cabin0.30 type vlan id 30 2>/dev/null || {\n\
                     echo 'SKIPPED: this kernel has no VLANs' > /dev/stderr\n\
                     ip link add cabin0.30 type veth peer name seat0.30; }\n\
@@ -214,7 +222,7 @@ fn several_interfaces_and_vlans_are_intercepted() {
                     ip link set cabin0.30 up\n\
                     if ip link show seat0.30 >/dev/null 2>&1; then\n\
                     ip link set seat0.30 netns SEAT; fi",
-            // The last one may come later.
+            // The last interface may be created later.
             interfaces: "\"cabin0\", \"cabin0.30\", \"cabin0.31\"",
             seat: || {
                 seat(
@@ -230,7 +238,7 @@ fn several_interfaces_and_vlans_are_intercepted() {
                 let rules = rules();
                 for name in ["cabin0", "cabin0.30", "cabin0.31"] {
                     assert!(rules.contains(&format!("iifname \"{name}\" jump")), "{rules}");
-                    // `ip` marks those that do not exist.
+                    // `ip` marks interfaces that do not exist.
                     assert!(rules.contains(&format!("iif {name} ")), "{rules}");
                 }
             },
@@ -241,7 +249,47 @@ fn several_interfaces_and_vlans_are_intercepted() {
     });
 }
 
-/// A firewall that drops by default forbids intercepted packets, too. The log's own advice helps.
+/// Number of sources that a device invents.
+const INVENTED: usize = 1_024;
+
+/// Each invented address inside the subnet would occupy an entry of the kernel's table of
+/// neighbours, which Linux's default limits to 1,024.
+#[test]
+fn a_device_gets_few_new_sources_a_second() {
+    as_root("hosts::a_device_gets_few_new_sources_a_second", || {
+        Cabin {
+            after: "ip addr add 10.64.0.1/16 dev cabin0",
+            seat: || {
+                seat("", &[V4, V6]);
+                for n in 0..INVENTED {
+                    let (high, low) = (n / 200, n % 200 + 2);
+                    crate::spoofed::syn([10, 64, high as u8, low as u8].into(), V4);
+                }
+                for target in [V4, V6] {
+                    assert!(reaches(target), "{target} by addresses in use");
+                }
+            },
+            finally: || {
+                let table = sh("nft list table inet bentpipe_air");
+                let admitted = table.matches(" . 10.64.").count();
+                let neighbours = sh("ip neigh show dev cabin0").matches("10.64.").count();
+                assert!((100..INVENTED).contains(&admitted), "{admitted} of {INVENTED}\n{table}");
+                assert!(neighbours <= admitted, "{neighbours} neighbours of {admitted}\n{table}");
+                let chain = table.split("chain sources").nth(1).unwrap();
+                let drop = format!("counter packets {} ", INVENTED - admitted);
+                assert!(chain.contains(&drop), "the others were dropped: {drop}\n{table}");
+                for known in [" . 10.9.0.2 ", " . fd09::2 "] {
+                    assert!(table.contains(known), "{known}\n{table}");
+                }
+            },
+            afterwards: nothing_is_left,
+            ..Cabin::default()
+        }
+        .run();
+    });
+}
+
+/// A firewall that drops by default also drops intercepted packets. The advice in the log works.
 #[test]
 fn a_firewall_beside_is_named_with_what_lets_packets_through() {
     as_root("hosts::a_firewall_beside_is_named_with_what_lets_packets_through", || {
@@ -255,7 +303,7 @@ fn a_firewall_beside_is_named_with_what_lets_packets_through() {
                      ip rule add fwmark 0x71/0xff lookup 100 priority 60",
             seat: || seat("", &[V4]),
             meanwhile: || {
-                let obstacles = bentpipe_gateway::air::rules::obstacles(&["cabin0"], false);
+                let obstacles = bentpipe_net::interception::obstacles(&["cabin0"], false);
                 let all = obstacles.join("\n");
                 let advice = "nft insert rule ip filter INPUT meta mark 0x6270 accept";
                 assert!(all.contains(&format!("`{advice}`")), "{all}");
@@ -264,7 +312,7 @@ fn a_firewall_beside_is_named_with_what_lets_packets_through() {
                 assert_eq!(obstacles.len(), 3, "{all}");
                 sh(advice);
                 sh("ip rule del priority 50");
-                assert_eq!(bentpipe_gateway::air::rules::obstacles(&["cabin0"], false).len(), 2);
+                assert_eq!(bentpipe_net::interception::obstacles(&["cabin0"], false).len(), 2);
             },
             ..Cabin::default()
         }
@@ -279,17 +327,26 @@ fn what_a_machine_lacks_is_said() {
         sh("ip link add br0 type bridge\n\
             ip link add port0 type veth peer name seat0\n\
             ip link set port0 master br0\n\
-            echo 1 > /proc/sys/net/ipv4/ip_forward");
-        let said = bentpipe_gateway::air::rules::obstacles(&["port0", "none0"], false).join("\n");
+            echo 1 > /proc/sys/net/ipv4/ip_forward\n\
+            ip link add bare0 type veth peer name bare1\n\
+            ip link set bare0 addrgenmode none up\n\
+            ip link set bare1 up\n\
+            ip addr add fd0a::1/64 dev bare0");
+        let bare = || bentpipe_net::interception::obstacles(&["bare0"], true).join("\n");
+        assert!(bare().contains("bare0 has no link-local address of IPv6"), "{}", bare());
+        sh("ip addr add fe80::1/64 dev bare0");
+        assert_eq!(bare(), "");
+        let said = bentpipe_net::interception::obstacles(&["port0", "none0"], false).join("\n");
         assert!(said.contains("port0 is a port of the bridge br0"), "{said}");
         assert!(said.contains("there is no interface none0 now"), "{said}");
         assert!(said.contains("forwards packets (net.ipv4.ip_forward=1)"), "{said}");
-        let closed = bentpipe_gateway::air::rules::obstacles(&["br0"], true);
+        let closed = bentpipe_net::interception::obstacles(&["br0"], true);
         assert_eq!(closed, [""; 0]);
     });
 }
 
-/// With `fail-closed`, what is not carried goes nowhere: neither now nor once the gateway has gone.
+/// With `fail-closed`, packets that are not carried are dropped while the gateway runs and after it
+/// has stopped.
 #[test]
 fn fail_closed_lets_nothing_past() {
     as_root("hosts::fail_closed_lets_nothing_past", || {
@@ -302,8 +359,9 @@ fn fail_closed_lets_nothing_past() {
                 let left = rules();
                 assert!(left.contains("table inet bentpipe_air"), "{left}");
                 assert!(!left.contains("0x6270 lookup"), "{left}");
-                // A packet to elsewhere is dropped, one to this machine is not.
+                // A packet to elsewhere is dropped, but one to this machine is not.
                 let chain = left.split("chain cabin").nth(1).unwrap();
+                let chain = chain.split('}').next().unwrap();
                 let last = chain.lines().rfind(|line| line.contains("drop")).unwrap();
                 assert!(last.trim().starts_with("counter packets"), "{left}");
                 Rules::remove_leftovers().unwrap();
@@ -315,12 +373,12 @@ fn fail_closed_lets_nothing_past() {
     });
 }
 
-/// PPPoE leaves 1,492 bytes. A hop that drops larger packets without a word is found by probing, and
-/// so is an interface that refuses them.
+/// PPPoE leaves 1,492 bytes. Probing detects a hop that silently drops larger packets, and an
+/// interface that refuses them.
 #[test]
 fn a_radio_side_of_1492_bytes_carries_flows() {
     as_root("hosts::a_radio_side_of_1492_bytes_carries_flows", || {
-        // Each packet is one of its own at the hop: no segmentation offload.
+        // At the hop, each packet is separate: no segmentation offload.
         let silent_hop = "ip link set lo gso_max_segs 1\n\
             nft add table inet hop\n\
             nft 'add chain inet hop input { type filter hook input priority 0; }'\n\

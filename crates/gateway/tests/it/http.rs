@@ -1,6 +1,6 @@
 use std::net::SocketAddr;
 
-use bentpipe_gateway::far::Reach;
+use bentpipe_gateway::transport::Reach;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -16,7 +16,7 @@ async fn client(bench: &Bench, request: &str) -> TcpStream {
     tcp
 }
 
-/// The whole answer to a request after which the client says no more.
+/// The whole response to a request after which the client stops sending.
 async fn answer(bench: &Bench, request: &str) -> String {
     let mut tcp = client(bench, request).await;
     tcp.shutdown().await.unwrap();
@@ -31,7 +31,7 @@ async fn head(tcp: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// An origin that gives `response` to one request and hands over what it was asked.
+/// An origin that gives `response` to one request and returns that request.
 async fn origin(response: &'static str) -> (SocketAddr, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +61,7 @@ async fn connect_carries_anything() {
     let mut tcp = client(&bench, &request).await;
     assert!(head(&mut tcp).await.starts_with(CONNECTED));
     echoes(tcp, &[0xff; 100_000]).await;
-    // Also what follows the head at once.
+    // Also data that directly follows the header.
     let mut tcp = client(&bench, &format!("{request}early")).await;
     assert!(head(&mut tcp).await.starts_with(CONNECTED));
     assert_eq!(read_exactly(&mut tcp, 5).await, b"early");
@@ -190,14 +190,14 @@ async fn a_link_that_is_down_is_not_the_destinations_fault() {
         tokio::time::pause();
         tcp.shutdown().await.unwrap();
         let mut answer = String::new();
-        // The paused clock jumps over the time that it waits for a link.
+        // The paused clock skips the wait for a link.
         tcp.read_to_string(&mut answer).await.unwrap();
         tokio::time::resume();
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with(DOWN), "{answer}");
         assert!(answer.contains("error=destination_unavailable"), "{answer}");
     }
     assert!(bench.up.opened().is_empty());
-    // It comes back while somebody waits.
+    // The link returns while a client waits.
     let mut tcp = client(&bench, &format!("CONNECT {to} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
     bench.up.set_reach(Reach::Up);
     assert!(head(&mut tcp).await.starts_with(CONNECTED));

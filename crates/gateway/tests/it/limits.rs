@@ -1,23 +1,26 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_flow::ResetCode;
 use bentpipe_gateway::refusals::Limit;
-use bentpipe_link::ResetCode;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::bench::{
-    LOOPBACK, echo, echoes, expect_reset, read_all, read_exactly, soon, start, through_socks, until,
+    LOOPBACK, echo, echoes, expect_reset, read_exactly, soon, start, through_socks, until,
 };
 
 #[tokio::test]
 async fn a_client_beyond_the_limit_loses_its_idlest_connection() {
     let bench = start("limits = { max-flows-per-passenger = 2 }", LOOPBACK);
     let to = echo("127.0.0.1:0").await;
-    let mut first = through_socks(&bench, to).await;
-    // What moved later is less idle.
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    let second = through_socks(&bench, to).await;
+    let (mut first, mut second) =
+        (through_socks(&bench, to).await, through_socks(&bench, to).await);
+    // More recent activity makes these less idle.
+    for tcp in [&mut first, &mut second] {
+        tcp.write_all(b"a").await.unwrap();
+        assert_eq!(read_exactly(tcp, 1).await, b"a");
+    }
     let third = through_socks(&bench, to).await;
     expect_reset(&mut first).await;
     let refusals = &bench.air.refusals;
@@ -29,7 +32,7 @@ async fn a_client_beyond_the_limit_loses_its_idlest_connection() {
     echoes(through_socks(&bench, to).await, b"again").await;
 }
 
-/// Waits until nobody listens at `proxy`.
+/// Waits until nothing listens at `proxy`.
 async fn refused(proxy: SocketAddr) {
     while TcpStream::connect(proxy).await.is_ok() {
         tokio::task::yield_now().await;
@@ -55,7 +58,7 @@ async fn stopping_breaks_off_what_does_not_finish() {
     tcp.write_all(b"a").await.unwrap();
     assert_eq!(read_exactly(&mut tcp, 1).await, b"a");
     bench.stop_air.send(()).unwrap();
-    // From then on it waits for the flows that are open.
+    // From then on it waits for open flows.
     soon("new clients are refused", refused(bench.socks)).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(3601)).await;
@@ -65,16 +68,16 @@ async fn stopping_breaks_off_what_does_not_finish() {
 }
 
 #[tokio::test]
-async fn an_aircraft_has_limits_on_the_ground() {
+async fn a_full_ground_ends_the_idlest_flow() {
     let bench = start("", "limits = { max-flows = 1 }\ndial = { allow = [\"127.0.0.0/8\"] }");
     let to = echo("127.0.0.1:0").await;
     let mut first = through_socks(&bench, to).await;
     first.write_all(b"a").await.unwrap();
     assert_eq!(read_exactly(&mut first, 1).await, b"a");
-    let mut second = through_socks(&bench, to).await;
-    expect_reset(&mut second).await;
-    assert_eq!(bench.air.resets(ResetCode::Limit), 1);
-    assert_eq!(bench.ground.over_limit.get(), 1);
-    first.shutdown().await.unwrap();
-    assert_eq!(read_all(&mut first).await.unwrap(), b"");
+    let second = through_socks(&bench, to).await;
+    expect_reset(&mut first).await;
+    let refusals = &bench.ground.refusals;
+    assert_eq!((bench.ground.over_limit.get(), refusals.count_evicted(Limit::TcpFlows)), (0, 1));
+    assert_eq!(bench.ground.resets(ResetCode::Limit), 1);
+    echoes(second, b"still here").await;
 }

@@ -1,4 +1,4 @@
-//! Both gateways over loopback, with the link between them in memory.
+//! Both gateways over loopback, with an in-memory link between them.
 
 mod bench;
 mod claims;
@@ -17,10 +17,9 @@ mod ports;
 mod preload;
 mod relay;
 mod reload;
-mod single;
-mod single_sites;
 mod site;
 mod socks;
+mod spoofed;
 mod status;
 mod tproxy;
 mod tproxy_udp;

@@ -1,5 +1,5 @@
-//! UDP and its marks: which class they lead to, how packets are marked on both sides, and what a
-//! passenger may send in the network's class.
+//! DSCP of UDP: the resulting class, marks on both sides, and the limit on a passenger in the
+//! network class.
 
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 use crate::bench::{Bench, LOOPBACK, soon, start, start_with, until};
 use crate::udp::{Client, echo, head};
 
-/// Marks what a socket sends, and asks for the marks of what it receives.
+/// Marks the packets of a socket, and requests the marks of received packets.
 pub fn mark(socket: &impl std::os::fd::AsFd, dscp: Dscp, v6: bool) {
     let (sender, field) = (socket2::SockRef::from(socket), u32::from(dscp.traffic_class(0)));
     if v6 {
@@ -28,7 +28,7 @@ pub fn mark(socket: &impl std::os::fd::AsFd, dscp: Dscp, v6: bool) {
     }
 }
 
-/// The next packet, who sent it, and its mark.
+/// The next packet, its sender, and its mark.
 pub fn receive(socket: &impl AsRawFd, flags: MsgFlags) -> nix::Result<(Vec<u8>, SocketAddr, Dscp)> {
     let (mut buffer, mut control) = ([0; 2048], nix::cmsg_space!(i32, i32));
     let mut slices = [IoSliceMut::new(&mut buffer)];
@@ -60,7 +60,7 @@ async fn next(socket: &UdpSocket) -> (Vec<u8>, SocketAddr, Dscp) {
     .await
 }
 
-/// A client whose packets are marked.
+/// A client with marked packets.
 async fn client(bench: &Bench, dscp: Dscp) -> Client {
     let client = Client::of(bench.socks).await;
     mark(&client.udp, dscp, false);
@@ -73,7 +73,7 @@ const POLICY: &str = "rule = [{ dscp = 'EF', class = 'network' }]\n\
 #[tokio::test]
 async fn marks_are_set_towards_both_sides() {
     let bench = start(POLICY, LOOPBACK);
-    // AF43 is trusted, and the class it leads to is marked in one way; CS6 is more than is trusted.
+    // AF43 is trusted, and packets of its class have one mark; CS6 is above the trusted limit.
     let wanted = [("EF", "EF"), ("AF43", "AF42"), ("CS6", "AF42"), ("LE", "LE"), ("AF11", "DF")];
     for (sent, expected) in wanted {
         let client = client(&bench, sent.parse().unwrap()).await;
@@ -132,8 +132,7 @@ async fn rules_are_about_udp_too() {
     }
 }
 
-/// Traffic marked as urgent is bounded for each passenger, in both directions; other traffic is
-/// not.
+/// Urgent traffic is limited for each passenger in both directions; other traffic is not.
 #[tokio::test]
 async fn the_network_s_class_is_policed() {
     const PACKETS: u64 = 100;
@@ -143,18 +142,18 @@ async fn the_network_s_class_is_policed() {
         let to = head(echo("127.0.0.1:0").await);
         let urgent = client(&bench, Dscp::EF).await;
         let began = tokio::time::Instant::now();
-        // One after another, so that nothing is lost in a socket's buffer.
+        // One at a time, so that no socket buffer overflows.
         for sent in 1..=PACKETS {
             urgent.send(&to, &[0; 500]).await;
             let (here, there) = (&bench.air, &bench.ground);
             until("its fate", || {
                 let dropped = here.datagrams_policed.get() + there.datagrams_policed.get();
-                here.datagrams_from_far.get() + dropped == sent
+                here.datagrams_from_link.get() + dropped == sent
             })
             .await;
         }
-        let passed = bench.air.datagrams_from_far.get();
-        // The burst of 7,500 bytes, and a kilobyte for every second that this took.
+        let passed = bench.air.datagrams_from_link.get();
+        // The burst of 7,500 bytes, and a kilobyte for every second of the test.
         let most = 15 + 2 * (began.elapsed().as_secs() + 1);
         assert!((14..=most).contains(&passed), "{passed} passed");
         let policed = [bench.air.datagrams_policed.get(), bench.ground.datagrams_policed.get()];

@@ -1,4 +1,4 @@
-//! The kernel's table of neighbours, with a real kernel: two network namespaces and a wire between them.
+//! Table of neighbours of a real kernel: two connected network namespaces.
 
 use std::net::IpAddr;
 use std::sync::mpsc;
@@ -8,7 +8,7 @@ use bentpipe_gateway::air::identity::{Identity, Neighbours, Place};
 
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
 
-/// The device of the seat.
+/// Hardware address of the seat.
 const SEAT: &str = "02:00:00:00:00:07";
 
 #[test]
@@ -47,9 +47,9 @@ fn devices_are_known_by_both_families_and_invented_sources_are_not() {
     });
 }
 
-/// The seat stays until the gateway's side has looked.
+/// Keeps the seat until the gateway's side has finished.
 fn wait_for(over: &mpsc::Receiver<()>) {
-    // An error is the other side's failure, which is told there.
+    // An error means that the other side failed, which is reported there.
     let _ = over.recv_timeout(3 * PATIENCE);
 }
 
@@ -67,7 +67,7 @@ async fn look() {
         assert_eq!(place("10.7.1.1"), Place::Elsewhere, "behind the router");
         assert_eq!(place("fd09::77"), Place::Unproven);
         assert_eq!(place("10.9.0.77"), Place::Unproven);
-        // The seat has never said anything: the kernel finds it.
+        // The seat has not sent anything; the kernel discovers it.
         for seat in ["10.9.0.2", "fd09::2"] {
             tokio::time::timeout(PATIENCE, async {
                 while place(seat) != device {

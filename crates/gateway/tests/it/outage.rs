@@ -1,20 +1,28 @@
-//! Outages of the link, and silence that is none: on a paused clock, moved a second at a time.
+//! Outages of the link, and silence without an outage, on a paused clock that advances one second
+//! at a time.
 
+use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use bentpipe_gateway::far::Reach;
+use bentpipe_gateway::air::Air;
+use bentpipe_gateway::transport::{Acceptor, Carried, Reach};
+use bentpipe_net::Inherited;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use crate::bench::{Bench, LOOPBACK, read_all, read_exactly, settled, start, through_socks, until};
+use crate::tproxy::as_root;
+use crate::web_tproxy::{air_config, connected, in_gateway, read_from, until_back};
+use crate::wire;
 
 const SIZE: usize = 20_000;
 
-/// An origin that reads a body of [`SIZE`] bytes, with or without a head before it, and answers when it may.
+/// An origin that reads a body of [`SIZE`] bytes, with or without a header, and responds when
+/// permitted.
 struct Origin {
     address: SocketAddr,
     read: Arc<AtomicUsize>,
@@ -40,7 +48,7 @@ impl Origin {
                         read.fetch_add(bytes.len() - before, SeqCst);
                     }
                     may_answer.notified().await;
-                    // So that another may be told after this one.
+                    // Wake the next waiter too.
                     may_answer.notify_one();
                     let answer = "HTTP/1.1 201 Created\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhere";
                     let _ = tcp.write_all(answer.as_bytes()).await;
@@ -61,7 +69,7 @@ async fn pass(seconds: u64) {
     tokio::time::resume();
 }
 
-/// A client that has sent the head of an upload, by one of four ways.
+/// A client that has sent the header of an upload, in one of four ways.
 async fn upload(bench: &Bench, to: SocketAddr, way: usize) -> TcpStream {
     match way % 4 {
         0 => through_socks(bench, to).await,
@@ -104,7 +112,7 @@ async fn uploads_without_an_answer_outlive_an_outage_of_ten_minutes() {
         bench.up.set_reach(Reach::Out);
         pass(600).await;
         bench.up.set_reach(Reach::Up);
-        // The answer may take as long as ever after that.
+        // After that, the response may take the usual time.
         for tcp in &mut clients {
             tcp.write_all(&[b'x'; SIZE / 2]).await.unwrap();
         }
@@ -135,6 +143,63 @@ async fn an_upload_may_take_longer_than_an_answer_while_bytes_move() {
         let answer = read_all(&mut tcp).await.unwrap();
         assert!(answer.starts_with(b"HTTP/1.1 201 "), "{}", String::from_utf8_lossy(&answer));
     }
+}
+
+/// On port 80, with an outage during the upload.
+#[test]
+fn an_intercepted_upload_may_take_longer_than_an_answer_too() {
+    as_root("outage::an_intercepted_upload_may_take_longer_than_an_answer_too", || {
+        in_gateway(as_slow_client, |ready, back| Box::pin(serve_slowly(ready, back)));
+    });
+}
+
+const PARTS: usize = 5;
+
+/// Number of parts that the client may have sent by now.
+static SENT_PARTS: AtomicUsize = AtomicUsize::new(0);
+
+fn as_slow_client() {
+    let mut tcp = connected("10.9.0.2", "203.0.113.66:80");
+    let head = format!(
+        "PUT /a HTTP/1.1\r\nHost: 203.0.113.66\r\nContent-Length: {SIZE}\r\nConnection: close\r\n\r\n"
+    );
+    tcp.write_all(head.as_bytes()).unwrap();
+    for part in 1..=PARTS {
+        while SENT_PARTS.load(SeqCst) < part {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        tcp.write_all(&[b'x'; SIZE / PARTS]).unwrap();
+    }
+    let answer = read_from(tcp);
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+}
+
+async fn serve_slowly(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = air_config(folder.path(), "");
+    let (up, down) = wire::link([0; 32]);
+    let air = Air::bind(&config, &mut Inherited::default(), up.clone()).unwrap();
+    tokio::spawn(async move {
+        let incoming = down.accept().await.unwrap();
+        let Carried::Stream(mut stream) = incoming.carries else { panic!("TCP was sent") };
+        let mut bytes = Vec::new();
+        for part in 1..=PARTS {
+            SENT_PARTS.store(part, SeqCst);
+            while bytes.iter().filter(|byte| **byte == b'x').count() < part * SIZE / PARTS {
+                assert!(stream.read_buf(&mut bytes).await.unwrap() > 0);
+            }
+            if part == PARTS / 2 {
+                up.set_reach(Reach::Out);
+                pass(600).await;
+                up.set_reach(Reach::Up);
+            }
+            pass(100).await;
+        }
+        let answer = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+    });
+    air.serve(until_back(ready, back)).await;
 }
 
 #[tokio::test]
@@ -178,7 +243,7 @@ async fn an_outage_that_lasts_is_told_to_those_who_come() {
         socks.write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50").await.unwrap();
         let reply = read_all(&mut socks).await.unwrap();
         assert_eq!(reply[2..4], [5, 3], "the network is unreachable");
-        // Who came before goes on.
+        // The earlier client continues.
         bench.up.set_reach(Reach::Up);
         origin.may_answer.notify_one();
         let answer = read_all(&mut waits).await.unwrap();

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
+use bentpipe_flow::{Host, Service};
 use bentpipe_link::io::Open;
-use bentpipe_link::{Host, Service};
-use bentpipe_prefetch::wire::single::VERSION_SINGLE;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::bench::{LOOPBACK, read_all, soon, start, until};
 
-/// Requests at an origin, in full.
+/// Complete requests received by an origin.
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// An origin that has `pages`, each answered on a connection that is closed after it.
+/// An origin that serves `pages`, each on a connection that is closed afterwards.
 async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -32,11 +32,11 @@ async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, 
                 }
                 let head = String::from_utf8(head).unwrap();
                 let path = head.split(' ').nth(1).unwrap().to_owned();
-                log.lock().unwrap().push(head);
+                log.lock().push(head);
                 let body = pages.get(&path[..]).copied().unwrap_or("none");
                 let kind = if path.ends_with("css") { "text/css" } else { "text/html" };
                 let length = body.len();
-                // The page is for its reader alone to keep.
+                // Only the reader itself may store the page.
                 let keep = match &path[..] {
                     "/" => "no-store",
                     "/plain.png" => "no-cache",
@@ -55,17 +55,17 @@ async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, 
     (address, asked)
 }
 
-/// Returns `true` if a page was requested, and not a single object with its head packed.
+/// Returns `true` if the flow requests a page.
 fn is_page(open: &Open) -> bool {
-    open.target.host == Host::Service(Service::Pages) && open.first[0] != VERSION_SINGLE
+    open.target.host == Host::Service(Service::Pages)
 }
 
-/// Answer of the proxy to a GET with these `lines`.
+/// Response of the proxy to a GET with these `lines`.
 async fn get(proxy: SocketAddr, url: &str, lines: &str) -> String {
     get_from("127.0.0.1", proxy, url, lines).await
 }
 
-/// The same to a passenger at the address `from`.
+/// Response to a GET from a passenger at the address `from`.
 async fn get_from(from: &str, proxy: SocketAddr, url: &str, lines: &str) -> String {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
@@ -102,7 +102,7 @@ async fn a_page_brings_its_objects_and_only_it_crosses_the_link() {
     let opened = bench.up.opened();
     let [open] = &opened[..] else { panic!("one stream for all: {opened:?}") };
     assert_eq!(open.target.host, Host::Service(Service::Pages));
-    let asked = asked.lock().unwrap().clone();
+    let asked = asked.lock().clone();
     assert_eq!(asked.len(), 4, "each once: {asked:?}");
     assert!(asked.iter().all(|head| head.contains("accept-encoding: identity")), "{asked:?}");
     assert_eq!((bench.ground.pages.get(), bench.ground.objects_promised.get()), (1, 3));
@@ -116,8 +116,8 @@ async fn what_is_somebodys_own_goes_as_ever() {
     let lines = format!("{HTML}Cookie: a=b\r\n");
     let page = get(bench.http, &format!("http://{origin}/"), &lines).await;
     assert!(page.ends_with(SITE[0].1), "{page}");
-    assert_eq!(asked.lock().unwrap().len(), 1, "nothing is fetched for it");
-    assert!(asked.lock().unwrap()[0].to_lowercase().contains("cookie: a=b"));
+    assert_eq!(asked.lock().len(), 1, "nothing is fetched for it");
+    assert!(asked.lock()[0].to_lowercase().contains("cookie: a=b"));
     assert_eq!(bench.ground.pages.get(), 0);
 }
 
@@ -134,7 +134,7 @@ async fn where_a_half_is_missing_pages_cross_as_ever() {
         let asked = bench.up.opened().iter().filter(|open| is_page(open)).count();
         assert_eq!(asked, usize::from(!air.is_empty()), "a ground without it is asked once");
     }
-    assert_eq!(asked.lock().unwrap().len(), 4, "the pages and nothing else");
+    assert_eq!(asked.lock().len(), 4, "the pages and nothing else");
 }
 
 #[tokio::test]
@@ -144,10 +144,10 @@ async fn the_grounds_policy_holds_for_pages_too() {
     let page = get(bench.http, &format!("http://{origin}/"), HTML).await;
     assert!(page.starts_with("HTTP/1.1 502"), "{page}");
     until("the refusal is counted", || {
-        bench.ground.resets(bentpipe_link::ResetCode::Forbidden) > 0
+        bench.ground.resets(bentpipe_flow::ResetCode::Forbidden) > 0
     })
     .await;
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(asked.lock().is_empty());
 }
 
 #[tokio::test]
@@ -188,12 +188,12 @@ async fn with_a_cache_a_second_passenger_needs_the_link_for_the_page_alone() {
         assert_eq!(counters.http_hits.get(), 3 * crossed as u64);
         assert_eq!(counters.http_round_trips_saved.get(), 3 * crossed as u64);
     }
-    let asked = asked.lock().unwrap().clone();
+    let asked = asked.lock().clone();
     assert_eq!(asked.len(), 5, "the page twice, its objects once: {asked:?}");
 }
 
-/// An origin whose page must be confirmed each time, and names a picture by its edition: `editions` has
-/// the latest.
+/// An origin whose page must be revalidated each time and names an image by its edition; `editions`
+/// has the latest.
 async fn newspaper(editions: Arc<AtomicU32>) -> (SocketAddr, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -210,7 +210,7 @@ async fn newspaper(editions: Arc<AtomicU32>) -> (SocketAddr, Asked) {
                 let head = String::from_utf8(head).unwrap().to_lowercase();
                 let is_page = head.starts_with("get / ");
                 let holds = head.contains(&format!("if-none-match: \"{edition}\""));
-                asked.lock().unwrap().push(head);
+                asked.lock().push(head);
                 let body = format!("<img src={edition}.png>");
                 let length = body.len();
                 let answer = match (is_page, holds) {
@@ -242,7 +242,7 @@ async fn a_page_that_the_cache_asks_about_brings_its_objects_where_it_has_change
     let (_, ground) = with_pages();
     let bench = start("[split-http]\n[http-cache]", &ground);
     let reload = format!("{HTML}Cache-Control: max-age=0\r\n");
-    // Each passenger sees the page, and its picture is here without another flow.
+    // Each passenger gets the page, and its image without another flow.
     let passengers = [("127.0.0.1", 1, HTML), ("127.0.0.2", 1, HTML), ("127.0.0.3", 2, HTML)];
     for (number, (who, latest, lines)) in
         passengers.into_iter().chain([("127.0.0.4", 3, &reload[..])]).enumerate()
@@ -256,13 +256,13 @@ async fn a_page_that_the_cache_asks_about_brings_its_objects_where_it_has_change
         assert_eq!(bench.up.opened().len(), number + 1, "flows after passenger {who}");
     }
     assert!(bench.up.opened().iter().all(is_page));
-    let asked = asked.lock().unwrap().clone();
+    let asked = asked.lock().clone();
     let conditions = asked.iter().filter(|head| head.contains("if-none-match")).count();
     assert_eq!((asked.len(), conditions), (7, 3), "four pages, three pictures: {asked:?}");
     let of_pages = |head: &&String| head.starts_with("get / ");
     assert_eq!(asked.iter().filter(of_pages).count(), 4, "{asked:?}");
 
-    // What a browser asks about its own copy crosses as ever.
+    // A browser's own conditional request crosses without Split HTTP.
     let own = format!("{HTML}If-None-Match: \"3\"\r\n");
     get_from("127.0.0.5", bench.http, &format!("http://{origin}/own"), &own).await;
     assert!(!is_page(&bench.up.opened()[4]));
@@ -283,11 +283,11 @@ async fn a_ground_that_knows_no_conditions_is_asked_by_one_once() {
     }
     let of_pages: Vec<_> = bench.up.opened().iter().map(is_page).collect();
     assert_eq!(of_pages, [true, true, false, false, false]);
-    let of_pages = asked.lock().unwrap().iter().filter(|head| head.starts_with("get / ")).count();
+    let of_pages = asked.lock().iter().filter(|head| head.starts_with("get / ")).count();
     assert_eq!(of_pages, 4, "what was broken off nobody saw");
 }
 
-/// A page whose objects nobody but its reader may have for the asking.
+/// A page with objects that only its reader may receive.
 const OWN: &[(&str, &str)] = &[
     ("/", "<img src=plain.png><img src=cookie.png><img src=lang.png><img src=kept.png>"),
     ("/plain.png", "plain"),
@@ -299,7 +299,7 @@ const OWN: &[(&str, &str)] = &[
 /// Number of requests for `path` at the origin.
 fn times(asked: &Asked, path: &str) -> usize {
     let line = format!("GET {path} ");
-    asked.lock().unwrap().iter().filter(|head| head.starts_with(&line)).count()
+    asked.lock().iter().filter(|head| head.starts_with(&line)).count()
 }
 
 #[tokio::test]
@@ -317,7 +317,7 @@ async fn what_came_for_one_passenger_serves_no_other_and_nobody_who_says_who_the
         let mut expected = [1; 3];
         for (times_more, passenger, lines) in [
             ([1; 3], "127.0.0.2", plain.to_owned()),
-            // Whoever shows a cookie has what its origin calls fresh for everybody.
+            // A request with a cookie gets objects that the origin declares fresh for everyone.
             ([1, 0, 0], "127.0.0.1", format!("{plain}Cookie: a=b\r\n")),
             ([1; 3], "127.0.0.1", format!("{plain}Authorization: Basic eDp5\r\n")),
             ([1; 3], "127.0.0.1", format!("{plain}User-Agent: another\r\n")),
@@ -325,7 +325,7 @@ async fn what_came_for_one_passenger_serves_no_other_and_nobody_who_says_who_the
         ] {
             let paths = ["/plain.png", "/lang.png", "/kept.png"];
             for (number, path) in paths.into_iter().enumerate() {
-                // What is public and fresh serves all who may share it, once it is in the cache.
+                // A public, fresh object serves all permitted requests once it is cached.
                 if !cache.is_empty() && path != "/plain.png" {
                     continue;
                 }
@@ -335,7 +335,7 @@ async fn what_came_for_one_passenger_serves_no_other_and_nobody_who_says_who_the
                 assert_eq!(times(&asked, path), expected[number], "{path} to {passenger}: {lines}");
             }
         }
-        // What varies with a cookie has not come at all.
+        // An object that varies by cookie has not been pushed.
         let before = times(&asked, "/cookie.png");
         assert!(get("127.0.0.1", "/cookie.png", plain).await.ends_with("cookie"));
         assert_eq!((before, times(&asked, "/cookie.png")), (1, 2));

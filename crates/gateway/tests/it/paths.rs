@@ -1,17 +1,18 @@
-//! The ground on a machine with a global address and a path of a small MTU, in a namespace.
+//! The ground gateway on a machine with a global address and a path with a small MTU, in a
+//! namespace.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
+use bentpipe_flow::ResetCode;
 use bentpipe_gateway::ground::policy::Policy;
-use bentpipe_link::ResetCode;
 use tokio::net::UdpSocket;
 
 use crate::bench::{LOOPBACK, echo, start, through_socks, until};
 use crate::tproxy::{as_root, new_network, sh};
 use crate::udp::{self, Client, head};
 
-/// A global address of this machine's own.
+/// A global address of this machine.
 const GLOBAL: &str = "1.2.3.4:0";
 
 fn block_on(test: impl Future<Output = ()>) {
@@ -30,7 +31,7 @@ fn global_addresses_of_the_machine_are_refused() {
             let client = Client::of(bench.socks).await;
             client.send(&head(udp::echo(GLOBAL).await), b"anybody?").await;
             until("UDP was refused", || bench.ground.resets(ResetCode::Forbidden) == 2).await;
-            // The operator may want it.
+            // The operator may allow it.
             let bench = start("", "dial = { allow = [\"1.2.3.4/32\"] }");
             let client = Client::of(bench.socks).await;
             client.echoes(&head(udp::echo(GLOBAL).await), b"it does").await;
@@ -38,8 +39,8 @@ fn global_addresses_of_the_machine_are_refused() {
     });
 }
 
-/// A network of public addresses that the ground is in, and a default route by one of its routers. No port is
-/// free for the time of the test: routes are asked for without a socket of UDP.
+/// The ground gateway is in a network of public addresses, with a default route by one of its
+/// routers. No port is free during the test, because route lookups must work without a UDP socket.
 #[test]
 fn neighbours_are_refused_and_what_is_behind_a_router_is_not() {
     as_root("paths::neighbours_are_refused_and_what_is_behind_a_router_is_not", || {
@@ -75,7 +76,7 @@ fn neighbours_are_refused_and_what_is_behind_a_router_is_not() {
         for neighbour in ["1.2.3.1:80", "1.2.3.2:80", "[2a01::1]:80"] {
             assert!(!refuses(&open, neighbour), "{neighbour}");
         }
-        // A point-to-point line has no router to name: nobody there is a neighbour.
+        // A point-to-point line has no router address, and nobody there is a neighbour.
         sh("ip route replace default dev hub0; ip -6 route replace default dev hub0");
         assert!(!refuses(&safe, "9.9.9.9:443") && !refuses(&safe, "[2606::1]:443"));
         assert!(refuses(&safe, "1.2.3.77:443"));
@@ -84,7 +85,7 @@ fn neighbours_are_refused_and_what_is_behind_a_router_is_not() {
     });
 }
 
-/// Packets are not fragmented: who sends too large ones hears what fits.
+/// Packets are not fragmented: the sender of oversized packets learns the maximum.
 #[test]
 fn too_large_for_the_path_is_told() {
     as_root("paths::too_large_for_the_path_is_told", || {

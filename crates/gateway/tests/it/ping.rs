@@ -1,10 +1,10 @@
-//! Cabin's view of `ping` and `traceroute`, with real kernels, the programs themselves and the
-//! radio transport: a seat, both gateways, a router and a host beyond it, each in a network
-//! namespace of its own.
+//! `ping` and `traceroute` from the cabin, with real kernels, the real programs and the radio
+//! transport. A seat, both gateways, a router and a host beyond it each have their own network
+//! namespace.
 //!
 //! ```text
 //! seat0 10.9.0.2 ── cabin0 10.9.0.1 (gateways) world0 10.8.0.1 ── net0 10.8.0.2 (router)
-//!                                             far0 203.0.113.1 ── host0 203.0.113.9 (host)
+//! far0 203.0.113.1 ── host0 203.0.113.9 (host)
 //! ```
 
 use std::io::{Read, Write};
@@ -12,11 +12,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 
+use bentpipe_flow::ResetCode;
 use bentpipe_gateway::air::Air;
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::ground::Ground;
-use bentpipe_gateway::net::Inherited;
-use bentpipe_link::ResetCode;
+use bentpipe_net::Inherited;
 
 use crate::tproxy::{self, PATIENCE, has, new_network, sh, skipped};
 use crate::tproxy_udp::{connect, error, finished, hear_errors, is_v4, namespace};
@@ -24,11 +24,11 @@ use crate::transports::{Configs, Ends, cabin_configs, over_http3, over_link, ove
 
 /// The host beyond the router, in both families.
 const HOST: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
-/// Port on which the host sends back what comes by TCP.
+/// Port on which the host echoes TCP.
 const TCP_PORT: u16 = 4000;
-/// Two addresses of the seat's: two passengers to the gateway.
+/// Two addresses of the seat, which are two passengers to the gateway.
 const SEATS: [[&str; 2]; 2] = [["10.9.0.2", "10.9.0.3"], ["fd09::2", "fd09::3"]];
-/// The way there, as the seat sees it.
+/// The path as seen from the seat.
 const HOPS: [[&str; 3]; 2] = [["10.9.0.1", "10.8.0.2", HOST[0]], ["fd09::1", "fd08::2", HOST[1]]];
 
 #[test]
@@ -36,24 +36,25 @@ fn a_cabin_pings_over_the_radio_transport() {
     as_root("ping::a_cabin_pings_over_the_radio_transport", || {
         let counted = world(Setup::default(), || {
             for host in HOST {
-                // With -w it goes on until three answers have come, however late; with -c alone it waits
-                // two round trips.
+                // With -w, it continues until three answers have arrived, however late. With only
+                // -c, it waits two round trips.
                 let said = run("ping", &["-n", "-c", "3", "-i", "0.2", "-w", "60", host]);
                 let received = said.split(" received").next().and_then(|it| it.rsplit(' ').next());
                 assert!(
                     received.and_then(|it| it.parse().ok()).is_some_and(|it: u32| it >= 3),
                     "{said}"
                 );
-                // The largest that crosses comes back byte for byte, or ping says so.
+                // The largest echo that crosses returns byte for byte; otherwise ping would report
+                // it.
                 let said = run("ping", &["-n", "-c", "1", "-s", "1200", "-w", "60", host]);
                 assert!(said.contains("1 received") && !said.contains("wrong"), "{said}");
             }
         });
-        // Each run has an identifier of its own, and so a flow.
+        // Each run has its own identifier, and so its own flow.
         assert_eq!(counted.air.datagram_flows.get(), 4);
-        // A ping that waits for a late answer sends more than it was told to.
+        // A ping that waits for a late answer sends more echoes than requested.
         let [asked, answered] =
-            [&counted.air.datagrams_to_far, &counted.air.datagrams_from_far].map(|it| it.get());
+            [&counted.air.datagrams_to_link, &counted.air.datagrams_from_link].map(|it| it.get());
         assert!((8..=asked).contains(&answered), "{answered} of {asked}");
     });
 }
@@ -73,7 +74,7 @@ fn and_over_http3() {
     });
 }
 
-/// As [`tproxy::as_root`], where the programs of the cabin are there too.
+/// Like [`tproxy::as_root`], if the cabin's programs are installed.
 fn as_root(name: &str, test: fn()) {
     match ["ping", "traceroute"].into_iter().find(|program| !has(program)) {
         Some(program) => skipped(&format!("{program} is not installed")),
@@ -111,7 +112,7 @@ fn a_cabin_is_served_over_ipv6() {
 fn traces() {
     for (host, hops) in HOST.into_iter().zip(HOPS) {
         for kind in [&[][..], &["-I"]] {
-            // 16 probes are under way at once, so answers have to find theirs.
+            // 16 probes are in flight at once, so answers must be assigned to their probes.
             let options = ["-n", "-q", "2", "-w", "60", "-m", "5", host];
             let said = run("traceroute", &[kind, &options].concat());
             let seen: Vec<&str> = said
@@ -134,7 +135,7 @@ fn too_large_an_echo_tells_the_mtu() {
                 let told = said.contains("Frag needed") || said.contains("Packet too big");
                 assert!(told && said.contains("mtu"), "{said}");
             }
-            // In fragments it is as large.
+            // Fragments do not make it smaller.
             let said = run("ping", &["-n", "-M", "dont", "-c", "1", "-s", "3000", HOST[0]]);
             assert!(said.contains("Frag needed"), "{said}");
         });
@@ -163,7 +164,7 @@ fn protocols_in_the_config_are_carried_and_others_refused() {
                 let seat = raw_seat_at(253, host, first);
                 seat.send(b"first").unwrap();
                 assert_eq!(heard(&seat), b"first", "{host}");
-                // Whose an answer is shows in the destination alone.
+                // Answers can be assigned only by their source address.
                 let other = raw_seat_at(253, host, second);
                 other.send(b"mine too").unwrap();
                 let told = error(&other);
@@ -177,7 +178,7 @@ fn protocols_in_the_config_are_carried_and_others_refused() {
             }
         });
         assert_eq!(counted.air.ip_refused.get(), 2);
-        assert_eq!(counted.air.datagrams_from_far.get(), 4);
+        assert_eq!(counted.air.datagrams_from_link.get(), 4);
     });
 }
 
@@ -197,13 +198,13 @@ fn what_the_ground_alone_does_not_carry_is_refused_there() {
     });
 }
 
-/// A raw socket of the seat that hears `host` and ICMP errors.
+/// A raw socket of the seat that receives from `host`, and ICMP errors.
 fn raw_seat(protocol: i32, host: &str) -> UdpSocket {
     let any = if host.contains(':') { "::" } else { "0.0.0.0" };
     raw_seat_at(protocol, host, any)
 }
 
-/// The same at one of the seat's addresses.
+/// A raw socket at one of the seat's addresses.
 fn raw_seat_at(protocol: i32, host: &str, at: &str) -> UdpSocket {
     let [host, at] = [host, at].map(|ip| SocketAddr::new(ip.parse().unwrap(), 0));
     let protocol = Some(socket2::Protocol::from(protocol));
@@ -226,7 +227,7 @@ fn heard(socket: &UdpSocket) -> Vec<u8> {
     buffer[header..length].to_vec()
 }
 
-/// Output of `program`, on both of its channels; its success shows in that.
+/// Output of `program` on both channels, which also shows its success.
 fn run(program: &str, arguments: &[&str]) -> String {
     let limit = PATIENCE.as_secs().to_string();
     let output = Command::new("timeout").args([&limit, program]).args(arguments).output().unwrap();
@@ -237,13 +238,13 @@ fn run(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// Differences between worlds.
+/// Differences between test setups.
 #[derive(Clone, Copy)]
 struct Setup {
-    /// At the top of the air's config, and of the ground's.
+    /// Added at the top of the air's configuration, and of the ground's.
     air: &'static str,
     ground: &'static str,
-    /// Groups that may send echoes at the ground.
+    /// Groups that may send echoes in the ground gateway's namespace.
     ping_group: &'static str,
     over: fn(&Configs) -> Ends,
 }
@@ -273,7 +274,7 @@ fn world(setup: Setup, client: fn()) -> Counted {
             ip addr add fd09::3/64 dev seat0 nodad");
         client();
     });
-    // The router and the host live as long as these.
+    // The router and the host exist as long as these.
     let (router, router_over, host_ready) = router();
     connect(seat, router);
     let groups = setup.ping_group;
@@ -286,8 +287,8 @@ fn world(setup: Setup, client: fn()) -> Counted {
     counted
 }
 
-/// Makes the router's namespace and the host's behind it, which stay until the sender is dropped.
-/// The caller sends once the router's interface is there, and receives once the host answers.
+/// Creates the namespaces of the router and the host, which exist until the sender is dropped. The
+/// caller sends when the router's interface exists, and receives when the host answers.
 fn router() -> (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>) {
     let (send_over, over) = mpsc::channel::<()>();
     let (send_ready, ready) = mpsc::channel::<()>();
@@ -327,7 +328,7 @@ fn router() -> (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>) {
     (router, send_over, ready)
 }
 
-/// Sends back what comes by protocol 253 and by TCP, until the test's process ends.
+/// Echoes protocol 253 and TCP until the test's process ends.
 fn echoes(host: &'static str) {
     let any = SocketAddr::new(host.parse().unwrap(), 0);
     let listener = TcpListener::bind((host, TCP_PORT)).unwrap();
@@ -350,14 +351,14 @@ fn echoes(host: &'static str) {
     });
 }
 
-/// Both gateways with the transport between them, until the client has done its part.
+/// Both gateways with the transport between them, until the client is done.
 async fn gateways(setup: Setup, client: mpsc::Sender<()>, done: &mpsc::Receiver<()>) -> Counted {
     let configs = cabin_configs(setup.air, setup.ground);
-    let (far, arrivals) = (setup.over)(&configs);
-    let air = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let (connector, acceptor) = (setup.over)(&configs);
+    let air = Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
     let ground = Ground::new(&configs.ground).unwrap();
     let counted = Counted { air: air.counters(), ground: ground.counters() };
-    tokio::spawn(async move { ground.serve(vec![arrivals], std::future::pending()).await });
+    tokio::spawn(async move { ground.serve(vec![acceptor], std::future::pending()).await });
     air.serve(finished(client, done)).await;
     counted
 }

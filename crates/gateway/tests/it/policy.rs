@@ -1,8 +1,8 @@
-//! The example policy of Rural-PAWS does what its paper says.
+//! The Rural-PAWS example matches the policy of its paper.
 
-use bentpipe_gateway::classify::{Named, Protocol, Subject};
+use bentpipe_classify::{Named, Protocol, Subject};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
-use bentpipe_gateway::far::link;
+use bentpipe_gateway::transports::link;
 use bentpipe_link::{Class, ClassSettings, PerClass};
 use bentpipe_schedule::Dscp;
 
@@ -66,7 +66,7 @@ fn public_services_are_assured_and_the_rest_is_lower_effort() {
     {
         assert!(classes.remarks(rate).is_empty());
     }
-    // And that is what the link is told.
+    // The link gets the same settings.
     let up = link::air_config(&air, ([127, 0, 0, 1], 0).into(), 0).unwrap().settings.classes;
     let down = link::hub_config(&ground).unwrap().aircraft[0].settings.classes;
     let ceil = |classes: &PerClass<ClassSettings>, class: Class| {

@@ -1,14 +1,15 @@
-//! Several aircraft want more external ports than the kernel has, in a namespace.
+//! Several aircraft need more external ports than the kernel has, in a namespace.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bentpipe_flow::{Host, Service, Target};
 use bentpipe_gateway::config::GroundConfig;
-use bentpipe_gateway::far::{Arrivals, FarDatagrams, FarEnd, Open, OpenDatagrams};
 use bentpipe_gateway::ground::Ground;
-use bentpipe_gateway::net::ip;
 use bentpipe_gateway::refusals::Limit;
-use bentpipe_link::{Class, Host, SecretKey, Service, Target};
+use bentpipe_gateway::transport::{Acceptor, Connector, FlowDatagrams, Open, OpenDatagrams};
+use bentpipe_link::{Class, SecretKey};
+use bentpipe_net::ip;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use hickory_proto::op::Message;
@@ -24,13 +25,13 @@ use crate::wire::{self, Up};
 
 const AIRCRAFT: u8 = 4;
 
-/// Flows that are wanted, over all aircraft.
+/// Requested flows, over all aircraft.
 const WANTED: u16 = 30_000;
 
-/// Passengers' own ports of a range of 1,000.
+/// Passengers' own ports in a range of 1,000.
 const PORTS: usize = 438;
 
-/// Ports of that range that passengers leave alone.
+/// Ports of that range that passengers may not use.
 const RESERVED: usize = 500;
 
 struct Fleet {
@@ -78,7 +79,7 @@ async fn storm() {
     assert!(refused + evicted >= u64::from(WANTED) - PORTS as u64, "{refused}, {evicted}");
 
     everything_else_works(&fleet, tcp, "early").await;
-    // Other programs take the rest: not even then.
+    // Other programs take the remaining ports; resolution must still work.
     let mut taken = Vec::new();
     while let Ok(socket) = std::net::UdpSocket::bind("0.0.0.0:0") {
         taken.push(socket);
@@ -106,7 +107,7 @@ fn start(names: SocketAddr) -> Fleet {
     let ground = Ground::new(&config).unwrap();
     let links = config.aircraft.iter().map(|one| wire::link(*one.key().as_bytes()));
     let (up, down): (Vec<_>, Vec<_>) = links.unzip();
-    let down = down.into_iter().map(|down| down as Arc<dyn Arrivals>).collect();
+    let down = down.into_iter().map(|down| down as Arc<dyn Acceptor>).collect();
     let serving = ground.clone();
     tokio::spawn(async move { serving.serve(down, std::future::pending()).await });
     Fleet { up, ground }
@@ -117,12 +118,12 @@ fn to(host: Host, port: u16, source: u16) -> OpenDatagrams {
     OpenDatagrams { target, protocol: ip::UDP, source, class: Class::BestEffort, passenger: 1 }
 }
 
-fn is_open(flow: &dyn FarDatagrams) -> bool {
-    // The runtime lets a task do only so much at a time, and this one looks at all flows.
+fn is_open(flow: &dyn FlowDatagrams) -> bool {
+    // The runtime limits the work of a task between yields, and this one checks all flows.
     !matches!(unconstrained(flow.receive()).now_or_never(), Some(Err(_)))
 }
 
-/// TCP to an address and to a name, and the resolver; names that nobody has asked for before.
+/// TCP to an address and to a name, and the resolver, with names not queried before.
 async fn everything_else_works(fleet: &Fleet, tcp: SocketAddr, name: &str) {
     for (number, up) in fleet.up.iter().enumerate() {
         let name = format!("{name}{number}.test");

@@ -1,11 +1,11 @@
-//! The portal's content: fetched before anybody asks, and then at once there.
+//! The portal's content: fetched before passengers request it.
 
 use std::path::Path;
 
-use bentpipe_gateway::preload::{Outcome, Report, State, request_file};
+use bentpipe_gateway::preload::{Event, Outcome, Summary};
 use bentpipe_link::Class;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::bench::{Bench, LOOPBACK, start, until};
 use crate::site::{certificate, config, get as get_site};
@@ -13,22 +13,22 @@ use crate::web::{Site, whole};
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// `air.toml` with a preload that is asked for at once, of `manifest`.
+/// `[preload]` of `manifest`, with its files in `folder`.
 fn preload(folder: &Path, manifest: &str) -> String {
-    let report = folder.join("preload.json");
     std::fs::write(folder.join("portal.txt"), manifest).unwrap();
-    std::fs::write(request_file(&report), "").unwrap();
-    format!(
-        "\n[preload]\nmanifest = {:?}\nreport = {report:?}\n",
-        folder.join("portal.txt").display().to_string()
-    )
+    let [manifest, socket] = ["portal.txt", "preload.sock"].map(|name| folder.join(name));
+    format!("\n[preload]\nmanifest = {manifest:?}\nsocket = {socket:?}\n")
 }
 
-async fn done(folder: &Path) -> Report {
-    let file = folder.join("preload.json");
-    let read = || Report::read(&file).ok().filter(|report| report.state == State::Complete);
-    until("the preload's end", || read().is_some()).await;
-    read().unwrap()
+/// Asks for a run, as `bentpipe preload` does.
+async fn command(folder: &Path) -> Lines<BufReader<UnixStream>> {
+    let socket = UnixStream::connect(folder.join("preload.sock")).await.unwrap();
+    BufReader::new(socket).lines()
+}
+
+async fn next(command: &mut Lines<BufReader<UnixStream>>) -> Event {
+    let line = command.next_line().await.unwrap().unwrap();
+    serde_json::from_str(&line).unwrap()
 }
 
 /// Asks by the proxy; all of the answer.
@@ -53,10 +53,11 @@ async fn what_was_preloaded_crosses_the_link_once_in_the_class_that_yields() {
     })
     .await;
     let url = format!("http://origin.test:{}/a", site.address.port());
-    // Port 9 is one that browsers do not ask, so it is no address for a manifest.
+    // Browsers do not use port 9, so a manifest cannot name it.
     let manifest = format!("{url}\nhttp://origin.test:2/none\n");
     let air = format!("[http-cache]\ncache-status = true\n{}", preload(folder.path(), &manifest));
     let bench = start(&air, LOOPBACK);
+    let mut command = command(folder.path()).await;
     let opened = || bench.up.opened();
     until("both flows", || opened().len() >= 2).await;
     until("the object", || bench.air.preload_stored.get() == 1).await;
@@ -71,13 +72,16 @@ async fn what_was_preloaded_crosses_the_link_once_in_the_class_that_yields() {
         answer.contains("cache-status: bentpipe; hit") && answer.ends_with("hello"),
         "{answer}"
     );
-    assert_eq!((opened().len(), site.asked.lock().unwrap().len()), (flows, 1));
+    assert_eq!((opened().len(), site.asked.lock().len()), (flows, 1));
     assert_eq!((bench.air.preload_stored.get(), bench.air.preload_bytes.get()), (1, 5));
-    // What cannot be had is told, and tried again later.
-    let report = folder.path().join("preload.json");
-    let told = || Report::read(&report).ok().and_then(|report| report.objects[1].why.clone());
-    until("a reason", || told().is_some()).await;
-    assert!(told().unwrap().contains("refused the connection"), "{:?}", told());
+    // The failure is reported, and tried again later.
+    let events = [next(&mut command).await, next(&mut command).await];
+    let reason = |event: &Event| match event {
+        Event::Object { outcome: Outcome::Failed, why, .. } => why.clone(),
+        _ => None,
+    };
+    let reason = events.iter().find_map(reason).unwrap();
+    assert!(reason.contains("refused the connection"), "{events:?}");
 }
 
 #[tokio::test]
@@ -89,13 +93,14 @@ async fn a_sites_content_is_fetched_from_its_origin() {
     let air = config(folder.path(), &format!("origin = \"http://{}\"", site.address));
     let air = air + &preload(folder.path(), manifest);
     let bench = start(&air, LOOPBACK);
-    let report = done(folder.path()).await;
-    assert_eq!((report.count(Outcome::Stored), report.wrong_lines.len()), (1, 1));
-    let request = request_file(&folder.path().join("preload.json"));
-    until("the request is gone", || !request.exists()).await;
+    let mut command = command(folder.path()).await;
+    assert!(matches!(next(&mut command).await, Event::WrongLine { line: 2, .. }));
+    assert!(matches!(next(&mut command).await, Event::Object { outcome: Outcome::Stored, .. }));
+    let expected = Summary { stored: 1, bytes: 6, ..Summary::default() };
+    assert_eq!(next(&mut command).await, Event::Ended(expected));
     let answer = get_site(&bench, &root, "portal.test", "/film").await;
     assert!(answer.contains("; hit") && answer.ends_with("portal"), "{answer}");
-    assert_eq!(site.asked.lock().unwrap().len(), 1);
+    assert_eq!(site.asked.lock().len(), 1);
 }
 
 #[tokio::test]

@@ -1,11 +1,11 @@
-//! Changes while gateways run.
+//! Configuration changes while gateways run.
 
 use std::sync::Arc;
 
 use bentpipe_gateway::air::Live;
 use bentpipe_gateway::config::GroundConfig;
-use bentpipe_gateway::far::Arrivals;
 use bentpipe_gateway::ground::Ground;
+use bentpipe_gateway::transport::Acceptor;
 use bentpipe_link::Class;
 use bentpipe_units::BitRate;
 
@@ -35,7 +35,7 @@ async fn rules_and_classes_change_and_open_flows_go_on() {
     client.echoes(&two, b"another").await;
     let opened: Vec<_> = bench.up.opened_datagrams().iter().map(|open| open.class).collect();
     assert_eq!(opened, [Class::Assured, Class::LowerEffort]);
-    // The bound on passengers too, for flows that are open.
+    // The limit on passengers also changes for open flows.
     let policed = "rule = [{ port = '1-65535', class = 'network' }]\nclasses.network.";
     apply(&format!("{policed}ceil = '1 Mbit/s'")).unwrap();
     let three = head(echo("127.0.0.1:0").await);
@@ -67,14 +67,14 @@ async fn each_aircraft_has_its_classes_and_a_link_that_cannot_work_is_left_as_it
     let config = parse(1500, 64);
     let aircraft = config.aircraft[0].key();
     let (_up, down) = wire::link(*aircraft.as_bytes());
-    let arrivals: Vec<Arc<dyn Arrivals>> = vec![down.clone()];
+    let acceptor: Vec<Arc<dyn Acceptor>> = vec![down.clone()];
     let ground = Ground::new(&config).unwrap();
-    ground.apply(&parse(1500, 128), &arrivals).unwrap();
+    ground.apply(&parse(1500, 128), &acceptor).unwrap();
     let told = || {
         let told = down.classes();
         told.map(|(of, classes)| (of, classes[Class::BestEffort].limits.ceil))
     };
     assert_eq!(told(), Some((aircraft, ceil(128))));
-    assert!(ground.apply(&parse(576, 256), &arrivals).is_err(), "the link's packets are larger");
+    assert!(ground.apply(&parse(576, 256), &acceptor).is_err(), "the link's packets are larger");
     assert_eq!(told(), Some((aircraft, ceil(128))));
 }

@@ -1,17 +1,18 @@
-//! Names whose certificate the operator has, in HTTP/1.1 and HTTP/2; and all other TLS, untouched.
+//! Names whose certificate the operator has, in HTTP/1.1 and HTTP/2; all other TLS is untouched.
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use bentpipe_flow::{Host, Service};
 use bentpipe_gateway::air::Live;
 use bentpipe_gateway::config::{AirConfig, ConfigError};
 use bentpipe_gateway::refusals::Limit;
-use bentpipe_link::{Host, Service};
 use bytes::Bytes;
 use http::{Request, StatusCode, Version};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +28,7 @@ use crate::web::{head, whole};
 
 pub const NAME: &str = "portal.test";
 
-/// A certificate for `name`, itself its root, as files in `folder`.
+/// Writes a self-signed certificate for `name` to files in `folder`.
 pub fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     std::fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).unwrap();
@@ -44,7 +45,7 @@ pub fn config(folder: &Path, more: &str) -> String {
     )
 }
 
-/// TLS to `name` through the HTTP proxy, offering `alpn`.
+/// Opens TLS to `name` through the HTTP proxy, offering `alpn`.
 pub async fn connect(
     bench: &Bench,
     root: &CertificateDer<'static>,
@@ -54,7 +55,7 @@ pub async fn connect(
     connect_from("127.0.0.1", bench, root, name, alpn).await
 }
 
-/// The same for a passenger at the address `from`.
+/// Opens TLS for a passenger at the address `from`.
 async fn connect_from(
     from: &str,
     bench: &Bench,
@@ -81,12 +82,12 @@ async fn connect_from(
     TlsConnector::from(Arc::new(config)).connect(name, tcp).await
 }
 
-/// Asks for `path` on one connection, in HTTP/1.1 and to its end.
+/// Requests `path` on its own connection in HTTP/1.1; returns the whole response.
 pub async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &str) -> String {
     get_from("127.0.0.1", bench, root, (host, path)).await
 }
 
-/// The same for a passenger at the address `from`.
+/// Requests a path for a passenger at the address `from`.
 pub async fn get_from(
     from: &str,
     bench: &Bench,
@@ -101,12 +102,12 @@ pub async fn get_from(
     answer
 }
 
-/// An origin with or without TLS, which says hello, and what it was asked.
+/// An origin with or without TLS that answers "hello", and the requests it received.
 async fn origin(tls: Option<TlsAcceptor>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     origin_of(tls, |_| whole("Cache-Control: max-age=60\r\n", "hello")).await
 }
 
-/// An origin that answers each path as `answer` says.
+/// An origin that answers each path with `answer`.
 pub async fn origin_of(
     tls: Option<TlsAcceptor>,
     answer: fn(&str) -> String,
@@ -129,7 +130,7 @@ pub async fn origin_of(
                     if said.ends_with(b"\r\n\r\n") {
                         let request = String::from_utf8(std::mem::take(&mut said)).unwrap();
                         let answer = answer(request.split(' ').nth(1).unwrap());
-                        heard.lock().unwrap().push(request);
+                        heard.lock().push(request);
                         io.write_all(answer.as_bytes()).await.unwrap();
                         io.flush().await.unwrap();
                     }
@@ -154,7 +155,7 @@ async fn a_new_certificate_is_shown_after_a_reload() {
     let mut open = connect(&bench, &old, NAME, &["http/1.1"]).await.unwrap();
     let new = certificate(folder.path(), NAME);
     live.unwrap().apply(&config_of_air(&config)).unwrap();
-    // Each trusts one certificate alone, and what was open goes on.
+    // Each client trusts only one certificate, and open connections continue.
     assert!(get(&bench, &new, NAME, "/a").await.ends_with("hello"));
     assert!(connect(&bench, &old, NAME, &["http/1.1"]).await.is_err());
     let request = format!("GET /a HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n");
@@ -191,7 +192,7 @@ async fn a_site_is_served_from_the_cache_in_either_version() {
     assert_eq!(third.into_body().collect().await.unwrap().to_bytes(), "hello");
     let other = sender.send_request(ask("https://other.test/a")).await.unwrap();
     assert_eq!(other.status(), StatusCode::MISDIRECTED_REQUEST);
-    // All that names the server has to name the site, in any writing.
+    // Every field that names the server must name the site, in any spelling.
     for (authority, host, status) in [
         (NAME, Some("other.test"), 421),
         ("user@portal.test", None, 421),
@@ -209,13 +210,13 @@ async fn a_site_is_served_from_the_cache_in_either_version() {
     let other = get(&bench, &root, "other.test", "/a").await;
     assert!(other.starts_with("HTTP/1.1 421 "), "{other}");
 
-    let asked = asked.lock().unwrap();
+    let asked = asked.lock();
     assert_eq!(asked.len(), 1);
     assert!(asked[0].contains("host: portal.test\r\n"), "{}", asked[0]);
     assert_eq!(bench.air.sites.get(), 4);
 }
 
-/// Requests on one connection of HTTP/2, each of which needs a flow to an origin that never answers.
+/// Requests on one HTTP/2 connection, each of which needs a flow to an origin that never answers.
 #[tokio::test]
 async fn each_flow_of_a_stream_counts_as_one_of_its_passenger() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,7 +242,7 @@ async fn each_flow_of_a_stream_counts_as_one_of_its_passenger() {
             }
         });
     }
-    // The connection itself is the fourth.
+    // The connection itself is the fourth flow.
     let mut held = Vec::new();
     for _ in 0..3 {
         held.push(soon("a request", silent.accept()).await.unwrap());
@@ -262,7 +263,7 @@ async fn each_flow_of_a_stream_counts_as_one_of_its_passenger() {
     assert!(answers.try_recv().is_err(), "three are under way");
 }
 
-/// TLS as `name`, with a certificate of its own in `folder`.
+/// A TLS acceptor for `name`, with its own certificate in `folder`.
 pub fn acceptor(folder: &Path, name: &str) -> TlsAcceptor {
     let chain = vec![certificate(folder, name)];
     let key = PrivateKeyDer::from_pem_file(folder.join(format!("{name}.key"))).unwrap();
@@ -295,12 +296,12 @@ async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
         assert!(answer.ends_with("hello"), "{answer}");
         settled().await;
     }
-    assert_eq!(asked.lock().unwrap().len(), 2);
+    assert_eq!(asked.lock().len(), 2);
     let opened = bench.up.opened();
     assert_eq!(opened.len(), 1, "one flow serves both");
     assert_eq!(opened[0].first[0], 22, "it begins with TLS");
 
-    // Another's certificate is not believed.
+    // A certificate for another name is not trusted.
     let bench = trusting(NAME);
     let answer = get(&bench, &root, NAME, "/a").await;
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
@@ -335,7 +336,7 @@ async fn pages_of_a_site_come_whole_where_both_ends_say_so() {
             let request =
                 format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\nAccept: {accept}\r\n{last}\r\n");
             tls.write_all(request.as_bytes()).await.unwrap();
-            // The page has come before its objects are asked for.
+            // The page has arrived before its objects are requested.
             while path == "/" && !all.ends_with("<img src=a.png>") {
                 let mut byte = [0];
                 assert_eq!(tls.read(&mut byte).await.unwrap(), 1, "{all}");
@@ -345,7 +346,7 @@ async fn pages_of_a_site_come_whole_where_both_ends_say_so() {
         let _ = tls.read_to_string(&mut all).await;
         assert!(all.ends_with("picture"), "{all}");
         let flows: Vec<Host> = bench.up.opened().iter().map(|it| it.target.host.clone()).collect();
-        (flows, std::mem::take(&mut *asked.lock().unwrap()))
+        (flows, std::mem::take(&mut *asked.lock()))
     };
     let (service, direct) = (Host::Service(Service::Pages), Host::Name("origin.test".to_owned()));
     let bench = start(&air(true), &ground("origin.test"));
@@ -356,12 +357,12 @@ async fn pages_of_a_site_come_whole_where_both_ends_say_so() {
     assert!(heard.iter().all(|head| head.contains("accept-encoding: identity")), "{heard:?}");
     assert_eq!(bench.ground.objects_promised.get(), 1);
 
-    // One that the ground does not know is asked across the link, once it has said so of the page and of what is
-    // no page.
+    // If the ground does not know the site, the page is requested across the link after its
+    // refusal.
     let (flows, heard) = page(&start(&air(true), &format!("{LOOPBACK}\n[split-http]\n"))).await;
-    assert_eq!(flows[..3], [service.clone(), service.clone(), direct.clone()]);
+    assert_eq!(flows[..2], [service, direct.clone()]);
     assert_eq!(heard.len(), 2);
-    // A site that does not ask for it is carried unread.
+    // A site without split-http is carried unread.
     let (flows, _) = page(&start(&air(false), &ground("origin.test"))).await;
     assert_eq!(flows, [direct]);
 }
@@ -372,7 +373,8 @@ async fn tls_for_other_names_is_untouched_bytes() {
     let root = certificate(folder.path(), NAME);
     let (address, _) = origin(None).await;
     let bench = start(&config(folder.path(), &format!("origin = \"http://{address}\"")), LOOPBACK);
-    // What a client would say to another name, in pieces; and a name that only ends alike.
+    // The first bytes of a client for another name, in pieces; and a name that only has the same
+    // ending.
     for name in ["other.test", "x.portal.test", "portal.test.evil.test"] {
         let hello = hello(&root, name).await;
         let Some(to) = echo_at_443().await else { return };
@@ -387,7 +389,7 @@ async fn tls_for_other_names_is_untouched_bytes() {
     assert_eq!(bench.air.sites.get(), 0);
 }
 
-/// An echo on port 443 of a loopback address; none where this user may not have it.
+/// An echo on port 443 of a loopback address; `None` if this user may not bind it.
 async fn echo_at_443() -> Option<SocketAddr> {
     static SERVED: tokio::sync::OnceCell<Option<SocketAddr>> = tokio::sync::OnceCell::const_new();
     *SERVED

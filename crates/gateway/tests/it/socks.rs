@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use bentpipe_gateway::far::{MAX_FIRST_BYTES, Reach};
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
+use bentpipe_gateway::transport::{MAX_FIRST_BYTES, Reach};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -66,7 +66,7 @@ async fn a_link_that_is_down_is_told() {
     tokio::time::pause();
     tcp.write_all(&[5, 1, 0, 1, 127, 0, 0, 1, 0, 80]).await.unwrap();
     let mut answer = Vec::new();
-    // The paused clock jumps over the time that it waits for a link.
+    // The paused clock skips the wait for a link.
     tcp.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer[..2], [5, 3], "network unreachable");
     assert!(bench.up.opened().is_empty());

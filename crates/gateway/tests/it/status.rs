@@ -1,23 +1,23 @@
-//! Status files of both gateways on passengers' traffic.
+//! Status files of both gateways about passengers' traffic.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bentpipe_gateway::config::StatusConfig;
-use bentpipe_gateway::far::{Arrivals, FarEnd};
-use bentpipe_gateway::net::Inherited;
 use bentpipe_gateway::status::{Document, Moved, Session, read};
+use bentpipe_gateway::transport::{Acceptor, Connector};
 use bentpipe_gateway::{air, ground};
+use bentpipe_net::Inherited;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::bench::{echo, socks_client, soon, until};
 use crate::transports::{Configs, configs_with, over_link};
 use crate::udp;
 
-/// Bytes that each TCP client sends, and gets back.
+/// Bytes that each TCP client sends and receives.
 const TCP_BYTES: usize = 300_000;
 
-/// Gateways that write their status into a folder.
+/// Configurations of gateways that write their status into a folder.
 struct Pair {
     configs: Configs,
     _folder: tempfile::TempDir,
@@ -31,18 +31,18 @@ fn start(detail: &str) -> Pair {
         format!("status = {{ file = {file:?}, interval = \"1 s\", detail = {detail:?} }}")
     };
     let configs = configs_with(&top("air.json"), &top("ground.json"));
-    let (far, arrivals): (Arc<dyn FarEnd>, Arc<dyn Arrivals>) = over_link(&configs);
-    let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let (connector, acceptor): (Arc<dyn Connector>, Arc<dyn Acceptor>) = over_link(&configs);
+    let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
     let socks = gateway.socks5_addr().unwrap();
     tokio::spawn(gateway.tell_status(configs.air.status.as_ref()));
     tokio::spawn(gateway.serve(std::future::pending()));
     let gateway = ground::Ground::new(&configs.ground).unwrap();
     let config = configs.ground.clone();
     tokio::spawn(async move {
-        let arrivals = vec![arrivals];
+        let acceptor = vec![acceptor];
         tokio::join!(
-            gateway.tell_status(&config, &arrivals),
-            gateway.serve(arrivals.clone(), std::future::pending()),
+            gateway.tell_status(&config, &acceptor),
+            gateway.serve(acceptor.clone(), std::future::pending()),
         )
     });
     Pair { configs, _folder: folder, socks }
@@ -53,7 +53,7 @@ impl Pair {
         status.unwrap().file.clone()
     }
 
-    /// The air's session and the ground's, once both files hold what `is_there` asks for.
+    /// The air's session and the ground's, once `is_there` accepts both.
     async fn sessions(&self, is_there: impl Fn(&Session) -> bool) -> [(Document, Session); 2] {
         let paths = [
             self.path(self.configs.air.status.as_ref()),
@@ -69,7 +69,7 @@ impl Pair {
     }
 }
 
-/// Holds the connection open, so that its flow can be seen.
+/// Keeps the connection open, so that its flow is visible.
 async fn exchange(pair: &Pair, origin: std::net::SocketAddr) -> tokio::net::TcpStream {
     let mut tcp = socks_client(pair.socks, origin).await;
     let text = vec![7; TCP_BYTES];
@@ -86,7 +86,7 @@ fn carried(moved: &Moved) -> u64 {
     moved.sent_bytes + moved.received_bytes
 }
 
-/// Flows are no more than their passengers, and those no more than their class.
+/// Checks that flows do not exceed their passengers, and passengers do not exceed their class.
 fn adds_up(session: &Session) {
     for class in &session.classes {
         let seats = session.passengers.iter().filter(|seat| seat.class == class.class);
@@ -113,7 +113,7 @@ async fn bytes_are_those_that_clients_carried() {
     let to = udp::echo("127.0.0.1:0").await;
     datagrams.echoes(&udp::head(to), &[7; 1000]).await;
     drop(two);
-    // Of each datagram the first byte says what it is.
+    // The first byte of each datagram is its type.
     let all = 2 * (2 * TCP_BYTES as u64) + 2 * 1001;
     let is_there = |session: &Session| {
         let carried: u64 = session.classes.iter().map(|class| carried(&class.total)).sum();

@@ -1,5 +1,5 @@
-//! Interception with a real kernel: two network namespaces, a wire between them,
-//! nftables and policy routing. Needs root, or user namespaces to become root in.
+//! Interception with a real kernel: two connected network namespaces, nftables and policy routing.
+//! Needs root, or user namespaces.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::AirConfig;
-use bentpipe_gateway::far::Carried;
-use bentpipe_gateway::net::Inherited;
+use bentpipe_gateway::transport::Carried;
+use bentpipe_net::Inherited;
 use nix::sched::{CloneFlags, unshare};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -35,7 +35,7 @@ pub fn has(program: &str) -> bool {
     folders.iter().any(|folder| Path::new(folder).join(program).exists())
 }
 
-/// Obstacle to this test here, if there is one.
+/// Reason why this test cannot run here, if any.
 fn obstacle() -> Option<&'static str> {
     match (has("nft"), has("ip")) {
         (false, _) => Some("nft is not installed"),
@@ -49,8 +49,8 @@ fn intercepts_both_families_and_cleans_up() {
     as_root(NAME, in_gateway);
 }
 
-/// Runs `test`, which is called `name`, as root in a thread of its own: its namespaces go when it
-/// ends. Says why where that cannot be.
+/// Runs `test`, which is called `name`, as root in its own thread, whose namespaces end with it.
+/// Prints the reason if that is not possible.
 pub fn as_root(name: &str, test: fn()) {
     if let Some(why) = obstacle() {
         return skipped(why);
@@ -60,7 +60,7 @@ pub fn as_root(name: &str, test: fn()) {
     } else if std::env::var_os(INSIDE).is_none() {
         let this = std::env::current_exe().expect("this test has a path");
         let command = ["-Urn".into(), this.into_os_string(), "--exact".into(), name.into()];
-        // Whether namespaces can be had is one question, whether the test passes another.
+        // A failure to create namespaces must be distinguished from a failed test.
         match Command::new("unshare").args(["-Urn", "true"]).status() {
             Ok(status) if status.success() => {
                 let status = Command::new("unshare").args(command).env(INSIDE, "1").status();
@@ -71,13 +71,13 @@ pub fn as_root(name: &str, test: fn()) {
     }
 }
 
-/// Says so on the real stderr: the harness keeps to itself what macros print.
+/// Reports a skipped test on the real stderr, because the test harness captures macro output.
 pub fn skipped(why: &str) {
     let line = format!("SKIPPED: what needs network namespaces is not tested: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("stderr is open");
 }
 
-/// Enters new namespaces: a network of its own, and /sys as that network sees it.
+/// Enters new namespaces: a new network, and /sys as seen from that network.
 pub fn new_network() {
     unshare(CloneFlags::CLONE_NEWNET).expect("root may make network namespaces");
     sh("ip link set lo up");
@@ -114,7 +114,7 @@ fn in_gateway() {
 }
 
 async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
-    // What a crashed run would have left.
+    // Leftovers of a crashed run.
     sh("nft add table inet bentpipe_air\n\
         nft add chain inet bentpipe_air old\n\
         ip rule add fwmark 0x6270 lookup 25200 priority 25200\n\
@@ -134,7 +134,7 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     assert!(!rules.contains("chain old"), "{rules}");
     assert_eq!(sh("ip rule").matches("0x6270").count(), 1);
     tokio::spawn(async move {
-        while let Some(incoming) = bentpipe_gateway::far::Arrivals::accept(&*down).await {
+        while let Some(incoming) = bentpipe_gateway::transport::Acceptor::accept(&*down).await {
             let Carried::Stream(mut stream) = incoming.carries else { panic!("TCP was sent") };
             let mut word = [0; 4];
             stream.read_exact(&mut word).await.unwrap();

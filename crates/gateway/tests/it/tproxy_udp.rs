@@ -1,5 +1,5 @@
-//! Interception of UDP with real kernels: a seat, the cabin's gateway with a ground gateway beside
-//! it, and a router with an origin, each in a network namespace of its own.
+//! Interception of UDP with real kernels. A seat, the cabin's gateway with a ground gateway, and a
+//! router with an origin each have their own network namespace.
 //!
 //! ```text
 //! seat0 10.9.0.2 ── cabin0 10.9.0.1 (gateway) world0 10.8.0.1 ── net0 10.8.0.2 (router, origin)
@@ -15,8 +15,8 @@ use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::ground::Ground;
-use bentpipe_gateway::net::Inherited;
 use bentpipe_link::{Class, Dscp};
+use bentpipe_net::Inherited;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrStorage, getsockopt, recvmsg,
     setsockopt, sockopt,
@@ -28,15 +28,15 @@ use hickory_proto::rr::RecordType;
 use crate::dns;
 use crate::marks::{mark, receive};
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
-use crate::wire::{self, MOST_DATAGRAM_BYTES};
+use crate::wire::{self, MAX_DATAGRAM_BYTES};
 
 /// Addresses of the origin, in both families.
 const ORIGINS: [&str; 2] = ["198.51.100.7:4000", "[2001:db8:7::7]:4000"];
-/// Beyond the router; nobody is there.
+/// Addresses beyond the router that nobody has.
 const BEYOND: [&str; 2] = ["203.0.113.9:33434", "[2001:db8:9::9]:33434"];
-/// The gateway, as seats know it.
+/// The gateway, as seen from seats.
 const GATEWAY: [&str; 2] = ["10.9.0.1", "fd09::1"];
-/// The router, as the ground knows it.
+/// The router, as seen from the ground gateway.
 const ROUTER: [&str; 2] = ["10.8.0.2", "fd08::2"];
 
 #[test]
@@ -58,12 +58,12 @@ fn answers_come_from_where_the_client_sent_to() {
             assert_eq!(ports[0], ports[1]);
         });
         assert_eq!(counters.air.datagram_flows.get(), 4);
-        assert_eq!(counters.air.datagrams_to_far.get(), 8);
-        assert_eq!(counters.air.datagrams_from_far.get(), 8);
+        assert_eq!(counters.air.datagrams_to_link.get(), 8);
+        assert_eq!(counters.air.datagrams_from_link.get(), 8);
     });
 }
 
-/// Whichever resolver a passenger has configured: its own answers, from the cabin.
+/// Any resolver that a passenger configures is answered by the cabin.
 #[test]
 fn names_are_answered_on_board_whoever_is_asked() {
     as_root("tproxy_udp::names_are_answered_on_board_whoever_is_asked", || {
@@ -95,7 +95,7 @@ fn names_are_answered_on_board_whoever_is_asked() {
 fn large_packets_tell_the_mtu() {
     as_root("tproxy_udp::large_packets_tell_the_mtu", || {
         let counters = world("", || {
-            let most = MOST_DATAGRAM_BYTES - 2;
+            let most = MAX_DATAGRAM_BYTES - 2;
             for (origin, headers) in [(ORIGINS[0], 28), (ORIGINS[1], 48)] {
                 let seat = seat(origin);
                 hear_errors(&seat);
@@ -105,7 +105,7 @@ fn large_packets_tell_the_mtu() {
                 }
                 seat.send(&[7; 1400]).unwrap();
                 assert_eq!(error(&seat).mtu as usize, most + headers, "{origin}");
-                // The kernel has learned it for whoever sends there.
+                // The kernel has learned it for all senders.
                 if is_v4(&seat) {
                     assert_eq!(getsockopt(&seat, sockopt::IpMtu).unwrap() as usize, most + headers);
                 } else {
@@ -121,7 +121,7 @@ fn large_packets_tell_the_mtu() {
     });
 }
 
-/// A client's kernel may hand on many datagrams as one, and take many as one.
+/// A client's kernel may combine several datagrams on sending, and on receiving.
 #[test]
 fn datagrams_that_travel_together_cross_one_by_one() {
     as_root("tproxy_udp::datagrams_that_travel_together_cross_one_by_one", || {
@@ -133,7 +133,7 @@ fn datagrams_that_travel_together_cross_one_by_one() {
                 let sent: Vec<u8> = (0..5).flat_map(|n| [n; 400]).take(1900).collect();
                 seat.send(&sent).unwrap();
                 let mut came = Vec::new();
-                // Two bytes in front of each say which port it came from.
+                // Two bytes before each tell the port it came from.
                 while came.len() < sent.len() + 5 * 2 {
                     let mut buffer = [0; 4096];
                     let length = seat.recv(&mut buffer).expect("the origin's answers");
@@ -144,7 +144,7 @@ fn datagrams_that_travel_together_cross_one_by_one() {
             }
         });
         assert_eq!(
-            (counters.air.datagram_flows.get(), counters.air.datagrams_to_far.get()),
+            (counters.air.datagram_flows.get(), counters.air.datagrams_to_link.get()),
             (2, 10)
         );
         assert_eq!(counters.air.datagrams_too_large.get(), 0);
@@ -166,7 +166,7 @@ fn hops_are_counted_and_the_gateway_is_the_first() {
                     assert_eq!((error.kind, error.code), (exceeded, 0), "{beyond}");
                     assert_eq!(error.from, by.parse::<IpAddr>().unwrap(), "{beyond} {hops}");
                 }
-                // A closed port of the origin says so itself.
+                // A closed port of the origin is reported by the origin itself.
                 let mut closed: SocketAddr = ORIGINS[family].parse().unwrap();
                 closed.set_port(9);
                 let seat = seat(&closed.to_string());
@@ -220,7 +220,7 @@ fn marks_are_read_and_answers_are_marked() {
     });
 }
 
-/// A socket of the seat that hears only `origin`.
+/// A socket of the seat that receives only from `origin`.
 fn seat(origin: &str) -> UdpSocket {
     let origin: SocketAddr = origin.parse().unwrap();
     let any = if origin.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -230,7 +230,7 @@ fn seat(origin: &str) -> UdpSocket {
     socket
 }
 
-/// Sends `text`; the origin answers with the port it came from, then the same text.
+/// Sends `text`; the origin answers with the source port it saw, then the same text.
 fn asks(seat: &UdpSocket, text: &[u8]) -> Vec<u8> {
     seat.set_read_timeout(Some(PATIENCE)).unwrap();
     seat.send(text).unwrap();
@@ -259,7 +259,7 @@ fn set_hop_limit(socket: &UdpSocket, hops: i32) {
     }
 }
 
-/// An ICMP error that came to a socket.
+/// An ICMP error received by a socket.
 pub struct Heard {
     pub from: IpAddr,
     pub kind: u8,
@@ -352,8 +352,8 @@ pub fn connect(seat: nix::unistd::Pid, router: nix::unistd::Pid) {
 
 pub type Namespace = (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>);
 
-/// A thread in a network of its own that does `work` when told to. Gives its id, how to tell it,
-/// and what says that it has succeeded.
+/// A thread in its own network that runs `work` when told to. Returns its ID, the channel to start
+/// it, and the channel that reports success.
 pub fn namespace(work: impl FnOnce() + Send + 'static) -> Namespace {
     let (send_tid, tid) = mpsc::channel();
     let (send_go, go) = mpsc::channel::<()>();
@@ -368,7 +368,7 @@ pub fn namespace(work: impl FnOnce() + Send + 'static) -> Namespace {
     (tid.recv_timeout(PATIENCE).unwrap(), send_go, done)
 }
 
-/// Forwards, and answers at the origin's addresses.
+/// Forwards packets, and answers at the origin's addresses.
 fn router() {
     sh("ip addr add 10.8.0.2/24 dev net0\n\
         ip addr add fd08::2/64 dev net0 nodad\n\
@@ -397,7 +397,7 @@ fn router() {
     }
 }
 
-/// Both gateways with a link in memory, until the client has done its part.
+/// Both gateways with an in-memory link, until the client is done.
 async fn gateways(listen: &str, client: mpsc::Sender<()>, done: &mpsc::Receiver<()>) -> Counted {
     let folder = tempfile::tempdir().unwrap();
     let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -425,7 +425,7 @@ async fn gateways(listen: &str, client: mpsc::Sender<()>, done: &mpsc::Receiver<
     counted
 }
 
-/// Lets the client begin, and waits until it has done its part.
+/// Starts the client, and waits until it is done.
 pub async fn finished(client: mpsc::Sender<()>, done: &mpsc::Receiver<()>) {
     client.send(()).unwrap();
     let began = Instant::now();

@@ -1,27 +1,28 @@
-//! Both gateways over the transports themselves, on UDP sockets of loopback.
+//! Both gateways over the real transports, on UDP sockets of loopback.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bentpipe_flow::ResetCode;
 use bentpipe_gateway::config::{AirConfig, GroundConfig, Listen, Tproxy, Transport};
 use bentpipe_gateway::counters::Counters;
-use bentpipe_gateway::far::datagram::MOST_HEADER_BYTES;
-use bentpipe_gateway::far::{
-    Arrivals, FarEnd, FarStream, Open, OpenDatagrams, OpenError, aerotcp, link, masque,
+use bentpipe_gateway::transport::datagram::MAX_HEADER_BYTES;
+use bentpipe_gateway::transport::{
+    Acceptor, Connector, FlowStream, Open, OpenDatagrams, OpenError,
 };
-use bentpipe_gateway::net::{Inherited, bind_udp};
+use bentpipe_gateway::transports::{aerotcp, handshake_counter, link, masque};
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::{Class, Host, PublicKey, ResetCode, SecretKey, Service, Target};
+use bentpipe_link::{Class, PublicKey, SecretKey};
 use bentpipe_masque::{Client, Server};
-use bentpipe_prefetch::wire::single::{HeadPacker, VERSION_SINGLE};
+use bentpipe_net::{Inherited, bind_udp};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon, until};
 use crate::udp;
 
-/// A folder with both sides' keys and configs.
+/// Keys and configurations of both sides, in a folder.
 pub struct Configs {
     pub air: AirConfig,
     pub ground: GroundConfig,
@@ -32,14 +33,14 @@ pub fn configs() -> Configs {
     configs_with("", "")
 }
 
-/// Configs with which one passenger may open a thousand flows per second at the ground.
+/// Configurations that let one passenger open a thousand flows per second.
 fn busy_configs() -> Configs {
     let mut configs = configs();
     configs.ground.aircraft[0].flows_per_second = 8_000;
     configs
 }
 
-/// The configs with these lines at their tops.
+/// Configurations with these lines at their tops.
 pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str, byte| {
@@ -67,7 +68,8 @@ pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
     }
 }
 
-/// The configs of a cabin that is intercepted, and of a ground that serves documentation's networks.
+/// Configurations of a cabin with interception, and of a ground gateway that serves the
+/// documentation networks.
 pub fn cabin_configs(air_top: &str, ground_top: &str) -> Configs {
     let mut configs = configs_with(air_top, ground_top);
     let name = toml::Spanned::new(0..0, "cabin0".to_owned());
@@ -84,22 +86,22 @@ fn socket() -> std::net::UdpSocket {
     bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
-/// The air gateway over `far`: where its clients come in, and what it counts.
-pub fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
-    let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+/// Starts an air gateway over `connector`; returns the address for clients, and its counters.
+pub fn start_air(configs: &Configs, connector: Arc<dyn Connector>) -> (SocketAddr, Arc<Counters>) {
+    let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
     let (socks, counters) = (gateway.socks5_addr().unwrap(), gateway.counters());
     tokio::spawn(gateway.serve(std::future::pending()));
     (socks, counters)
 }
 
-pub fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
+pub fn start_ground(configs: &Configs, acceptor: Arc<dyn Acceptor>) -> Arc<Counters> {
     let gateway = ground::Ground::new(&configs.ground).unwrap();
     let counters = gateway.counters();
-    tokio::spawn(async move { gateway.serve(vec![arrivals], std::future::pending()).await });
+    tokio::spawn(async move { gateway.serve(vec![acceptor], std::future::pending()).await });
     counters
 }
 
-/// Bytes, half-close and a refused dial.
+/// Exercises data, half-close and a refused dial.
 async fn exercise(socks: SocketAddr, counters: &Counters) {
     let text: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
     let (mut from, mut to) = socks_client(socks, echo("127.0.0.1:0").await).await.into_split();
@@ -132,39 +134,41 @@ async fn many_small_flows(socks: SocketAddr) {
     }
 }
 
-/// The two ends of a transport, on sockets of their own.
-pub type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
+/// The two ends of a transport, each on its own socket.
+pub type Ends = (Arc<dyn Connector>, Arc<dyn Acceptor>);
 
 pub fn over_link(configs: &Configs) -> Ends {
-    let far = Bound { hub: "127.0.0.1:0", air: "127.0.0.1:0" };
-    far.over_link(configs, |hub| vec![hub])
+    let connector = Bound { hub: "127.0.0.1:0", air: "127.0.0.1:0" };
+    connector.over_link(configs, |hub| vec![hub])
 }
 
-/// The same with IPv6 on the radio.
+/// The radio transport with IPv6 on the radio.
 pub fn over_link_v6(configs: &Configs) -> Ends {
     Bound { hub: "[::1]:0", air: "[::]:0" }.over_link(configs, |hub| vec![hub])
 }
 
-/// Local addresses of the sockets of the two ends.
+/// Local addresses of both ends' sockets.
 struct Bound {
     hub: &'static str,
     air: &'static str,
 }
 
 impl Bound {
-    /// The radio transport; `places` says where the air looks for the hub at this address.
+    /// The radio transport. `places` returns the addresses that the air gateway tries for a ground
+    /// gateway at this address.
     fn over_link(self, configs: &Configs, places: impl Fn(SocketAddr) -> Vec<SocketAddr>) -> Ends {
         let [hub, socket] = [self.hub, self.air].map(|at| bind_udp("link", at.parse().unwrap()));
         let (hub, socket) = (hub.unwrap(), socket.unwrap());
         let places = places(hub.local_addr().unwrap());
-        // The air comes up first: it keeps trying until the ground is there.
-        let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
+        // The air gateway starts first and retries until the ground gateway exists.
+        let counter = handshake_counter::claim(configs.air.link.state_file()).unwrap();
         let config = link::air_config(&configs.air, places[0], counter).unwrap();
-        let far = Air::start(Box::new(UdpSocket::from_std(socket).unwrap()), config);
-        far.also_at(places[1..].iter().copied());
+        let connector = Air::start(Box::new(UdpSocket::from_std(socket).unwrap()), config);
+        connector.also_at(places[1..].iter().copied());
         let hub = Box::new(UdpSocket::from_std(hub).unwrap());
-        let hub = Hub::start(hub, link::hub_config(&configs.ground).unwrap());
-        (Arc::new(far), Arc::new(hub))
+        let config = link::hub_config(&configs.ground).unwrap();
+        let hub = Hub::start_sharded(hub, config, link::shards(&configs.ground));
+        (Arc::new(connector), Arc::new(hub))
     }
 }
 
@@ -180,20 +184,20 @@ pub fn over_http3(configs: &Configs) -> Ends {
 pub fn over_aerotcp(configs: &Configs) -> Ends {
     let ground_socket = socket();
     let address = ground_socket.local_addr().unwrap();
-    let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
+    let counter = handshake_counter::claim(configs.air.link.state_file()).unwrap();
     let config = aerotcp::air_config(&configs.air, address, counter).unwrap();
     let socket = Box::new(UdpSocket::from_std(socket()).unwrap());
-    let far = bentpipe_aerotcp::io::Air::start(socket, config);
+    let connector = bentpipe_aerotcp::io::Air::start(socket, config);
     let socket = Box::new(UdpSocket::from_std(ground_socket).unwrap());
     let config = aerotcp::ground_config(&configs.ground).unwrap();
-    (Arc::new(far), Arc::new(bentpipe_aerotcp::io::Ground::start(socket, config)))
+    (Arc::new(connector), Arc::new(bentpipe_aerotcp::io::Ground::start(socket, config)))
 }
 
 pub async fn carries_flows(over: impl Fn(&Configs) -> Ends) {
     let configs = busy_configs();
-    let (far, arrivals) = over(&configs);
-    let (socks, counters) = start_air(&configs, far);
-    start_ground(&configs, arrivals);
+    let (connector, acceptor) = over(&configs);
+    let (socks, counters) = start_air(&configs, connector);
+    start_ground(&configs, acceptor);
     exercise(socks, &counters).await;
     many_small_flows(socks).await;
 }
@@ -206,13 +210,13 @@ async fn the_radio_transport_carries_flows() {
 #[tokio::test]
 async fn the_radio_transport_carries_all_of_it_over_ipv6() {
     let configs = busy_configs();
-    let (far, arrivals) = over_link_v6(&configs);
-    let (socks, counters) = start_air(&configs, far);
-    start_ground(&configs, arrivals);
+    let (connector, acceptor) = over_link_v6(&configs);
+    let (socks, counters) = start_air(&configs, connector);
+    start_ground(&configs, acceptor);
     exercise(socks, &counters).await;
     many_small_flows(socks).await;
-    // By now the path's MTU is known. In the smallest that IPv6 has, 1200 bytes have no room beside
-    // its header and the link's own.
+    // The path MTU is known by now. With IPv6's minimum MTU, 1200 bytes do not fit next to its
+    // header and the link's own.
     let client = udp::Client::of(socks).await;
     let origin = udp::head(udp::echo("127.0.0.1:0").await);
     for length in [0, 1, 500, 1200] {
@@ -220,8 +224,8 @@ async fn the_radio_transport_carries_all_of_it_over_ipv6() {
     }
 }
 
-/// QUIC needs datagrams of 1200 bytes. In packets of 1280 they have room beside the headers of IPv4 and of
-/// the link; beside those of IPv6 they have none, and who sends them is told what has.
+/// QUIC needs datagrams of 1200 bytes. In packets of 1280, they fit with the headers of IPv4 and
+/// the link. With IPv6 they do not fit, and the sender learns the maximum.
 #[tokio::test]
 async fn datagrams_of_1200_bytes_in_packets_of_1280() {
     for (over, most) in
@@ -229,17 +233,17 @@ async fn datagrams_of_1200_bytes_in_packets_of_1280() {
     {
         let mut configs = configs();
         (configs.air.link.mtu, configs.ground.link.mtu) = (1280, 1280);
-        let (far, arrivals) = over(&configs);
-        let (socks, air) = start_air(&configs, far.clone());
-        let ground = start_ground(&configs, arrivals);
+        let (connector, acceptor) = over(&configs);
+        let (socks, air) = start_air(&configs, connector.clone());
+        let ground = start_ground(&configs, acceptor);
         let client = udp::Client::of(socks).await;
         let to = udp::echo("127.0.0.1:0").await;
         client.echoes(&udp::head(to), b"open").await;
         let (target, source) = (to.to_string().parse().unwrap(), 9);
         let open =
             OpenDatagrams { target, protocol: 17, source, class: Class::default(), passenger: 1 };
-        let flow = far.open_datagrams(open).await.unwrap();
-        let room = flow.most_bytes() - MOST_HEADER_BYTES;
+        let flow = connector.open_datagrams(open).await.unwrap();
+        let room = flow.max_bytes() - MAX_HEADER_BYTES;
         assert!(most.contains(&room), "{room} bytes");
         client.echoes(&udp::head(to), &vec![7; room.min(1200)]).await;
         assert_eq!(air.datagrams_too_large.get(), 0);
@@ -249,18 +253,18 @@ async fn datagrams_of_1200_bytes_in_packets_of_1280() {
     }
 }
 
-/// The hub's name has an address of each family, and nobody answers at the first.
+/// The ground gateway's name has an address of each family, and nobody answers at the first.
 #[tokio::test]
 async fn the_second_address_is_tried_where_the_first_fails() {
     let both = Bound { hub: "127.0.0.1:0", air: "[::]:0" };
     let configs = configs();
-    let (far, arrivals) = both.over_link(&configs, |hub| {
+    let (connector, acceptor) = both.over_link(&configs, |hub| {
         let SocketAddr::V4(hub) = hub else { panic!("{hub} is no IPv4") };
         let silent = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, hub.port()));
         vec![silent, (hub.ip().to_ipv6_mapped(), hub.port()).into()]
     });
-    let (socks, counters) = start_air(&configs, far);
-    start_ground(&configs, arrivals);
+    let (socks, counters) = start_air(&configs, connector);
+    start_ground(&configs, acceptor);
     exercise(socks, &counters).await;
 }
 
@@ -274,45 +278,11 @@ async fn aerotcp_carries_flows() {
     carries_flows(over_aerotcp).await;
 }
 
-/// A request with its head packed, and one that leads nowhere.
-async fn carries_packed_heads(over: impl Fn(&Configs) -> Ends, refused: ResetCode) {
-    let configs = configs_with("", "[split-http]");
-    let (far, arrivals) = over(&configs);
-    start_ground(&configs, arrivals);
-    let head = b"GET / HTTP/1.1\r\nhost: origin.test\r\nuser-agent: curl/8\r\naccept: */*\r\n\r\n";
-    for (to, leads) in [(echo("127.0.0.1:0").await, true), (closed_port().await, false)] {
-        let mut first = vec![VERSION_SINGLE];
-        Target::from(to).encode(&mut first).unwrap();
-        HeadPacker::default().push(head, &mut first);
-        assert!(first.len() < head.len());
-        let target = Target { host: Host::Service(Service::Pages), port: 80 };
-        let class = Class::default();
-        let open = Open { target, class, passenger: 1, claim: None, first: first.into() };
-        let mut flow = opened(&*far, open).await;
-        let mut back = vec![0; head.len()];
-        let read = soon("an end", flow.read_exact(&mut back)).await;
-        assert_eq!(read.is_ok(), leads, "{to}: {read:?}");
-        match read {
-            Ok(_) => assert_eq!(back, head),
-            Err(_) => assert_eq!(flow.reset_code(), Some(refused), "{to}"),
-        }
-        assert!(far.session().is_some(), "what is known of the ground is of a session");
-    }
-}
-
-#[tokio::test]
-async fn every_transport_carries_packed_heads() {
-    carries_packed_heads(over_link, ResetCode::Refused).await;
-    carries_packed_heads(over_aerotcp, ResetCode::Refused).await;
-    // Behind the 200 HTTP/3 has one code for all that befalls a connection (RFC 9114 section 4.4).
-    carries_packed_heads(over_http3, ResetCode::Aborted).await;
-}
-
-/// The flow that `open` asks for, once there is a session.
-async fn opened(far: &dyn FarEnd, open: Open) -> Box<dyn FarStream> {
+/// Opens a flow, once there is a session.
+async fn opened(connector: &dyn Connector, open: Open) -> Box<dyn FlowStream> {
     soon("a session", async {
         loop {
-            match far.open(open.clone()).await {
+            match connector.open(open.clone()).await {
                 Err(OpenError::Down(_)) => tokio::task::yield_now().await,
                 opened => break opened.unwrap(),
             }
@@ -321,12 +291,12 @@ async fn opened(far: &dyn FarEnd, open: Open) -> Box<dyn FarStream> {
     .await
 }
 
-/// Datagrams of several sizes, to two destinations, and an error that comes back.
+/// Datagrams of several sizes, to two destinations, and a returned error.
 async fn carries_datagrams(over: impl Fn(&Configs) -> Ends) {
     let configs = configs();
-    let (far, arrivals) = over(&configs);
-    let (socks, air) = start_air(&configs, far);
-    let ground = start_ground(&configs, arrivals);
+    let (connector, acceptor) = over(&configs);
+    let (socks, air) = start_air(&configs, connector);
+    let ground = start_ground(&configs, acceptor);
     let client = udp::Client::of(socks).await;
     for round in 0..2 {
         let origin = udp::head(udp::echo("127.0.0.1:0").await);
@@ -339,7 +309,7 @@ async fn carries_datagrams(over: impl Fn(&Configs) -> Ends) {
     client.send(&udp::head(closed), b"anybody there?").await;
     until("an error was passed on", || ground.icmp_sent.get() == 1).await;
     assert_eq!(air.datagrams_unknown.get(), 0);
-    // What no link carries in one piece.
+    // Too large for any link in one piece.
     client.send(&udp::head(closed), &[0; 20_000]).await;
     until("it was found too large", || air.datagrams_too_large.get() == 1).await;
 }
@@ -357,25 +327,26 @@ async fn http3_carries_datagrams() {
 #[tokio::test]
 async fn aerotcp_says_that_it_carries_none() {
     let configs = configs();
-    let (far, arrivals) = over_aerotcp(&configs);
-    let (socks, air) = start_air(&configs, far);
-    start_ground(&configs, arrivals);
+    let (connector, acceptor) = over_aerotcp(&configs);
+    let (socks, air) = start_air(&configs, connector);
+    start_ground(&configs, acceptor);
     let client = udp::Client::of(socks).await;
     client.send(&udp::head("127.0.0.1:9".parse().unwrap()), b"?").await;
     until("it was refused", || air.resets(ResetCode::Refused) == 1).await;
 }
 
-/// Flows ask for every class in turn, of a ground that allows the aircraft all but the highest two.
+/// Flows request every class in turn from a ground gateway that denies the aircraft the highest
+/// two.
 async fn classes_are_limited(over: impl Fn(&Configs) -> Ends) {
     let configs = configs();
-    let (far, arrivals) = over(&configs);
-    let counters = start_ground(&configs, arrivals);
+    let (connector, acceptor) = over(&configs);
+    let counters = start_ground(&configs, acceptor);
     let origin = echo("127.0.0.1:0").await.to_string();
     let mut held = Vec::new();
     for class in Class::ALL {
         let (target, first) = (origin.parse().unwrap(), Bytes::from_static(b"a"));
         let open = Open { target, class, passenger: 1, claim: None, first };
-        let mut flow = opened(&*far, open).await;
+        let mut flow = opened(&*connector, open).await;
         let mut back = [0];
         soon("the echo", flow.read_exact(&mut back)).await.unwrap();
         held.push(flow);

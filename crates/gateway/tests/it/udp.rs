@@ -3,13 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use bentpipe_flow::ResetCode;
 use bentpipe_gateway::refusals::Limit;
-use bentpipe_link::ResetCode;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket};
 
 use crate::bench::{Bench, LOOPBACK, read_all, read_exactly, soon, start, until};
-use crate::wire::MOST_DATAGRAM_BYTES;
+use crate::wire::MAX_DATAGRAM_BYTES;
 
 /// A client with an association.
 pub struct Client {
@@ -38,7 +38,7 @@ impl Client {
         self.udp.send(&[head, payload].concat()).await.unwrap();
     }
 
-    /// The next datagram, its head included.
+    /// The next datagram, including its header.
     async fn receive(&self) -> Vec<u8> {
         let mut buffer = [0; 2048];
         let length = soon("an answer", self.udp.recv(&mut buffer)).await.unwrap();
@@ -51,7 +51,7 @@ impl Client {
     }
 }
 
-/// The head of datagrams to `to`.
+/// Header of datagrams to `to`.
 pub fn head(to: SocketAddr) -> Vec<u8> {
     let mut head = vec![0, 0, 0];
     match to {
@@ -68,7 +68,7 @@ pub fn head(to: SocketAddr) -> Vec<u8> {
     head
 }
 
-/// Answers what it gets.
+/// Echoes its input.
 pub async fn echo(address: &str) -> SocketAddr {
     let socket = UdpSocket::bind(address).await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -81,7 +81,7 @@ pub async fn echo(address: &str) -> SocketAddr {
     address
 }
 
-/// Answers with the port that it was sent to from.
+/// Answers with the source port of each datagram.
 async fn mirror() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
@@ -105,9 +105,9 @@ async fn datagrams_cross_by_address_and_by_name() {
     client.echoes(&name, b"by name").await;
     client.echoes(&head(four), b"").await;
     assert_eq!(bench.air.datagram_flows.get(), 3);
-    assert_eq!((bench.air.datagrams_to_far.get(), bench.air.datagrams_from_far.get()), (4, 4));
+    assert_eq!((bench.air.datagrams_to_link.get(), bench.air.datagrams_from_link.get()), (4, 4));
     assert_eq!(
-        (bench.ground.datagrams_from_far.get(), bench.ground.datagrams_to_far.get()),
+        (bench.ground.datagrams_from_link.get(), bench.ground.datagrams_to_link.get()),
         (4, 4)
     );
     let source = client.udp.local_addr().unwrap().port();
@@ -141,10 +141,10 @@ async fn strangers_and_fragments_are_dropped() {
     stranger.send_to(&to, client.udp.peer_addr().unwrap()).await.unwrap();
     until("three were dropped", || bench.air.datagrams_unknown.get() == 3).await;
     client.echoes(&to, b"whole").await;
-    assert_eq!(bench.air.datagrams_to_far.get(), 1);
+    assert_eq!(bench.air.datagrams_to_link.get(), 1);
 }
 
-/// The client has not said what it sends from: its first datagram does.
+/// The client has not declared its source port: its first datagram sets it.
 #[tokio::test]
 async fn an_association_is_for_one_port() {
     let bench = start("", LOOPBACK);
@@ -169,7 +169,7 @@ async fn only_the_destination_may_answer() {
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     stranger.send_to(b"!", (Ipv4Addr::LOCALHOST, u16::from_be_bytes(port))).await.unwrap();
     until("it was dropped", || bench.ground.datagrams_unknown.get() == 1).await;
-    assert_eq!(bench.ground.datagrams_to_far.get(), 1);
+    assert_eq!(bench.ground.datagrams_to_link.get(), 1);
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn silence_ends_flows_and_names_end_sooner() {
         tokio::time::advance(Duration::from_secs(seconds)).await;
         tokio::time::resume();
     };
-    // Port 53 of an address where, most likely, nobody answers; the flow ends all the same.
+    // Port 53 of an address where, most likely, nobody answers; the flow ends in any case.
     client.send(&head("127.0.0.53:53".parse().unwrap()), b"?").await;
     until("both are open", || bench.ground.datagram_flows.get() == 2).await;
     pass(31).await;
@@ -241,7 +241,7 @@ async fn errors_of_the_network_cross() {
     let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     client.send(&head(closed), b"anybody there?").await;
     until("the error crossed", || bench.ground.icmp_sent.get() == 1).await;
-    // The flow goes on: somebody may listen later.
+    // The flow continues: something may listen later.
     let origin = UdpSocket::bind(closed).await.unwrap();
     client.send(&head(closed), b"now?").await;
     let mut buffer = [0; 64];
@@ -254,8 +254,8 @@ async fn what_is_too_large_is_counted() {
     let client = Client::new(&bench).await;
     let to = head(echo("127.0.0.1:0").await);
     client.echoes(&to, b"open").await;
-    client.echoes(&to, &[1; MOST_DATAGRAM_BYTES - 2]).await;
-    client.send(&to, &[1; MOST_DATAGRAM_BYTES - 1]).await;
+    client.echoes(&to, &[1; MAX_DATAGRAM_BYTES - 2]).await;
+    client.send(&to, &[1; MAX_DATAGRAM_BYTES - 1]).await;
     until("it was counted", || bench.air.datagrams_too_large.get() == 1).await;
 }
 
@@ -268,7 +268,7 @@ async fn quic_is_refused_where_the_config_says_so() {
     client.send(&to, b"\xc3\0\0\0\x01\x08\x01\x02\x03\x04\x05\x06\x07\x08").await;
     until("two were refused", || bench.air.quic_rejected.get() == 2).await;
     client.echoes(&to, b"something else").await;
-    assert_eq!(bench.air.datagrams_to_far.get(), 1);
+    assert_eq!(bench.air.datagrams_to_link.get(), 1);
 }
 
 #[tokio::test]

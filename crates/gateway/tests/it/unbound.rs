@@ -1,4 +1,5 @@
-//! A thousand names of every common type, and signed ones: through both gateways as from Unbound itself.
+//! A thousand names of every common type, and signed ones: answers through both gateways equal
+//! those of Unbound.
 
 mod zones;
 
@@ -10,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
-use bentpipe_gateway::air::{Air, Resolver};
-use bentpipe_gateway::net::Inherited;
+use bentpipe_gateway::air::{Air, ResolverHandle};
+use bentpipe_net::Inherited;
 use hickory_proto::op::{Edns, Message, ResponseCode};
 use hickory_proto::rr::{Record, RecordType};
 use tokio::net::{TcpStream, UdpSocket};
@@ -21,18 +22,18 @@ use crate::dns::{query, read, write};
 use crate::transports::{configs_with, over_link, start_ground};
 use zones::{NAMES, SIGNED_NAMES, Zone, kind, number};
 
-/// Unbound with zones, until it is dropped.
+/// A running Unbound with zones, killed when dropped.
 struct Unbound(Child, SocketAddr);
 
 impl Drop for Unbound {
     fn drop(&mut self) {
-        // Fails only where it has ended by itself.
+        // Fails only if the process has ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// With these zones. `None`, visibly, where there is no Unbound.
+/// Starts Unbound with these zones. If it is not installed, prints a notice and returns `None`.
 async fn unbound(folder: &Path, zones: &[Zone]) -> Option<Unbound> {
     let program = ["unbound", "/usr/sbin/unbound"].into_iter().find(|program| {
         let mut version = Command::new(program);
@@ -40,13 +41,13 @@ async fn unbound(folder: &Path, zones: &[Zone]) -> Option<Unbound> {
         version.status().is_ok_and(|status| status.success())
     });
     let Some(program) = program else {
-        // Not by a macro, whose output the test harness keeps to itself.
+        // Not by a macro, because the test harness captures its output.
         let why = "`scripts/setup.sh unbound` installs it";
         let mut seen = std::io::stderr();
         writeln!(seen, "SKIPPED: names are not compared with Unbound's: {why}").unwrap();
         return None;
     };
-    // Not one of those that the system gives to other tests meanwhile; each test here has others.
+    // A port outside the range that the system assigns to other tests; each test here uses another.
     static TESTS: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + (std::process::id() % 10_000) as u16 + 1000 * TESTS.fetch_add(1, Relaxed);
     let is_free = |port: &u16| {
@@ -82,7 +83,7 @@ async fn unbound(folder: &Path, zones: &[Zone]) -> Option<Unbound> {
     Some(unbound)
 }
 
-/// By UDP with EDNS, and by TCP where that does not do.
+/// Queries by UDP with EDNS, and by TCP if the answer is truncated.
 async fn ask(resolver: SocketAddr, question: &Message) -> Message {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.connect(resolver).await.unwrap();
@@ -106,8 +107,8 @@ async fn ask(resolver: SocketAddr, question: &Message) -> Message {
     soon("an answer", read(&mut tcp)).await.unwrap()
 }
 
-/// Part of an answer that belongs to the zone: TTLs count down (denials, their neighbours, and the
-/// zone's SOA have 900 s, all else 3600), and records of one set have no order.
+/// Part of an answer that depends only on the zone. TTLs count down (denials, their neighbours and
+/// the zone's SOA start at 900 s, all others at 3600), and records of one set are unordered.
 fn told(answer: &Message) -> (ResponseCode, [Vec<String>; 2], bool) {
     let is_of_soa = answer.queries.iter().any(|it| it.query_type() == RecordType::SOA);
     let least = if is_of_soa || !answer.authorities.is_empty() { 600 } else { 3300 };
@@ -128,29 +129,30 @@ fn told(answer: &Message) -> (ResponseCode, [Vec<String>; 2], bool) {
     (flags.response_code, sections, flags.recursion_available)
 }
 
-/// Both of them, until it is dropped.
+/// Unbound and both gateways, until dropped.
 struct Resolvers {
     unbound: Unbound,
     cabin: SocketAddr,
-    resolver: Resolver,
+    resolver: ResolverHandle,
 }
 
 impl Resolvers {
-    /// Both gateways, of which the ground asks Unbound with these zones.
+    /// Starts both gateways; the ground gateway queries Unbound with these zones.
     async fn start(folder: &Path, zones: &[Zone]) -> Option<Self> {
         let unbound = unbound(folder, zones).await?;
         let dns = "dns = { listen = [\"127.0.0.1:0\"], queries-per-second-per-passenger = 100000 }";
         let mut configs = configs_with(dns, "");
         configs.ground.dns.servers = vec![unbound.1.to_string().parse().unwrap()];
-        let (far, arrivals) = over_link(&configs);
-        start_ground(&configs, arrivals);
-        let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+        let (connector, acceptor) = over_link(&configs);
+        start_ground(&configs, acceptor);
+        let gateway = Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
         let (cabin, resolver) = (gateway.dns_addrs()[0], gateway.resolver().unwrap());
         tokio::spawn(gateway.serve(std::future::pending()));
         Some(Self { unbound, cabin, resolver })
     }
 
-    /// Asks the cabin twice, of which the ground is asked once, and holds it to what Unbound says.
+    /// Queries the cabin twice, which queries the ground gateway once, and compares the answers
+    /// with Unbound's.
     async fn compare(&self, (name, kind): (&str, &str), edns: Edns, id: usize) -> Message {
         let mut question = query(name, number(kind));
         question.metadata.id = id as u16;
@@ -181,7 +183,7 @@ async fn a_thousand_names_are_answered_as_by_unbound_itself() {
             "CNAME" | "LOC" | "RP" | "URI" | "TYPE65280" | "SPF" | "HINFO" if n % 3 == 0 => "A",
             kind => kind,
         };
-        // Some names have no such record, some are not there, some are anything's.
+        // Some names lack this record, some do not exist, some match a wildcard.
         let (label, kind) = match n % 20 {
             7 => (format!("n{n}"), "MX"),
             13 => (format!("none{n}"), kind),
@@ -195,7 +197,7 @@ async fn a_thousand_names_are_answered_as_by_unbound_itself() {
         *seen.entry(format!("{code} {answers}")).or_default() += 1;
         of_zones += usize::from(answers == 1 && matches!(kind, "NS" | "SOA"));
     }
-    // It compared something: answers, names without such a record, and no such names.
+    // The comparison covered answers, names without such a record, and names that do not exist.
     assert!(seen.len() >= 3 && seen["No Error 1"] > 700, "{seen:?}");
     assert!(of_zones > 60, "{of_zones} of who serves a zone and since when");
     let counts = both.resolver.counts();
@@ -213,7 +215,8 @@ async fn signatures_and_signed_denials_pass_untouched_to_those_who_ask_for_them(
     let has = |records: &[Record], kind| records.iter().any(|it| it.record_type() == kind);
     let (mut answers, mut denials) = (0, 0);
     for n in 0..SIGNED_NAMES {
-        // Some have no such record, some are not there, some are anything's; so are those of zones below.
+        // Some names lack this record, some do not exist, some match a wildcard; the same holds for
+        // subzones.
         let (label, kind) = match n % 8 {
             3 => (format!("n{n}"), if kind(n) == "A" { "MX" } else { "A" }),
             5 => (format!("none{n}"), kind(n)),
@@ -226,7 +229,7 @@ async fn signatures_and_signed_denials_pass_untouched_to_those_who_ask_for_them(
         assert!(has(told, RecordType::RRSIG) || has(denied, RecordType::RRSIG), "{name} {kind}");
         answers += usize::from(has(told, RecordType::RRSIG));
         denials += usize::from(has(denied, RecordType::NSEC));
-        // Who does not ask for them gets none, although they are on board.
+        // A query that does not request them gets none, although they are cached.
         let plain = both.compare((&name, kind), edns(), n).await;
         let all = [&plain.answers[..], &plain.authorities[..]].concat();
         assert!(kind == "DNSKEY" || !has(&all, RecordType::RRSIG), "{name} {kind}");

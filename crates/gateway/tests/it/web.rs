@@ -1,8 +1,9 @@
-//! The HTTP cache behind the proxy, and what it must not be talked into.
+//! The HTTP cache behind the proxy, and its protection against manipulation.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -12,7 +13,7 @@ use crate::bench::{
 
 const CACHE: &str = "http-cache = { cache-status = true }";
 
-/// An origin that answers each path with what `answers` say, and remembers the heads it was sent.
+/// An origin that answers each path with `answers`, and records the headers it received.
 pub struct Site {
     pub address: SocketAddr,
     pub asked: Arc<Mutex<Vec<String>>>,
@@ -30,7 +31,7 @@ impl Site {
                 let (asked, answer) = (asked.clone(), answer.clone());
                 tokio::spawn(async move {
                     while let Some(head) = head(&mut tcp).await {
-                        asked.lock().unwrap().push(head.clone());
+                        asked.lock().push(head.clone());
                         let said = answer(&head);
                         if tcp.write_all(said.as_bytes()).await.is_err()
                             || said.contains("close\r\n")
@@ -45,11 +46,11 @@ impl Site {
     }
 
     fn asked(&self) -> usize {
-        self.asked.lock().unwrap().len()
+        self.asked.lock().len()
     }
 }
 
-/// The next head, or nothing at the end.
+/// The next header, or `None` at the end.
 pub async fn head(tcp: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -58,14 +59,14 @@ pub async fn head(tcp: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     Some(String::from_utf8(head).unwrap())
 }
 
-/// An answer with these fields and this body.
+/// A response with these header fields and this body.
 pub fn whole(fields: &str, body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n{fields}\r\n{body}", body.len())
 }
 
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// Asks by the proxy as the client with the address 127.0.0.`client`; the head and the body.
+/// Requests `url` by the proxy from 127.0.0.`client`; returns the header and the body.
 async fn get(bench: &Bench, client: u8, url: &str, fields: &str) -> (String, String) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(([127, 0, 0, client], 0).into()).unwrap();
@@ -99,7 +100,7 @@ async fn what_one_passenger_fetched_the_next_one_gets_at_once() {
     let counters = &bench.air;
     assert_eq!((counters.http_hits.get(), counters.http_misses.get()), (1, 1));
     assert_eq!((counters.http_bytes_saved.get(), counters.http_round_trips_saved.get()), (5, 1));
-    let asked = site.asked.lock().unwrap()[0].clone();
+    let asked = site.asked.lock()[0].clone();
     assert!(
         asked.starts_with("GET /a HTTP/1.1\r\n") && asked.contains("via: 1.1 bentpipe\r\n"),
         "{asked}"
@@ -127,7 +128,7 @@ async fn nothing_of_one_passenger_is_given_to_another() {
     let bench = start(CACHE, LOOPBACK);
     let count = Arc::new(Mutex::new(0));
     let site = Site::start(move |head| {
-        let mut count = count.lock().unwrap();
+        let mut count = count.lock();
         *count += 1;
         let fields = match head.split(' ').nth(1).unwrap() {
             "/cookie" => "Cache-Control: public, max-age=60\r\nSet-Cookie: id=1\r\n",
@@ -159,7 +160,7 @@ async fn nothing_of_one_passenger_is_given_to_another() {
         assert_ne!(one, other, "{path}");
         assert!(!head.contains("; hit"), "{path}: {head}");
         if path == "/login" {
-            // Nor does one who shows a login get what lies there.
+            // A request with credentials does not get the stored object either.
             let (head, _) = get(&bench, 1, &url, first).await;
             assert!(head.contains("fwd=request"), "{head}");
         }
@@ -256,7 +257,7 @@ async fn flows_to_origins_are_used_again_for_the_same_passenger_and_place() {
     let at = |path: &str| format!("http://origin.test:{}{path}", site.address.port());
     for path in ["/a", "/b", "/c"] {
         get(&bench, 1, &at(path), "").await;
-        // The flow is put back once its answer has been read.
+        // The flow returns to the pool after its response has been read.
         settled().await;
     }
     assert_eq!((bench.up.opened().len(), site.asked()), (1, 3));
@@ -284,7 +285,8 @@ async fn a_flow_that_was_closed_meanwhile_is_no_failure() {
     let bench = start(CACHE, LOOPBACK);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
-    // It promises to stay and closes: the second request may find that out only when it is sent.
+    // The origin promises to keep the connection but closes it, which the second request may detect
+    // only on sending.
     tokio::spawn(async move {
         while let Ok((mut tcp, _)) = listener.accept().await {
             head(&mut tcp).await;
@@ -355,12 +357,12 @@ async fn what_is_stored_outlives_the_gateway() {
         bench.stop_air.send(()).unwrap();
         soon("it stops", bench.air_task).await.unwrap();
     }
-    // The directory is given back when the last of it has been written.
+    // The directory is released when everything has been written.
     let lock = directory.path().join("lock");
     let is_free = || std::fs::File::open(&lock).unwrap().try_lock().is_ok();
     until("the directory is given back", is_free).await;
     let bench = start(&config, LOOPBACK);
-    // What lies there is read meanwhile; who asks for it like this is not sent further.
+    // The stored objects are loaded meanwhile; such a request is not forwarded.
     soon("what lies there is known", async {
         while !get(&bench, 1, &url, "Cache-Control: only-if-cached\r\n").await.0.contains("; hit") {
             tokio::task::yield_now().await;

@@ -7,21 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use bentpipe_flow::{Host, ResetCode};
 use bentpipe_gateway::air::Air;
-use bentpipe_gateway::config::{AirConfig, GroundConfig};
+use bentpipe_gateway::config::AirConfig;
 use bentpipe_gateway::counters::Counters;
-use bentpipe_gateway::far::{Arrivals, Carried, Incoming};
-use bentpipe_gateway::ground::Ground;
-use bentpipe_gateway::net::Inherited;
-use bentpipe_link::{Host, ResetCode, Service};
-use bentpipe_prefetch::wire::single::VERSION_SINGLE;
+use bentpipe_gateway::transport::{Acceptor, Carried, Incoming};
+use bentpipe_net::Inherited;
 use futures_util::future::BoxFuture;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::bench::{LOOPBACK, until};
+use crate::bench::until;
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
-use crate::web::{head, whole};
 use crate::wire;
 
 #[test]
@@ -31,17 +28,10 @@ fn what_is_stored_is_what_the_name_means() {
     });
 }
 
-#[test]
-fn what_is_asked_on_port_80_crosses_packed() {
-    as_root("web_tproxy::what_is_asked_on_port_80_crosses_packed", || {
-        in_gateway(as_asking_client, |ready, back| Box::pin(serve_packed(ready, back)));
-    });
-}
+/// The air's side of a test, which reports when it is ready and is told when the client is done.
+pub type Serve = fn(mpsc::Sender<()>, mpsc::Receiver<()>) -> BoxFuture<'static, ()>;
 
-/// The air's side of a test, which says when it is ready and hears when the client is.
-type Serve = fn(mpsc::Sender<()>, mpsc::Receiver<()>) -> BoxFuture<'static, ()>;
-
-fn in_gateway(as_client: fn(), serve: Serve) {
+pub fn in_gateway(as_client: fn(), serve: Serve) {
     new_network();
     let (send_tid, tid) = mpsc::channel();
     let (send_ready, ready) = mpsc::channel::<()>();
@@ -70,8 +60,8 @@ fn in_gateway(as_client: fn(), serve: Serve) {
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-/// An air gateway's config, with the files for it in `folder`.
-fn air_config(folder: &Path, more: &str) -> AirConfig {
+/// Configuration of an air gateway, with its files in `folder`.
+pub fn air_config(folder: &Path, more: &str) -> AirConfig {
     std::fs::write(folder.join("a.key"), KEY).unwrap();
     let text = format!(
         "{more}[http-cache]\ncache-status = true\n\
@@ -82,53 +72,10 @@ fn air_config(folder: &Path, more: &str) -> AirConfig {
     AirConfig::parse(&folder.join("air.toml"), &text).unwrap()
 }
 
-/// Says that it is `ready`, and waits for the client.
-async fn until_back(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
+/// Reports that it is `ready`, and waits for the client.
+pub async fn until_back(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     ready.send(()).unwrap();
     tokio::task::spawn_blocking(move || back.recv_timeout(PATIENCE)).await.unwrap().unwrap();
-}
-
-/// With a ground gateway, whose `shop.test` is an origin here.
-async fn serve_packed(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
-    let folder = tempfile::tempdir().unwrap();
-    let config = air_config(folder.path(), "[split-http]\n");
-    let text = format!(
-        "{LOOPBACK}\n[split-http]\n[link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n\
-         [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"2 Mbit/s\"\n\
-         [dns]\nservers = [\"127.0.0.1:9\"]\n[hosts]\n\"shop.test\" = \"127.0.0.1\"\n"
-    );
-    let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap();
-    let (up, down) = wire::link(*ground.aircraft[0].key().as_bytes());
-    let (air, ground) =
-        (Air::bind(&config, &mut Inherited::default(), up.clone()).unwrap(), Ground::new(&ground));
-    let counters = air.counters();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:80").await.unwrap();
-    let asked = tokio::spawn(async move {
-        let (mut tcp, _) = listener.accept().await.unwrap();
-        let asked = head(&mut tcp).await.unwrap();
-        tcp.write_all(whole("", "hello").as_bytes()).await.unwrap();
-        asked
-    });
-    let serving = tokio::spawn(async move {
-        ground.unwrap().serve(vec![down], std::future::pending()).await;
-    });
-    let served = air.serve(until_back(ready, back));
-    tokio::time::timeout(PATIENCE, served).await.expect("it stops");
-    serving.abort();
-    let opened = up.opened();
-    assert_eq!(opened.len(), 1, "{opened:?}");
-    assert_eq!(opened[0].target.host, Host::Service(Service::Pages));
-    assert_eq!(opened[0].first[0], VERSION_SINGLE);
-    assert_eq!(counters.http_heads_packed.get(), 1);
-    let asked = asked.await.unwrap();
-    assert!(asked.starts_with("GET /a.png HTTP/1.1\r\n"), "{asked}");
-    assert!(asked.contains("host: shop.test\r\n"), "{asked}");
-    assert!(opened[0].first.len() < asked.len(), "{} of {}", opened[0].first.len(), asked.len());
-}
-
-fn as_asking_client() {
-    let answer = get("198.51.100.7:80", "shop.test", "/a.png");
-    assert!(answer.ends_with("hello"), "{answer}");
 }
 
 async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
@@ -152,21 +99,21 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     assert_eq!(NOWHERE.load(SeqCst), 1, "it is remembered that the name means nothing");
 }
 
-/// Flows that were opened to `nowhere.test`.
+/// Number of flows opened to `nowhere.test`.
 static NOWHERE: AtomicUsize = AtomicUsize::new(0);
 
 /// `true` once `shared.test` has been requested.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
-/// `lame.test` has been asked for.
+/// `true` once `lame.test` has been requested.
 static LAME: AtomicBool = AtomicBool::new(false);
 
-/// Says who was dialled and what was said, as HTTP that may be stored.
+/// Answers with the dialled host and the received request, as cacheable HTTP.
 async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
     let Carried::Stream(mut stream) = incoming.carries else { panic!("TCP was sent") };
     if incoming.target.host == Host::Name("shared.test".into()) {
-        // Until another has come who wants the same. It has joined by then: from where it is counted to
-        // where it waits nothing lets another task of this runtime, which has one thread, have its turn.
+        // Wait until another client requests the same. It has joined by then: between counting and
+        // waiting, it does not yield to other tasks of this single-threaded runtime.
         let before = counters.http_requests.get();
         if !SHARED.swap(true, SeqCst) {
             until("another asks too", || counters.http_requests.get() > before).await;
@@ -182,7 +129,7 @@ async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
         return;
     }
     if incoming.target.host == Host::Name("lame.test".into()) {
-        // The ground's resolver is not answered; it is asked once for a while.
+        // The ground's resolver times out; it is queried only once for a while.
         assert!(!LAME.swap(true, SeqCst), "it is asked for again");
         stream.reset(ResetCode::Timeout);
         return;
@@ -203,12 +150,12 @@ async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
     stream.shutdown().await.unwrap();
 }
 
-/// Answer to `said` at `address`.
+/// Response to `said` at `address`.
 fn say(address: &str, said: &str) -> String {
     say_as("10.9.0.2", address, said)
 }
 
-/// The same from a client that says no more.
+/// Response to a client that stops sending after `said`.
 fn say_and_end(address: &str, said: &str) -> String {
     let tcp = connected("10.9.0.2", address);
     (&tcp).write_all(said.as_bytes()).unwrap();
@@ -216,14 +163,14 @@ fn say_and_end(address: &str, said: &str) -> String {
     read_from(tcp)
 }
 
-/// The same to the passenger with the address `client`.
+/// Response to the passenger with the address `client`.
 fn say_as(client: &str, address: &str, said: &str) -> String {
     let tcp = connected(client, address);
     (&tcp).write_all(said.as_bytes()).unwrap();
     read_from(tcp)
 }
 
-fn connected(client: &str, address: &str) -> TcpStream {
+pub fn connected(client: &str, address: &str) -> TcpStream {
     let address: SocketAddr = address.parse().unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(client.parse().unwrap(), 0).into()).unwrap();
@@ -233,13 +180,13 @@ fn connected(client: &str, address: &str) -> TcpStream {
     tcp
 }
 
-fn read_from(mut tcp: TcpStream) -> String {
+pub fn read_from(mut tcp: TcpStream) -> String {
     let mut answer = String::new();
     tcp.read_to_string(&mut answer).unwrap();
     answer
 }
 
-/// An address at which nothing listens.
+/// An address where nothing listens.
 const REFUSES: &str = "203.0.113.67";
 
 fn get(address: &str, host: &str, path: &str) -> String {
@@ -247,7 +194,8 @@ fn get(address: &str, host: &str, path: &str) -> String {
 }
 
 fn as_client() {
-    // Whoever says that another server is this one gets what the name means, and so do all others.
+    // A request that claims another server's name gets the content of the real name, and so do all
+    // others.
     let evil = get("203.0.113.66:80", "shop.test", "/");
     assert!(evil.ends_with("shop.test:80 heard GET / HTTP/1.1"), "{evil}");
     let honest = get("198.51.100.7:80", "Shop.TEST", "/");
@@ -258,20 +206,21 @@ fn as_client() {
     let with_port = get("198.51.100.7:80", "shop.test:80", "/");
     assert!(with_port.contains("; hit"), "{with_port}");
 
-    // A name that means nothing, or of which nobody says what: what the address says is for the one who asked.
+    // If the name does not exist, or its resolution fails, the response of the address is only for
+    // the requester.
     for name in ["nowhere.test", "nowhere.test", "lame.test", "lame.test"] {
         let answer = get("203.0.113.66:80", name, "/");
         assert!(answer.ends_with("203.0.113.66:80 heard GET / HTTP/1.1"), "{answer}");
         assert!(!answer.contains("; hit") && !answer.contains("stored"), "{answer}");
     }
 
-    // A method that is none; and a client that ends with its request.
+    // An invalid method; and a client that ends with its request.
     let answer = say("203.0.113.66:80", "GE(T / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     let answer = say_and_end("203.0.113.66:80", "GET /end HTTP/1.1\r\nHost: shop.test\r\n\r\n");
     assert!(answer.ends_with("shop.test:80 heard GET /end HTTP/1.1"), "{answer}");
 
-    // And that it says nothing is for that one too: others who have waited try their own.
+    // An empty response is also only for that requester: others who waited try their own address.
     let first = std::thread::spawn(|| get("203.0.113.67:80", "shared.test", "/"));
     while !SHARED.load(SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
@@ -280,7 +229,7 @@ fn as_client() {
     assert!(other.ends_with("203.0.113.66:80 heard GET / HTTP/1.1"), "{other}");
     assert!(first.join().unwrap().starts_with("HTTP/1.1 502 "));
 
-    // An address in Host is believed only if it is the one.
+    // An address in Host is accepted only if it equals the destination.
     for hit in [false, true] {
         let answer = get("198.51.100.7:80", "198.51.100.7", "/x");
         assert_eq!(answer.contains("; hit"), hit, "{answer}");
@@ -293,20 +242,20 @@ fn as_client() {
         }
     }
 
-    // Two names in one request, and framing in two ways.
+    // Two names in one request, and ambiguous framing.
     let two = "GET http://bank.test/ HTTP/1.1\r\nHost: shop.test\r\n\r\n";
     assert!(say("203.0.113.66:80", two).starts_with("HTTP/1.1 400 "));
     let both = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     assert!(say("203.0.113.66:80", both).starts_with("HTTP/1.1 400 "));
 
-    // What is sent goes to the address that was dialled.
+    // A request with an unsafe method goes to the address that was dialled.
     let post =
         "POST /z HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let answer = say("203.0.113.66:80", post);
     assert!(answer.ends_with("203.0.113.66:80 heard POST /z HTTP/1.1"), "{answer}");
 
-    // What an address says that nobody has proven makes nobody else lose what is stored; who has sent
-    // something there sees what that did.
+    // An unverified address cannot invalidate stored objects for others; the sender itself sees the
+    // effect.
     let post =
         "POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     say("203.0.113.66:80", post);
@@ -317,14 +266,14 @@ fn as_client() {
     assert!(own.contains("fwd=request") && own.contains("shop.test:80 heard GET /"), "{own}");
     let own = say("198.51.100.7:80", again);
     assert!(own.contains("; hit"), "{own}");
-    // What our own resolver has said to be the name's is believed for everybody.
+    // An address that our own resolver returned for the name is trusted for everyone.
     get("203.0.113.99:80", "known.test", "/");
     say("203.0.113.99:80", &post.replace("shop.test", "known.test"));
     let again = again.replace("Shop", "known");
     let other = say_as("10.9.0.3", "203.0.113.99:80", &again);
     assert!(other.contains("fwd=stale"), "{other}");
 
-    // What is no HTTP, or wants to be something else, passes untouched; so do all other ports.
+    // Data that is not HTTP, or an upgrade, passes unchanged; so do all other ports.
     for said in [
         "SSH-2.0-x\r\n",
         "\u{16}\u{3}\u{1}\u{2}",

@@ -1,5 +1,5 @@
-//! Tricks of clients and origins against the HTTP cache behind the proxy: names in many spellings,
-//! answers that are none, and heads without end.
+//! Attacks of clients and origins on the HTTP cache behind the proxy: names in many spellings,
+//! invalid responses, and endless headers.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::web::{Site, head, whole};
 const CACHE: &str = "http-cache = { cache-status = true }";
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// Answer to `said`, which ends its connection.
+/// Response to `said`, a request that ends its connection.
 async fn say(bench: &Bench, said: &str) -> String {
     let mut tcp = TcpStream::connect(bench.http).await.unwrap();
     tcp.write_all(said.as_bytes()).await.unwrap();
@@ -34,9 +34,9 @@ async fn a_name_is_one_key_and_one_host_however_it_is_written() {
         let answer = get(&bench, &format!("{name}:{port}"), "/a").await;
         assert_eq!(answer.contains("; hit"), n > 0, "{name}: {answer}");
     }
-    let asked = site.asked.lock().unwrap().clone();
+    let asked = site.asked.lock().clone();
     assert_eq!(asked.len(), 1);
-    // What a client writes is in nobody's answer.
+    // A client's own spelling does not appear in anyone's response.
     assert!(asked[0].contains(&format!("host: origin.test:{port}\r\n")), "{}", asked[0]);
 }
 
@@ -52,7 +52,7 @@ async fn what_no_cache_answers_says_why() {
     assert!(answer.contains("cache-status: bentpipe; fwd=method\r\n"), "{answer}");
 }
 
-/// An origin that says `answer` to everything, and then waits for its client to go.
+/// An origin that sends `answer` to every request, and then waits for its client to close.
 async fn origin(answer: Vec<u8>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -103,7 +103,7 @@ async fn interim_answers_are_waited_through_and_bounded_by_time_alone() {
     said += &whole(FRESH, "hello");
     let to = origin(said.into_bytes()).await;
     let got = soon("an answer", get(&bench, &to.to_string(), "/")).await;
-    // Those that the client does not take in time are dropped.
+    // Responses that the client does not read in time are dropped.
     let given = got.matches("HTTP/1.1 103 Early Hints\r\n").count();
     assert!((1..20_000).contains(&given), "{given}");
     let (_, answer) = got.split_once("HTTP/1.1 200 OK\r\n").unwrap();
@@ -124,7 +124,7 @@ async fn trailers_and_what_follows_an_answer_are_nobodys() {
         assert!(got.contains("hello") && !got.to_lowercase().contains("set-cookie"), "{got}");
         assert_eq!(got.contains("; hit"), hit, "{got}");
     }
-    // The second answer on that flow belongs to no question.
+    // The second response on that flow belongs to no request.
     let got = soon("an answer", get(&bench, &to, "/b")).await;
     assert!(got.contains("hello"), "{got}");
 }
@@ -132,14 +132,15 @@ async fn trailers_and_what_follows_an_answer_are_nobodys() {
 #[tokio::test]
 async fn what_a_client_calls_hop_by_hop_does_not_change_what_others_get() {
     let bench = start(CACHE, LOOPBACK);
-    // It answers who shows a cookie with something of their own.
+    // The origin answers requests with a cookie individually.
     let site = Site::start(|head| {
         let body = if head.contains("cookie: ") { "personal" } else { "for all" };
         whole("Cache-Control: public, max-age=60\r\nVary: Accept-Language\r\n", body)
     })
     .await;
     let to = site.address;
-    // The origin does not see what was only for this connection, and so it is not answered by it.
+    // The origin does not receive fields meant for this connection only, so they do not affect its
+    // response.
     for fields in [
         "Connection: close, Cookie\r\nCookie: id=1",
         "Connection: close, Accept-Language\r\nAccept-Language: de",
@@ -150,7 +151,7 @@ async fn what_a_client_calls_hop_by_hop_does_not_change_what_others_get() {
     let got = get(&bench, &to.to_string(), "/").await;
     assert!(got.contains("; hit") && got.ends_with("for all"), "{got}");
     let mut tcp = TcpStream::connect(bench.http).await.unwrap();
-    // Whoever says nothing whole is not answered by what another says.
+    // An incomplete request does not get another request's response.
     tcp.write_all(format!("GET http://{to}/half HTTP/1.1\r\nHost: {to}\r\n").as_bytes())
         .await
         .unwrap();

@@ -1,8 +1,9 @@
-//! Parts of HTTP that pass through the HTTP proxy between a client and an origin, with a cache and without.
+//! HTTP messages that pass the HTTP proxy between a client and an origin, with and without a cache.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -11,8 +12,8 @@ use crate::web::head;
 
 const BOTH: [&str; 2] = ["", "http-cache = {}"];
 
-/// An origin that gives `answer` to each request as soon as it has its head, and closes. What it was asked with
-/// the head, and until it closed.
+/// An origin that sends `answer` to each request after its header, and closes. Also returns
+/// everything received until the close.
 async fn origin(answer: Vec<u8>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
@@ -26,7 +27,7 @@ async fn origin(answer: Vec<u8>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
                     request.push(char::from(byte));
                 }
             }
-            heard.lock().unwrap().push(request);
+            heard.lock().push(request);
             let _ = tcp.write_all(&answer).await;
             let _ = tcp.shutdown().await;
         }
@@ -34,7 +35,7 @@ async fn origin(answer: Vec<u8>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     (address, asked)
 }
 
-/// All that comes back for `request`, in which `{}` is the origin; the client says no more after it.
+/// Full response to `request`, in which `{}` is the origin; the client stops sending after it.
 async fn say(bench: &Bench, to: SocketAddr, request: &[u8]) -> Vec<u8> {
     let request = String::from_utf8_lossy(request).replace("{}", &to.to_string());
     say_raw(bench, request.as_bytes()).await
@@ -61,14 +62,15 @@ async fn interim_responses_reach_the_client_that_asked() {
         let before = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nvia: 1.1 bentpipe\r\n\r\n\
                       HTTP/1.1 102 Processing\r\nvia: 1.1 bentpipe\r\n\r\nHTTP/1.1 200 OK\r\n";
         assert!(answer.starts_with(before) && answer.ends_with("hello"), "{cache}: {answer}");
-        // Nobody who speaks HTTP/1.0 knows them.
+        // HTTP/1.0 clients do not know interim responses.
         let old = b"GET http://{}/b HTTP/1.0\r\nHost: {}\r\n\r\n";
         let answer = String::from_utf8(say(&bench, to, old).await).unwrap();
         assert!(answer.contains(" 200 OK\r\n") && !answer.contains(" 103 "), "{cache}: {answer}");
     }
 }
 
-/// Sends the head of an upload that expects 100, and gives what comes back of heads until a final one.
+/// Sends the header of an upload that expects 100, and returns the response headers up to a final
+/// one.
 async fn expecting(bench: &Bench, to: SocketAddr) -> (TcpStream, String) {
     let mut tcp = TcpStream::connect(bench.http).await.unwrap();
     let request = format!(
@@ -88,7 +90,7 @@ async fn an_upload_that_is_refused_does_not_cross() {
         let (to, asked) = origin(said.into()).await;
         let (_tcp, first) = expecting(&bench, to).await;
         assert!(first.starts_with("HTTP/1.1 413 "), "{cache}: {first}");
-        assert!(asked.lock().unwrap()[0].contains("expect: 100-continue"), "{cache}");
+        assert!(asked.lock()[0].contains("expect: 100-continue"), "{cache}");
     }
 }
 
@@ -129,7 +131,7 @@ async fn a_compression_under_the_chunks_is_for_the_client() {
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{cache}: {answer}");
             assert!(answer.contains("transfer-encoding: gzip, chunked\r\n"), "{cache}: {answer}");
             assert!(answer.ends_with("5\r\n\u{1f}zip!\r\n0\r\n\r\n"), "{cache}: {answer}");
-            assert_eq!(asked.lock().unwrap().len(), times, "it is stored by nobody");
+            assert_eq!(asked.lock().len(), times, "it is stored by nobody");
         }
         let old = b"GET http://{}/a HTTP/1.0\r\nHost: {}\r\n\r\n";
         let answer = String::from_utf8(say(&bench, to, old).await).unwrap();
@@ -165,7 +167,7 @@ async fn an_address_with_bytes_that_have_to_be_escaped_is_asked_for() {
         request.extend(format!("Host: {to}\r\n\r\n").bytes());
         let answer = say_raw(&bench, &request).await;
         assert!(answer.starts_with(b"HTTP/1.1 204 "), "{}", String::from_utf8_lossy(&answer));
-        let asked = asked.lock().unwrap()[0].clone();
+        let asked = asked.lock()[0].clone();
         assert!(asked.starts_with("GET /%3Ca%3E?%22%E9 HTTP/1.1\r\n"), "{asked}");
     }
 }
@@ -194,7 +196,7 @@ async fn the_body_of_a_get_crosses_however_its_end_is_told() {
         let answer = say(&bench, to, request).await;
         assert!(answer.starts_with(b"HTTP/1.1 204 "), "{}", String::from_utf8_lossy(&answer));
         settled().await;
-        let asked = asked.lock().unwrap()[0].clone();
+        let asked = asked.lock()[0].clone();
         assert!(asked.contains("transfer-encoding: chunked") && asked.contains("body"), "{asked}");
     }
 }

@@ -1,20 +1,21 @@
-//! A link in memory: what one side opens, the other accepts.
+//! An in-memory link: each flow opened on one side is accepted on the other.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use bentpipe_flow::{Host, ResetCode};
 use bentpipe_gateway::config::Transport;
-use bentpipe_gateway::far::{
-    Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
+use bentpipe_gateway::transport::{
+    Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
     OpenDatagrams, OpenError, Outages, Reach, Standing,
 };
-use bentpipe_link::{ClassSettings, Host, PerClass, PublicKey, ResetCode, SettingsError};
+use bentpipe_link::{ClassSettings, PerClass, PublicKey, SettingsError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 /// Credit of one flow in each direction.
 pub const CREDIT_BYTES: usize = 64 * 1024;
 
-/// Actions of the peer on one end.
+/// State of one end, as set by the peer.
 #[derive(Default)]
 struct End {
     reset: Option<ResetCode>,
@@ -46,7 +47,7 @@ struct Silence(Mutex<(Option<Instant>, Duration)>);
 
 impl Silence {
     fn set(&self, reach: Reach) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         match (reach, state.0) {
             (Reach::Out, None) => state.0 = Some(Instant::now()),
             (Reach::Up | Reach::Down, Some(since)) => *state = (None, state.1 + since.elapsed()),
@@ -55,7 +56,7 @@ impl Silence {
     }
 
     fn outages(&self) -> Outages {
-        let (since, over) = *self.0.lock().unwrap();
+        let (since, over) = *self.0.lock();
         let now = since.map_or(Duration::ZERO, |since| since.elapsed());
         Outages { now, all: over + now }
     }
@@ -77,16 +78,16 @@ fn pair_over(silence: &Arc<Silence>) -> (Stream, Stream) {
 
 impl Stream {
     fn tell(&self, change: impl FnOnce(&mut End)) {
-        let mut end = self.theirs.lock().unwrap();
+        let mut end = self.theirs.lock();
         change(&mut end);
         for waker in end.wakers.drain(..) {
             waker.wake();
         }
     }
 
-    /// Fails where the peer broke the flow; else remembers whom to wake.
+    /// Fails if the peer broke the flow; otherwise stores the waker.
     fn check(&self, cx: &Context<'_>, writing: bool) -> io::Result<()> {
-        let mut end = self.ours.lock().unwrap();
+        let mut end = self.ours.lock();
         if let Some(code) = end.reset {
             return Err(io::Error::new(io::ErrorKind::ConnectionReset, code));
         }
@@ -99,7 +100,7 @@ impl Stream {
     }
 }
 
-impl FarStream for Stream {
+impl FlowStream for Stream {
     fn reset(&mut self, code: ResetCode) {
         self.shut = true;
         self.tell(|end| end.reset = end.reset.or(Some(code)));
@@ -110,7 +111,7 @@ impl FarStream for Stream {
     }
 
     fn reset_code(&self) -> Option<ResetCode> {
-        self.ours.lock().unwrap().reset
+        self.ours.lock().reset
     }
 
     fn standing(&self) -> Standing {
@@ -157,17 +158,17 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// The largest datagram that crosses, its context id included.
-pub const MOST_DATAGRAM_BYTES: usize = 1300;
+/// Maximum size of a datagram, including its context ID.
+pub const MAX_DATAGRAM_BYTES: usize = 1300;
 
-/// Datagrams that wait at one end; more are dropped.
+/// Maximum number of datagrams queued at one end; more are dropped.
 const DATAGRAMS_WAITING: usize = 256;
 
-/// One end of a flow of datagrams.
+/// One end of a datagram flow.
 pub struct Datagrams {
     to: mpsc::Sender<Bytes>,
     from: tokio::sync::Mutex<mpsc::Receiver<Bytes>>,
-    /// Reason for the flow's end; both ends know at once.
+    /// Reason for the flow's end, visible to both ends at once.
     over: watch::Sender<Option<ResetCode>>,
 }
 
@@ -181,15 +182,15 @@ pub fn datagrams() -> (Datagrams, Datagrams) {
     )
 }
 
-impl FarDatagrams for Datagrams {
+impl FlowDatagrams for Datagrams {
     fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
         if self.over.borrow().is_some() {
             return Err(DatagramError::Ended);
         }
-        if datagram.len() > MOST_DATAGRAM_BYTES {
-            return Err(DatagramError::TooLarge { most_bytes: MOST_DATAGRAM_BYTES });
+        if datagram.len() > MAX_DATAGRAM_BYTES {
+            return Err(DatagramError::TooLarge { max_bytes: MAX_DATAGRAM_BYTES });
         }
-        // A full queue drops.
+        // A full queue drops the datagram.
         let _ = self.to.try_send(Bytes::copy_from_slice(datagram));
         Ok(())
     }
@@ -206,8 +207,8 @@ impl FarDatagrams for Datagrams {
         })
     }
 
-    fn most_bytes(&self) -> usize {
-        MOST_DATAGRAM_BYTES
+    fn max_bytes(&self) -> usize {
+        MAX_DATAGRAM_BYTES
     }
 
     fn reset(&self, code: ResetCode) {
@@ -221,7 +222,7 @@ impl Drop for Datagrams {
     }
 }
 
-/// The air's end of a link in memory.
+/// The air gateway's end of an in-memory link.
 pub struct Up {
     aircraft: [u8; 32],
     flows: mpsc::UnboundedSender<Incoming>,
@@ -230,24 +231,21 @@ pub struct Up {
     classes: Mutex<Option<PerClass<ClassSettings>>>,
     reach: Mutex<Reach>,
     silence: Arc<Silence>,
-    session: AtomicU64,
-    tells_why: AtomicBool,
     breaks_off: Mutex<Option<u8>>,
 }
 
-/// The ground's end.
+/// The ground gateway's end.
 pub struct Down {
     flows: tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>,
     classes: Mutex<Option<(PublicKey, PerClass<ClassSettings>)>>,
 }
 
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
-    let (flows, arrivals) = mpsc::unbounded_channel();
+    let (flows, acceptor) = mpsc::unbounded_channel();
     let (opened, opened_datagrams, classes) = Default::default();
     let reach = Mutex::new(Reach::Up);
-    let down = Down { flows: arrivals.into(), classes: Mutex::default() };
+    let down = Down { flows: acceptor.into(), classes: Mutex::default() };
     let breaks_off = Mutex::default();
-    let session = AtomicU64::new(1);
     let up = Up {
         aircraft,
         flows,
@@ -256,8 +254,6 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
         classes,
         reach,
         silence: Arc::default(),
-        session,
-        tells_why: AtomicBool::new(true),
         breaks_off,
     };
     (Arc::new(up), Arc::new(down))
@@ -266,104 +262,87 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
 impl Up {
     /// Sets the state of the link from now on.
     pub fn set_reach(&self, reach: Reach) {
-        *self.reach.lock().unwrap() = reach;
+        *self.reach.lock() = reach;
         self.silence.set(reach);
     }
 
-    /// From now on it is another session, as with another ground.
-    pub fn next_session(&self) {
-        self.session.fetch_add(1, Relaxed);
-    }
-
-    /// The link is one that does not tell why a flow was reset that had begun.
-    pub fn tell_no_reasons(&self) {
-        self.tells_why.store(false, Relaxed);
-    }
-
-    /// The ground breaks off, from now on, what asks a service of its own and begins so: it does not know it.
+    /// From now on, the ground gateway resets service flows that begin with this byte, as if it did
+    /// not support them.
     pub fn break_off(&self, first: u8) {
-        *self.breaks_off.lock().unwrap() = Some(first);
+        *self.breaks_off.lock() = Some(first);
     }
 
-    /// Everything that was asked for so far.
+    /// All flows requested so far.
     pub fn opened(&self) -> Vec<Open> {
-        self.opened.lock().unwrap().clone()
+        self.opened.lock().clone()
     }
 
-    /// Class limits that were set last.
+    /// The latest class settings.
     pub fn classes(&self) -> Option<PerClass<ClassSettings>> {
-        *self.classes.lock().unwrap()
+        *self.classes.lock()
     }
 
-    /// Every flow of datagrams that was asked for so far.
+    /// All datagram flows requested so far.
     pub fn opened_datagrams(&self) -> Vec<OpenDatagrams> {
-        self.opened_datagrams.lock().unwrap().clone()
+        self.opened_datagrams.lock().clone()
     }
 }
 
-impl FarEnd for Up {
+impl Connector for Up {
     fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
-        *self.classes.lock().unwrap() = Some(classes);
+        *self.classes.lock() = Some(classes);
         Ok(())
     }
 
-    fn session(&self) -> Option<u64> {
-        Some(self.session.load(Relaxed))
-    }
-
-    fn tells_why(&self) -> bool {
-        self.tells_why.load(Relaxed)
-    }
-
     fn reach(&self) -> Reach {
-        *self.reach.lock().unwrap()
+        *self.reach.lock()
     }
 
     fn outages(&self) -> Outages {
         self.silence.outages()
     }
 
-    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
         Box::pin(async move {
-            let (mut near, far) = pair_over(&self.silence);
-            self.opened.lock().unwrap().push(open.clone());
+            let (mut near, connector) = pair_over(&self.silence);
+            self.opened.lock().push(open.clone());
             near.write_all(&open.first).await.unwrap();
-            let is_known = open.first.first() != self.breaks_off.lock().unwrap().as_ref();
+            let is_known = open.first.first() != self.breaks_off.lock().as_ref();
             if matches!(open.target.host, Host::Service(_)) && !is_known {
-                return Ok(Box::new(near) as Box<dyn FarStream>);
+                return Ok(Box::new(near) as Box<dyn FlowStream>);
             }
             let Open { target, class, passenger, claim, .. } = open;
-            let (aircraft, carries) = (self.aircraft, Carried::Stream(Box::new(far)));
+            let (aircraft, carries) = (self.aircraft, Carried::Stream(Box::new(connector)));
             let incoming = Incoming { aircraft, target, class, passenger, claim, carries };
             self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
-            Ok(Box::new(near) as Box<dyn FarStream>)
+            Ok(Box::new(near) as Box<dyn FlowStream>)
         })
     }
 
     fn open_datagrams(
         &self,
         open: OpenDatagrams,
-    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
-        let (near, far) = datagrams();
-        self.opened_datagrams.lock().unwrap().push(open.clone());
+    ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+        let (near, connector) = datagrams();
+        self.opened_datagrams.lock().push(open.clone());
         let OpenDatagrams { target, protocol, source, class, passenger } = open;
         let carries =
-            Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(far) };
+            Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(connector) };
         let incoming =
             Incoming { aircraft: self.aircraft, target, class, passenger, claim: None, carries };
         let sent = self.flows.send(incoming).map_err(|_| OpenError::Closed);
-        Box::pin(async move { sent.map(|()| Box::new(near) as Box<dyn FarDatagrams>) })
+        Box::pin(async move { sent.map(|()| Box::new(near) as Box<dyn FlowDatagrams>) })
     }
 }
 
 impl Down {
-    /// Class limits that were set last for an aircraft.
+    /// The latest class settings for an aircraft.
     pub fn classes(&self) -> Option<(PublicKey, PerClass<ClassSettings>)> {
-        *self.classes.lock().unwrap()
+        *self.classes.lock()
     }
 }
 
-impl Arrivals for Down {
+impl Acceptor for Down {
     fn transport(&self) -> Transport {
         Transport::Link
     }
@@ -373,7 +352,7 @@ impl Arrivals for Down {
         aircraft: &PublicKey,
         classes: PerClass<ClassSettings>,
     ) -> Result<(), SettingsError> {
-        *self.classes.lock().unwrap() = Some((*aircraft, classes));
+        *self.classes.lock() = Some((*aircraft, classes));
         Ok(())
     }
 

@@ -1,52 +1,56 @@
 //! First packets of clients whose device is not known yet.
 //!
-//! A device that takes a further address may send from it before the kernel has ever spoken with that
-//! address. Its packets wait a moment while the kernel looks for it, so that the flow is its own from the
-//! beginning. Whoever invents addresses gets no answer for them, and shares a small allowance.
+//! A device that takes another address may send from it before the kernel knows the neighbour. Its
+//! packets wait briefly while the kernel resolves the address, so that the flow counts for the
+//! device from its start. Spoofed addresses are never resolved; they share a small allowance.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Back, Key, Table};
-use crate::air::sent::Sent;
+use parking_lot::Mutex;
 
-/// Addresses whose packets wait.
+use super::key::Key;
+use crate::air::client_packet::Sent;
+
+/// Maximum number of addresses with delayed packets.
 const MAX_ADDRESSES: usize = 64;
 
-/// Bytes that wait for one of them: a QUIC client's first flight. 1 MiB in all.
+/// Maximum number of delayed bytes per address: a QUIC client's first flight. 64 × 16 KiB = 1 MiB
+/// in total.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Packets that wait for one of them.
+/// Maximum number of delayed packets per address.
 const MAX_PACKETS: usize = 32;
 
-/// Packets that wait, by address.
+/// Delayed packets, by address.
 #[derive(Default)]
 pub struct Unproven(Mutex<HashMap<IpAddr, Vec<Held>>>);
 
-struct Held {
-    key: Key,
-    hop_limit: u8,
-    traffic_class: u8,
-    payload: Vec<u8>,
-    cut_bytes: usize,
+/// A delayed packet.
+pub struct Held {
+    pub key: Key,
+    pub hop_limit: u8,
+    pub traffic_class: u8,
+    pub payload: Vec<u8>,
+    pub cut_bytes: usize,
 }
 
-/// Fate of a packet.
-enum Place {
-    /// It waits, as the first of its address.
+/// Result of trying to delay a packet.
+pub enum Fate {
+    /// The packet waits, as the first of its address.
     First,
-    /// It waits with others of its address.
+    /// The packet waits with others of its address.
     Waits,
-    /// As much waits already as may.
+    /// The address has reached its maximum.
     Dropped,
-    /// Its address cannot wait.
+    /// The packet cannot wait, because too many addresses do.
     None,
 }
 
 impl Unproven {
-    fn keep(&self, key: &Key, sent: &Sent<'_>) -> Place {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Delays a packet if its address may wait.
+    pub fn keep(&self, key: &Key, sent: &Sent<'_>) -> Fate {
+        let mut waiting = self.0.lock();
         let client = key.client.ip();
         let held = Held {
             key: key.clone(),
@@ -58,50 +62,21 @@ impl Unproven {
         if let Some(its) = waiting.get_mut(&client) {
             let bytes: usize = its.iter().map(|held| held.payload.len()).sum();
             if its.len() >= MAX_PACKETS || bytes + sent.payload.len() > MAX_BYTES {
-                return Place::Dropped;
+                return Fate::Dropped;
             }
             its.push(held);
-            return Place::Waits;
+            return Fate::Waits;
         }
         if waiting.len() >= MAX_ADDRESSES || sent.payload.len() > MAX_BYTES {
-            return Place::None;
+            return Fate::None;
         }
         waiting.insert(client, vec![held]);
-        Place::First
+        Fate::First
     }
 
-    fn take(&self, client: IpAddr) -> Vec<Held> {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Removes and returns the packets of an address.
+    pub fn take(&self, client: IpAddr) -> Vec<Held> {
+        let mut waiting = self.0.lock();
         waiting.remove(&client).unwrap_or_default()
-    }
-}
-
-impl<B: Back> Table<B> {
-    /// Holds a packet whose source may be invented until that is known; false if it does not wait.
-    pub(super) fn hold(self: &Arc<Self>, key: &Key, sent: &Sent<'_>) -> bool {
-        let client = key.client.ip();
-        if !self.intake.is_unproven(client) {
-            return false;
-        }
-        match self.unproven.keep(key, sent) {
-            Place::None => false,
-            Place::Waits => true,
-            Place::Dropped => {
-                self.intake.counters.datagrams_dropped.add(1);
-                true
-            }
-            Place::First => {
-                let (table, over) = (self.clone(), self.over.clone());
-                self.intake.flows.spawn(async move {
-                    over.run_until_cancelled(table.intake.prove(client)).await;
-                    for held in table.unproven.take(client) {
-                        let Held { key, hop_limit, traffic_class, payload, cut_bytes } = held;
-                        let payload = &payload[..];
-                        table.send_now(key, Sent { hop_limit, traffic_class, payload, cut_bytes });
-                    }
-                });
-                true
-            }
-        }
     }
 }

@@ -1,13 +1,14 @@
-//! The kernel's tables of neighbours and routes, followed by netlink.
+//! Follows the kernel's tables of neighbours and routes by netlink.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
+use bentpipe_classify::Mac;
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, TryStreamExt};
 use ipnet::IpNet;
+use parking_lot::RwLock;
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::link::LinkFlags;
@@ -21,36 +22,35 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Identity, Place};
 use crate::bucket::Bucket;
-use crate::classify::Mac;
 
-/// Neighbours that are known. The kernel itself keeps 1,024 of each family (`gc_thresh3`) unless it is told
-/// otherwise. 1 MiB.
+/// Maximum number of neighbours: 1 MiB. The kernel itself keeps 1,024 of each family by default
+/// (`gc_thresh3`).
 const MAX_NEIGHBOURS: usize = 16_384;
 
-/// Routes that are looked at: a cabin has a handful.
+/// Maximum number of routes; a cabin has a handful.
 const MAX_ROUTES: usize = 1_024;
 
-/// Interval at which all is read again, in case a notification was lost.
+/// Interval of reading the tables again, in case a notification was lost.
 const REREAD: Duration = Duration::from_secs(60);
 
-/// Time between a change of routes and reading all again: they change in bursts.
+/// Delay before reading again after a change of routes, because they change in bursts.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// Time that a datagram of an unknown device waits for its device to answer. Wi-Fi clients that sleep take
-/// some 100 ms.
+/// Time for which a datagram waits until its unknown device answers. Sleeping Wi-Fi clients need
+/// about 100 ms.
 const PROOF_WAIT: Duration = Duration::from_millis(200);
 
-/// Devices that the kernel is asked to look for, per second: each is a broadcast in the cabin.
+/// Maximum rate of neighbour lookups, because each is a broadcast in the cabin.
 const PROOFS_PER_SECOND: f64 = 20.0;
 
-/// Requests to look for a device that wait.
+/// Maximum number of pending lookups.
 const MAX_REQUESTS: usize = 64;
 
-/// Table of the kernel's own addresses, `RT_TABLE_LOCAL` of rtnetlink(7).
+/// Routing table of the kernel's own addresses, `RT_TABLE_LOCAL` of rtnetlink(7).
 const TABLE_LOCAL: u8 = 255;
 
-/// The kernel's tables. Until [`follow`](Neighbours::follow) has read them, and where they cannot be read,
-/// every client is [`Place::Elsewhere`].
+/// The kernel's tables. Until [`follow`](Neighbours::follow) has read them, and if they cannot be
+/// read, every client is [`Place::Elsewhere`].
 pub struct Neighbours {
     known: RwLock<Known>,
     changed: watch::Sender<()>,
@@ -62,9 +62,9 @@ pub struct Neighbours {
 #[derive(Default)]
 struct Known {
     is_read: bool,
-    /// Neighbours that answer or did lately, with their hardware addresses if they have them.
+    /// Neighbours with a valid entry, with their hardware addresses if they have any.
     entries: HashMap<IpAddr, Option<Mac>>,
-    /// The longest prefix first.
+    /// Routes, longest prefix first.
     routes: Vec<Route>,
 }
 
@@ -78,7 +78,7 @@ struct Route {
 enum Leads {
     /// To this machine.
     Here,
-    /// To neighbours on the interface of this index.
+    /// To neighbours on the interface with this index.
     Link(u32),
     /// To a router, or over an interface without hardware addresses.
     On,
@@ -99,31 +99,31 @@ impl Default for Neighbours {
 
 impl Identity for Neighbours {
     fn place(&self, client: IpAddr) -> Place {
-        self.known.read().unwrap_or_else(PoisonError::into_inner).place(client.to_canonical())
+        self.known.read().place(client.to_canonical())
     }
 
     fn prove(&self, client: IpAddr) -> BoxFuture<'_, ()> {
         let client = client.to_canonical();
         Box::pin(async move {
             let mut changed = self.changed.subscribe();
-            let link = self.known.read().unwrap_or_else(PoisonError::into_inner).link(client);
-            if let Some(link) = link
-                && self.proofs.take()
-            {
-                // If too many wait, the kernel may find the device for another reason.
+            // Without a route the kernel cannot look for the client.
+            let Some(link) = self.known.read().link(client) else { return };
+            if self.proofs.take() {
+                // If the queue is full, other traffic may still make the kernel discover the
+                // device.
                 let _ = self.request.try_send((link, client));
             }
             let proved = async {
                 while self.place(client) == Place::Unproven && changed.changed().await.is_ok() {}
             };
-            // Afterwards it is what is known then.
+            // After the timeout, the current knowledge applies.
             let _ = timeout(PROOF_WAIT, proved).await;
         })
     }
 }
 
 impl Neighbours {
-    /// Follows the kernel, for ever.
+    /// Follows the kernel's tables. Never returns.
     pub async fn follow(&self) {
         let mut failing = false;
         loop {
@@ -139,7 +139,7 @@ impl Neighbours {
         }
     }
 
-    /// Reads all, then takes notice of changes, until netlink fails or something may have been missed.
+    /// Reads the tables, then follows changes, until netlink fails.
     async fn follow_once(&self) -> Result<(), rtnetlink::Error> {
         let groups = [MulticastGroup::Neigh, MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route];
         let (connection, netlink, mut messages) = rtnetlink::new_multicast_connection(&groups)
@@ -180,13 +180,13 @@ impl Neighbours {
     }
 
     fn set(&self, known: Known) {
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        *self.known.write() = known;
         self.changed.send_replace(());
     }
 
     fn note(&self, message: &NeighbourMessage) {
         let Some((address, entry)) = neighbour(message) else { return };
-        self.known.write().unwrap_or_else(PoisonError::into_inner).note(address, entry);
+        self.known.write().note(address, entry);
         self.changed.send_replace(());
     }
 }
@@ -210,12 +210,12 @@ impl Known {
         match (self.entries.get(&client), self.route(client)) {
             (Some(Some(mac)), _) => Place::Device(*mac),
             (None, Some(Leads::Here)) => Place::Here,
-            (None, Some(Leads::Link(_))) => Place::Unproven,
-            _ => Place::Elsewhere,
+            (None, Some(Leads::Link(_)) | None) => Place::Unproven,
+            (None, Some(Leads::On)) | (Some(None), _) => Place::Elsewhere,
         }
     }
 
-    /// The interface on which the client has to be a neighbour.
+    /// Returns the interface on which the client must be a neighbour.
     fn link(&self, client: IpAddr) -> Option<u32> {
         match self.route(client) {
             Some(Leads::Link(link)) => Some(link),
@@ -240,7 +240,7 @@ impl Known {
     }
 }
 
-/// All that the kernel knows now.
+/// Reads the kernel's current tables.
 async fn read(netlink: &Handle) -> Result<Known, rtnetlink::Error> {
     let mut known = Known { is_read: true, ..Known::default() };
     let mut links = netlink.link().get().execute();
@@ -270,7 +270,8 @@ async fn read(netlink: &Handle) -> Result<Known, rtnetlink::Error> {
     Ok(known)
 }
 
-/// The neighbour's address and, while its entry is valid, its hardware address if it has one.
+/// Returns the neighbour's address and, while its entry is valid, its hardware address if it has
+/// one.
 fn neighbour(message: &NeighbourMessage) -> Option<(IpAddr, Option<Option<Mac>>)> {
     let address = message.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => {
@@ -291,7 +292,7 @@ fn neighbour(message: &NeighbourMessage) -> Option<(IpAddr, Option<Option<Mac>>)
     Some((address, is_valid.then(|| mac.filter(|mac| *mac != Mac([0; 6])))))
 }
 
-/// The route, if it says where clients are.
+/// Returns the route if it determines the location of clients.
 fn route(message: &RouteMessage, without_neighbours: &[u32]) -> Option<Route> {
     let (mut to, mut link, mut has_gateway) = (None, None, false);
     for attribute in &message.attributes {
@@ -310,7 +311,7 @@ fn route(message: &RouteMessage, without_neighbours: &[u32]) -> Option<Route> {
         }
     }
     let leads = match (message.header.kind, message.header.table) {
-        // Those of interception, in tables of their own, say nothing about who is here.
+        // Local routes in interception's own tables do not indicate this machine's addresses.
         (RouteType::Local, TABLE_LOCAL) => Leads::Here,
         (RouteType::Unicast, _) if has_gateway => Leads::On,
         (RouteType::Unicast, _) => match link {
@@ -319,7 +320,7 @@ fn route(message: &RouteMessage, without_neighbours: &[u32]) -> Option<Route> {
         },
         _ => return None,
     };
-    // A default route has no destination, and leads nobody here.
+    // A default route has no destination, and is not needed here.
     let to: IpAddr = to?;
     IpNet::new(to, message.header.destination_prefix_length).ok().map(|to| Route { to, leads })
 }
@@ -368,7 +369,7 @@ mod tests {
         known.note(first, Some(Some(Mac(MAC))));
         assert_eq!(known.place(first), Place::Device(Mac(MAC)), "known ones change");
         known.note(first, None);
-        assert_eq!(known.place(first), Place::Elsewhere, "no route at all");
+        assert_eq!(known.place(first), Place::Unproven, "no route at all");
         let route = |to: &str, leads| Route { to: to.parse().unwrap(), leads };
         known.routes = vec![route("10.0.0.0/24", Leads::On), route("10.0.0.0/8", Leads::Link(3))];
         assert_eq!(known.place(first), Place::Elsewhere, "behind a router");

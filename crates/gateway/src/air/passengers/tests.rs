@@ -1,13 +1,14 @@
+use bentpipe_classify::Mac;
+
 use super::Kind::{Datagrams, Ip, Streams};
 use super::*;
 use crate::air::identity::Place;
-use crate::classify::Mac;
 use crate::config::PassengerIs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// A cabin in which every address of 10.0.0.0/8 and fd00::/8 belongs to the device that its last two bytes
-/// name. The others are behind a router, and nobody has an address of 192.0.2.0/24.
+/// A cabin in which the last two bytes of an address in 10.0.0.0/8 or fd00::/8 are its device's
+/// number. Other addresses are behind a router, and nobody has an address in 192.0.2.0/24.
 struct Cabin;
 
 impl Identity for Cabin {
@@ -32,7 +33,7 @@ fn newcomer(client: impl Into<IpAddr>) -> Newcomer {
     Newcomer::new(client.into(), false, PassengerIs::Device, &Cabin)
 }
 
-/// The address number `address` of the device number `device`, by turns of either family.
+/// Address number `address` of device number `device`, in alternating families.
 fn address(device: u16, address: u32) -> Newcomer {
     let half = address / 2;
     if address.is_multiple_of(2) {
@@ -62,8 +63,18 @@ fn evicted(table: &Passengers) -> u64 {
         .sum()
 }
 
-fn is_over(ticket: &Ticket) -> bool {
-    ticket.over().is_cancelled()
+fn is_over(permit: &FlowPermit) -> bool {
+    permit.over().is_cancelled()
+}
+
+#[tokio::test(start_paused = true)]
+async fn invented_sources_share_one_label_in_usage_records() {
+    let table = table(limit(100, 100), limit(100, 100));
+    let label = |who: Newcomer| table.admit(who, Datagrams).unwrap().label().to_string();
+    assert_eq!(label(newcomer([192, 0, 2, 1])), OTHERS);
+    assert_eq!(label(newcomer([192, 0, 2, 2])), OTHERS);
+    assert_eq!(label(device(7)), "02:00:00:00:00:07");
+    assert_eq!(label(newcomer([172, 16, 0, 7])), "172.16.0.7", "behind a router");
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +124,7 @@ async fn a_full_table_makes_room_for_newcomers_at_the_expense_of_who_holds_most(
         let greedy: Vec<_> = (0..all).map_while(|n| table.admit(address(1, n), kind)).collect();
         assert_eq!(greedy.len(), all as usize);
         let theirs: Vec<_> = (2..5).map(|n| table.admit(device(n), kind).unwrap()).collect();
-        // The newest of the greedy device's are no worse than its oldest.
+        // The newest flows of the largest holder are evicted like its oldest.
         let more: Vec<_> = (0..9).filter_map(|n| table.admit(address(1, n), kind)).collect();
         assert_eq!(more.len(), 9);
         assert!(!theirs.iter().any(is_over), "who holds little loses nothing");
@@ -138,9 +149,9 @@ fn invented_sources_share_a_small_part() {
         .flat_map(|n| [n; 8])
         .filter_map(|n| table.admit(newcomer([192, 0, 2, n]), Datagrams))
         .collect();
-    assert!(spoofed.iter().all(|ticket| ticket.number == EVERYONE_ELSE));
+    assert!(spoofed.iter().all(|permit| permit.number == EVERYONE_ELSE));
     assert_eq!(table.open(Datagrams), 100, "a sixteenth, however many come");
-    // Whoever shakes hands is there.
+    // A completed handshake proves the address.
     let connected = Newcomer::new([192, 0, 2, 1].into(), true, PassengerIs::Device, &Cabin);
     assert_ne!(table.admit(connected, Streams).unwrap().number, EVERYONE_ELSE);
 }
@@ -148,19 +159,22 @@ fn invented_sources_share_a_small_part() {
 #[tokio::test(start_paused = true)]
 async fn flows_without_an_answer_have_a_quarter() {
     let table = table(limit(64, 64), limit(64, 64));
-    let answered: Vec<_> = (0..8).map(|n| table.admit(address(1, n), Datagrams).unwrap()).collect();
-    answered.iter().for_each(Ticket::answered);
-    let scan: Vec<_> = (0..48).map(|n| table.admit(address(2, n), Datagrams).unwrap()).collect();
-    assert_eq!(scan.iter().filter(|ticket| !is_over(ticket)).count(), 16);
-    assert_eq!(table.open(Datagrams), 24);
-    let theirs = table.admit(device(3), Datagrams).unwrap();
-    assert!(!is_over(&theirs) && !answered.iter().any(is_over));
-    drop((scan, theirs));
-    assert_eq!((table.open(Datagrams), table.lock().pools[UNANSWERED].count()), (8, 0));
+    for (kind, pool) in [(Datagrams, UNANSWERED_UDP), (Ip, UNANSWERED_IP)] {
+        let admit = |who| table.admit(who, kind).unwrap();
+        let answered: Vec<_> = (0..8).map(|n| admit(address(1, n))).collect();
+        answered.iter().for_each(FlowPermit::answered);
+        let scan: Vec<_> = (0..48).map(|n| admit(address(2, n))).collect();
+        assert_eq!(scan.iter().filter(|permit| !is_over(permit)).count(), 16);
+        assert_eq!(table.open(kind), 24);
+        let theirs = admit(device(3));
+        assert!(!is_over(&theirs) && !answered.iter().any(is_over));
+        drop((scan, theirs));
+        assert_eq!((table.open(kind), table.lock().pools[pool].rank().count()), (8, 0));
+    }
 }
 
-/// One device with 1,000 addresses of both families and a crowd of invented sources, against nine devices
-/// that open what browsers do.
+/// One device with 1,000 addresses of both families and a crowd of spoofed sources, against nine
+/// devices with normal browsing.
 #[tokio::test(start_paused = true)]
 async fn one_device_with_a_thousand_addresses_takes_nobodys_place() {
     let paced = Limit { all: 4_096, each: 1_024, each_per_second: 50, burst_seconds: 4.0 };
@@ -170,37 +184,38 @@ async fn one_device_with_a_thousand_addresses_takes_nobodys_place() {
     for round in 0..600 {
         tokio::time::advance(Duration::from_millis(100)).await;
         for kind in [Streams, Datagrams, Ip] {
-            // Ten times what is allowed, and its own servers answer.
+            // Ten times the permitted rate, and its own servers answer.
             for _ in 0..50 {
                 n += 1;
-                hostile.extend(table.admit(address(1, n % 1_000), kind).inspect(Ticket::answered));
+                hostile
+                    .extend(table.admit(address(1, n % 1_000), kind).inspect(FlowPermit::answered));
                 let invented = newcomer([192, 0, 2, n as u8]);
-                hostile.extend(table.admit(invented, kind).inspect(Ticket::answered));
+                hostile.extend(table.admit(invented, kind).inspect(FlowPermit::answered));
             }
             if round % 20 == 0 {
                 for victim in 2..=10 {
-                    let ticket = table.admit(device(victim), kind).expect("a victim is refused");
-                    ticket.answered();
-                    theirs.push((kind, ticket));
+                    let permit = table.admit(device(victim), kind).expect("a victim is refused");
+                    permit.answered();
+                    theirs.push((kind, permit));
                 }
             }
         }
-        hostile.retain(|ticket| !is_over(ticket));
+        hostile.retain(|permit| !is_over(permit));
     }
-    // 30 flows of each kind for each victim; of other protocols one may have 16.
-    let lost = |kind| theirs.iter().filter(|(of, ticket)| *of == kind && is_over(ticket)).count();
+    // 30 flows of each kind for each victim; for other protocols, the limit is 16.
+    let lost = |kind| theirs.iter().filter(|(of, permit)| *of == kind && is_over(permit)).count();
     assert_eq!((lost(Streams), lost(Datagrams)), (0, 0));
     for kind in [Streams, Datagrams, Ip] {
         assert!(table.open(kind) <= table.limits[kind as usize].all);
         let numbers: HashSet<u32> =
-            hostile.iter().filter(|ticket| ticket.kind == kind).map(|it| it.number).collect();
+            hostile.iter().filter(|permit| permit.kind == kind).map(|it| it.number).collect();
         assert_eq!(numbers.len(), 2, "one share for the device, one for invented sources");
     }
-    // A fair share of the table of other protocols: 64 places for eleven holders.
+    // A fair share of the table of other protocols: 64 entries for eleven holders.
     let mut held: Vec<usize> = (2..=10)
         .map(|victim| {
-            let is_its = |(kind, ticket): &&(Kind, Ticket)| {
-                *kind == Ip && !is_over(ticket) && ticket.newcomer == device(victim)
+            let is_its = |(kind, permit): &&(Kind, FlowPermit)| {
+                *kind == Ip && !is_over(permit) && permit.newcomer == device(victim)
             };
             theirs.iter().filter(is_its).count()
         })
@@ -215,15 +230,15 @@ async fn connections_to_sites_are_bounded_for_each() {
     let other = table.admit(device(1), Streams).unwrap();
     let sites: Vec<_> = (0..20)
         .map(|n| {
-            let ticket = table.admit(address(1, n), Streams).unwrap();
-            ticket.at_site();
-            ticket
+            let permit = table.admit(address(1, n), Streams).unwrap();
+            permit.at_site();
+            permit
         })
         .collect();
-    assert_eq!(sites.iter().filter(|ticket| !is_over(ticket)).count(), MAX_SITE_CONNECTIONS);
+    assert_eq!(sites.iter().filter(|permit| !is_over(permit)).count(), MAX_SITE_CONNECTIONS);
     assert!(!is_over(&other), "only connections to sites end for them");
     drop((sites, other));
-    assert_eq!((table.open(Streams), table.lock().pools[SITES].count()), (0, 0));
+    assert_eq!((table.open(Streams), table.lock().pools[SITES].rank().count()), (0, 0));
 }
 
 #[test]
@@ -232,7 +247,7 @@ fn further_flows_of_a_connection_end_none_of_its_passenger() {
     let connection = table.admit(device(1), Streams).unwrap();
     let further: Vec<_> = (0..9).filter_map(|_| connection.another()).collect();
     assert_eq!((further.len(), evicted(&table)), (2, 0));
-    assert!(further.iter().all(|ticket| ticket.number == connection.number));
+    assert!(further.iter().all(|permit| permit.number == connection.number));
     drop(further);
     assert!(connection.another().is_some());
 }
@@ -250,7 +265,7 @@ fn the_table_is_bounded_and_devices_go_before_made_up_addresses() {
     assert_eq!(held.iter().position(is_over), Some(0));
     let number = held[7].number;
     drop(held);
-    // Numbers up to 7 have been seen again since: the passenger idle for longest gives way.
+    // Numbers up to 7 are seen again, so the passenger that has been idle for longest is replaced.
     drop((2..8).map(|n| table.admit(routed(n), Streams)).collect::<Vec<_>>());
     assert_eq!(table.admit(routed(count + 2), Streams).unwrap().number, number);
     drop((beyond, theirs));

@@ -1,5 +1,5 @@
-//! UDP ASSOCIATE (RFC 1928 section 7): a relay for one client's datagrams, for as long as the TCP
-//! connection that asked for it.
+//! UDP ASSOCIATE (RFC 1928 section 7): a relay for one client's datagrams, for the lifetime of the
+//! TCP connection that requested it.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,30 +7,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use bentpipe_link::Class;
+use bentpipe_net::ip;
+use bentpipe_net::udp::{self, Control, Heard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::wire::{self, Reply};
+use crate::air::client_packet::Sent;
 use crate::air::datagrams::{Back, Key, Problem, Table};
-use crate::air::intake::Intake;
-use crate::air::sent::Sent;
+use crate::air::uplink::Uplink;
 use crate::config::Quic;
-use crate::net::ip;
-use crate::net::udp::{self, Control, Heard};
 use crate::quic::is_quic;
 
-/// Datagrams taken from one association before other tasks have their turn.
-const MOST_AT_A_TURN: usize = 64;
+/// Maximum number of datagrams read from one association before other tasks run.
+const MAX_AT_A_TURN: usize = 64;
 
-/// Hop limit assumed for the client's own packets, which is not known here.
+/// Hop limit assumed for the client's packets, which is unknown here.
 const HOP_LIMIT: u8 = 64;
 
-/// Relays the datagrams of `client` until `tcp` ends; `port` is what the client says it sends from.
-pub async fn serve(mut tcp: TcpStream, client: IpAddr, port: u16, quic: Quic, intake: Arc<Intake>) {
+/// Relays the datagrams of `client` until `tcp` ends. `port` is the source port declared by the
+/// client.
+pub async fn serve(mut tcp: TcpStream, client: IpAddr, port: u16, quic: Quic, uplink: Arc<Uplink>) {
     let socket = match bind(&tcp).await {
         Ok(socket) => Arc::new(socket),
         Err(error) => {
-            intake.quiet.warn("cannot bind a relay for a SOCKS5 client", &error);
+            uplink.log.warn("cannot bind a relay for a SOCKS5 client", &error);
             // The client may have gone already.
             let _ = tcp.write_all(&wire::reply(Reply::Failed)).await;
             return;
@@ -40,16 +41,17 @@ pub async fn serve(mut tcp: TcpStream, client: IpAddr, port: u16, quic: Quic, in
     if tcp.write_all(&wire::reply_bound(Reply::Succeeded, bound)).await.is_err() {
         return;
     }
-    let table = Table::new(intake.clone(), Relay(socket.clone()));
+    let table = Table::new(uplink.clone(), Relay(socket.clone()));
     let port = AtomicU16::new(port);
-    let association = Association { table, socket, client, port, quic, intake };
+    let association = Association { table, socket, client, port, quic, uplink };
     tokio::select! {
         () = association.run() => {}
         () = ended(&mut tcp) => {}
     }
 }
 
-/// Beside the TCP connection, so that the client reaches it the same way.
+/// Binds a socket at the TCP connection's local address, so that the client reaches it on the same
+/// path.
 async fn bind(tcp: &TcpStream) -> io::Result<UdpSocket> {
     let ip = tcp.local_addr()?.ip();
     let socket = UdpSocket::bind((ip, 0)).await?;
@@ -57,7 +59,7 @@ async fn bind(tcp: &TcpStream) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Waits for the connection's end; what comes by it means nothing.
+/// Waits for the connection's end, and ignores its data.
 async fn ended(tcp: &mut TcpStream) {
     let mut ignored = [0; 64];
     while tcp.read(&mut ignored).await.is_ok_and(|bytes| bytes > 0) {}
@@ -67,15 +69,15 @@ struct Association {
     table: Arc<Table<Relay>>,
     socket: Arc<UdpSocket>,
     client: IpAddr,
-    /// Port from which it sends; 0 until that is known.
+    /// Source port of the client; 0 while it is unknown.
     port: AtomicU16,
     quic: Quic,
-    intake: Arc<Intake>,
+    uplink: Arc<Uplink>,
 }
 
 impl Association {
     async fn run(&self) {
-        // Fails only when the runtime is going away.
+        // Fails only when the runtime is shutting down.
         while self.socket.readable().await.is_ok() {
             udp::with_room(|buffer, control| self.turn(buffer, control));
             tokio::task::yield_now().await;
@@ -83,19 +85,19 @@ impl Association {
     }
 
     fn turn(&self, buffer: &mut [u8], control: &mut Control) {
-        for _ in 0..MOST_AT_A_TURN {
+        for _ in 0..MAX_AT_A_TURN {
             let heard = || udp::heard(&*self.socket, buffer, control);
             match self.socket.try_io(Interest::READABLE, heard) {
                 Ok(heard) => self.take(&heard, &buffer[..heard.bytes]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // An answer of ours found the client's port closed.
+                // An answer of ours reached a closed port of the client.
                 Err(_) => {}
             }
         }
     }
 
     fn take(&self, heard: &Heard, bytes: &[u8]) {
-        let counters = &self.intake.counters;
+        let counters = &self.uplink.counters;
         let Some(from) = heard.from else { return };
         let port = self.port.load(Relaxed);
         let its_own = from.ip().to_canonical() == self.client && (port == 0 || from.port() == port);
@@ -103,12 +105,12 @@ impl Association {
             counters.datagrams_unknown.add(1);
             return;
         };
-        // Another program of the client's has no part in this.
+        // From now on, other ports of the client are ignored.
         self.port.store(from.port(), Relaxed);
         let key = Key { protocol: ip::UDP, client: from, target };
         if self.quic == Quic::Reject && is_quic(key.target.port, payload) && !self.table.knows(&key)
         {
-            // SOCKS5 has no way to say so.
+            // SOCKS5 cannot report the refusal.
             counters.quic_rejected.add(1);
             return;
         }
@@ -123,7 +125,7 @@ impl Drop for Association {
     }
 }
 
-/// The way back to the client.
+/// Sender of datagrams to the client.
 struct Relay(Arc<UdpSocket>);
 
 impl Back for Relay {
@@ -134,7 +136,7 @@ impl Back for Relay {
         udp::send(&*self.0, &datagram, key.client, None, class.dscp().traffic_class(0)).is_ok()
     }
 
-    /// SOCKS5 has no words for it; the counters tell.
+    /// SOCKS5 cannot report problems; counters record them.
     fn explain(&self, _: &Key, _: &Sent<'_>, _: Problem) {}
 
     fn knows_clients(&self) -> bool {

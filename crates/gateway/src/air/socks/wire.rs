@@ -1,57 +1,57 @@
-//! The messages of SOCKS5 (RFC 1928) and of its username/password step (RFC 1929).
-//! Bytes in, values out; nothing here can panic or wait.
+//! Messages of SOCKS5 (RFC 1928) and of its username/password step (RFC 1929). Pure parsing that
+//! cannot panic or wait.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::BufMut;
 
-use bentpipe_link::{Host, Target};
+use bentpipe_flow::{Host, Target};
 
-/// The longest message a client may send: username and password of 255 bytes each.
+/// Maximum size of a client's message: username and password of 255 bytes each.
 pub const MAX_MESSAGE_BYTES: usize = 3 + 255 + 255;
 
 /// No authentication.
 pub const METHOD_NONE: u8 = 0;
 /// Username and password.
 pub const METHOD_PASSWORD: u8 = 2;
-/// Nothing the client offered will do.
+/// No acceptable method.
 pub const METHOD_REFUSED: u8 = 0xff;
 
 /// The reply codes in use (RFC 1928 section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reply {
-    /// Go ahead.
+    /// Success.
     Succeeded = 0,
-    /// This gateway could not do it.
+    /// General failure of this gateway.
     Failed = 1,
     /// The link to the ground is down.
     NetworkUnreachable = 3,
-    /// BIND.
+    /// The command, for example BIND, is not supported.
     CommandNotSupported = 7,
-    /// Neither an address nor a name that can be asked for.
+    /// The address is invalid.
     AddressNotSupported = 8,
 }
 
-/// Result of parsing the bytes at hand.
+/// Result of parsing the available bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
-    /// A whole message, and how many bytes it took.
+    /// A complete message, and its length.
     Whole(T, usize),
-    /// The message has not ended yet.
+    /// The message is incomplete.
     Partial,
-    /// No client of this protocol says this.
+    /// The bytes are not valid in this protocol.
     Garbage,
 }
 
-/// Credentials as they came.
+/// Received credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Credentials {
     pub username: Vec<u8>,
     pub password: Vec<u8>,
 }
 
-/// Reads a message field by field; running out is [`None`].
+/// Reads a message field by field; returns [`None`] at the end of the data.
 struct Fields<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -72,14 +72,14 @@ impl<'a> Fields<'a> {
         self.array().map(|[byte]| byte)
     }
 
-    /// A string behind its length.
+    /// Reads a string preceded by its length.
     fn string(&mut self) -> Option<&'a [u8]> {
         let length = self.byte()?;
         self.take(usize::from(length))
     }
 }
 
-/// Runs `read` over `bytes`: its `None` means that more bytes are needed.
+/// Calls `read` with the fields of `bytes`. If it returns `None`, more bytes are needed.
 fn parse<T>(
     bytes: &[u8],
     version: u8,
@@ -97,7 +97,7 @@ fn parse<T>(
     }
 }
 
-/// The methods a client offers.
+/// Parses the methods that a client offers.
 pub fn greeting(bytes: &[u8]) -> Parsed<Vec<u8>> {
     parse(bytes, 5, |fields| {
         let methods = fields.string()?.to_vec();
@@ -105,7 +105,7 @@ pub fn greeting(bytes: &[u8]) -> Parsed<Vec<u8>> {
     })
 }
 
-/// A username and a password.
+/// Parses a username and a password.
 pub fn credentials(bytes: &[u8]) -> Parsed<Credentials> {
     parse(bytes, 1, |fields| {
         let username = fields.string()?.to_vec();
@@ -119,12 +119,12 @@ pub fn credentials(bytes: &[u8]) -> Parsed<Credentials> {
 pub enum Request {
     /// A TCP connection.
     Connect(Target),
-    /// A relay for datagrams (RFC 1928 section 7), which it will send from this port, or from any
-    /// where it is 0.
+    /// A relay for datagrams (RFC 1928 section 7). The client will send from this port, or from any
+    /// port if it is 0.
     Associate(u16),
 }
 
-/// Request of the client, or the reply with the reason against it.
+/// Parses a request. The inner error is the reply to an unsupported request.
 pub fn request(bytes: &[u8]) -> Parsed<Result<Request, Reply>> {
     parse(bytes, 5, |fields| {
         let command = fields.byte()?;
@@ -134,7 +134,7 @@ pub fn request(bytes: &[u8]) -> Parsed<Result<Request, Reply>> {
             (_, Err(Unreadable::Type)) => Err(()),
             (1, Err(Unreadable::Host(_))) => Ok(Err(Reply::AddressNotSupported)),
             (1, Ok(target)) => Ok(Ok(Request::Connect(target))),
-            // Of its address only the port is used: behind a NAT it may be wrong.
+            // Only the port is used, because the address may be wrong behind a NAT.
             (3, Ok(Target { port, .. }) | Err(Unreadable::Host(port))) => {
                 Ok(Ok(Request::Associate(port)))
             }
@@ -144,19 +144,19 @@ pub fn request(bytes: &[u8]) -> Parsed<Result<Request, Reply>> {
     })
 }
 
-/// Reason for which an address cannot be read.
+/// Reason why an address is invalid.
 enum Unreadable {
-    /// There is no such type of address.
+    /// The address type is unknown.
     Type,
-    /// The host is none that can be asked for; the port is this.
+    /// The host is invalid; this is the port.
     Host(u16),
 }
 
-/// Type, address and port.
+/// Reads type, address and port.
 fn target(fields: &mut Fields<'_>) -> Option<Result<Target, Unreadable>> {
     let host = match fields.byte()? {
         1 => Some(Host::Ip(Ipv4Addr::from(fields.array::<4>()?).into())),
-        // Clients also send addresses in text here.
+        // Some clients also send addresses as text.
         3 => std::str::from_utf8(fields.string()?).ok().and_then(|name| name.parse().ok()),
         4 => Some(Host::Ip(Ipv6Addr::from(fields.array::<16>()?).into())),
         _ => return Some(Err(Unreadable::Type)),
@@ -165,8 +165,9 @@ fn target(fields: &mut Fields<'_>) -> Option<Result<Target, Unreadable>> {
     Some(host.map(|host| Target { host, port }).ok_or(Unreadable::Host(port)))
 }
 
-/// The target and the payload of a datagram to the relay, whose head is RSV, FRAG, type, address
-/// and port; `None` where it is broken or a fragment (section 7 lets a relay drop those).
+/// Parses a datagram to the relay, whose header is RSV, FRAG, type, address and port. Returns its
+/// target and payload; `None` if it is invalid or a fragment (section 7 lets a relay drop
+/// fragments).
 pub fn datagram(bytes: &[u8]) -> Option<(Target, &[u8])> {
     let mut fields = Fields { bytes, at: 0 };
     let [_, _, 0] = fields.array()? else { return None };
@@ -174,7 +175,7 @@ pub fn datagram(bytes: &[u8]) -> Option<(Target, &[u8])> {
     Some((target, &bytes[fields.at..]))
 }
 
-/// Appends the head of a datagram from `target` to `out`.
+/// Appends the header of a datagram from `target` to `out`.
 pub fn put_datagram_head(target: &Target, out: &mut Vec<u8>) {
     out.put_slice(&[0, 0, 0]);
     match &target.host {
@@ -187,7 +188,8 @@ pub fn put_datagram_head(target: &Target, out: &mut Vec<u8>) {
             out.put_slice(&ip.octets());
         }
         Host::Name(_) | Host::Service(_) => {
-            // It came behind a length of one byte; nobody's datagrams come from a service.
+            // A name fits, because it was received with a length of one byte. Services never send
+            // datagrams.
             let name = target.host.name().unwrap_or_default();
             let name = &name.as_bytes()[..name.len().min(255)];
             out.put_u8(3);
@@ -198,15 +200,15 @@ pub fn put_datagram_head(target: &Target, out: &mut Vec<u8>) {
     out.put_u16(target.port);
 }
 
-/// The reply to a request; where a connection is bound is not known and not needed.
+/// Builds the reply to a request without a bound address, which clients do not need.
 pub fn reply(code: Reply) -> Vec<u8> {
     reply_bound(code, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
 }
 
-/// The reply to a request, with the address that was bound for it.
+/// Builds the reply to a request, with the bound address.
 pub fn reply_bound(code: Reply, bound: SocketAddr) -> Vec<u8> {
     let mut out = vec![5, code as u8];
-    // Reserved, then as in a datagram after its RSV and FRAG.
+    // The format equals that of a datagram header without two of its leading bytes.
     put_datagram_head(&bound.into(), &mut out);
     out.drain(2..4);
     out

@@ -1,34 +1,34 @@
-//! Fetches before passengers ask: from the place that they would use.
+//! Origins of the preload: those that passengers' requests would use.
 
 use std::sync::Arc;
 
-use bentpipe_link::{Class, Target};
+use bentpipe_flow::Target;
+use bentpipe_link::Class;
 use bentpipe_prefetch::address::Address;
 use bentpipe_webcache::{Cache, Origin};
 use http::HeaderValue;
 
-use super::origins::{Asker, Asks};
+use super::origins::{OriginClient, Requester};
 use super::{Destination, Web};
-use crate::air::intake::Intake;
+use crate::air::uplink::Uplink;
 use crate::config::Preload;
-use crate::far::Reach;
 use crate::preload::{Preloader, Sources};
+use crate::transport::Reach;
 
-/// The origins, asked by flows of this gateway's own.
+/// Origins, reached by the gateway's own flows.
 pub struct Ahead {
-    intake: Arc<Intake>,
+    uplink: Arc<Uplink>,
     web: Arc<Web>,
     class: Class,
 }
 
 impl Ahead {
-    /// Preloader of `config`.
-    pub fn preloader(config: &Preload, intake: Arc<Intake>, web: Arc<Web>) -> Preloader {
-        let (cache, counters) = (web.cache.clone(), intake.counters.clone());
+    /// Creates the preloader of `config`.
+    pub fn preloader(config: &Preload, uplink: Arc<Uplink>, web: Arc<Web>) -> Preloader {
+        let (cache, counters) = (web.cache.clone(), uplink.counters.clone());
         let sites = web.sites().iter().map(|site| site.name.clone()).collect();
-        let clock = cache.clock();
-        let sources = Arc::new(Self { intake, web, class: config.class });
-        Preloader::new(config.settings(sites), cache, sources, clock, counters)
+        let sources = Arc::new(Self { uplink, web, class: config.class });
+        Preloader::new(config.settings(sites), cache, sources, counters)
     }
 }
 
@@ -42,18 +42,18 @@ impl Sources for Ahead {
         let named = Target { host: origin.host.parse().ok()?, port: origin.port };
         let host = HeaderValue::from_str(address.authority()).ok()?;
         let to = Destination { named: Some(named), dialled: None, host, site };
-        let asks = Asks::Preload(self.class);
-        let asker = Asker::new(self.intake.clone(), asks, self.web.origins.clone(), to);
-        Some(Arc::new(asker))
+        let requester = Requester::Preload(self.class);
+        let client = OriginClient::new(self.uplink.clone(), requester, self.web.sources(), to);
+        Some(Arc::new(client))
     }
 
     fn is_reachable(&self) -> bool {
-        self.intake.far.reach() == Reach::Up
+        self.uplink.connector.reach() == Reach::Up
     }
 }
 
-/// Lets go of what an earlier configuration had fetched ahead: nothing else pins.
-pub async fn let_go(web: Arc<Web>) {
+/// Unpins what an earlier configuration preloaded. Nothing else pins objects.
+pub async fn unpin_all(web: Arc<Web>) {
     let cache: &Cache = &web.cache;
     cache.settle().await;
     for key in cache.pinned() {

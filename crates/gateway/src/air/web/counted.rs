@@ -1,28 +1,28 @@
-//! Counts of the cache: requests by their outcome, and bytes as they are given.
+//! Counters of the cache: requests by outcome, and bytes when they are sent.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bentpipe_webcache::{Failure, Outcome, Served};
+use bentpipe_webcache::{OriginError, Outcome, Served};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-use crate::air::http::Body;
+use crate::air::message::respond::Body;
 use crate::counters::Counters;
 
-/// Counts what was done, and what of the answer's body will not have crossed the link for it.
-pub fn count(served: Served, counters: &Arc<Counters>) -> Result<Response<Body>, Failure> {
+/// Counts the outcome, and the bytes of the body that did not cross the link for this request.
+pub fn count(served: Served, counters: &Arc<Counters>) -> Result<Response<Body>, OriginError> {
     let Served { response, outcome } = served;
     let counter = match outcome {
         Outcome::Hit | Outcome::Pushed => &counters.http_hits,
-        Outcome::StaleHit | Outcome::StoodIn => &counters.http_stale_hits,
+        Outcome::StaleHit | Outcome::StaleIfError => &counters.http_stale_hits,
         Outcome::Validated => &counters.http_validated,
         Outcome::Collapsed => &counters.http_collapsed,
         Outcome::Miss(_) => &counters.http_misses,
-        Outcome::NotHere | Outcome::Failed => &counters.http_failed,
+        Outcome::OnlyIfCached | Outcome::Failed => &counters.http_failed,
     };
     counter.add(1);
     if outcome.saves_round_trip() {
@@ -34,22 +34,22 @@ pub fn count(served: Served, counters: &Arc<Counters>) -> Result<Response<Body>,
     Ok(response?.map(body))
 }
 
-/// A body whose bytes are counted as they are taken: a client may go before it has all.
+/// A body that counts its bytes as they are read, because a client may leave early.
 struct Counted {
     body: bentpipe_webcache::Body,
     counters: Option<Arc<Counters>>,
-    /// `true` if the bytes are the cache's own, and not another client's fetch.
+    /// `true` if the bytes come from the cache, and not from another request's fetch.
     is_here: bool,
 }
 
 impl HttpBody for Counted {
     type Data = Bytes;
-    type Error = Failure;
+    type Error = OriginError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
         let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let data = polled.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
         if let (Some(data), Some(counters)) = (data, &self.counters) {

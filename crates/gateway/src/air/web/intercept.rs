@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bentpipe_link::{Host, Target};
+use bentpipe_flow::{Host, Target};
+use bentpipe_net as net;
 use bytes::Bytes;
 use http::uri::Authority;
 use http::{Request, Response, StatusCode, header};
@@ -13,54 +14,56 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
-use super::look::{self, First};
-use super::strict::{Gate, Strict};
-use super::{Destination, Interims, Web, closing, refusal, unless_broken};
-use crate::air::http::{Body, MAX_BUFFER_BYTES};
-use crate::air::intake::Intake;
-use crate::air::passengers::Ticket;
-use crate::air::stall::StallGuard;
-use crate::net;
+use super::Web;
+use super::destination::{Destination, PORT, host_of};
+use crate::air::detect::http::{First, first};
+use crate::air::message::interim::Interims;
+use crate::air::message::refuse::{refusal, unless_broken};
+use crate::air::message::respond::{Body, MAX_BUFFER_BYTES, closing};
+use crate::air::message::sanitizer::{PendingRefusals, RequestSanitizer};
+use crate::air::passengers::FlowPermit;
+use crate::air::uplink::Uplink;
+use crate::air::write_timeout::WriteTimeout;
 
-/// Serves the connection that a client made to `dialled`, or carries it there untouched.
+/// Serves the connection that a client made to `dialled`, or carries it there unchanged.
 pub async fn intercept(
     tcp: TcpStream,
     dialled: SocketAddr,
-    ticket: Ticket,
-    intake: Arc<Intake>,
+    permit: FlowPermit,
+    uplink: Arc<Uplink>,
     web: Arc<Web>,
 ) {
-    match look::first(&tcp, intake.limits.handshake_timeout.into()).await {
-        First::Http(read) => serve(tcp, read, dialled, ticket, intake, web).await,
-        First::Other(read) => intake.carry(tcp, dialled.into(), &ticket, read).await,
+    match first(&tcp, uplink.limits.handshake_timeout.into()).await {
+        First::Http(read) => serve(tcp, read, dialled, permit, uplink, web).await,
+        First::Other(read) => uplink.carry(tcp, dialled.into(), &permit, read).await,
     }
 }
 
 /// State shared by the requests of one connection.
 struct Connection {
     dialled: SocketAddr,
-    ticket: Arc<Ticket>,
-    intake: Arc<Intake>,
+    permit: Arc<FlowPermit>,
+    uplink: Arc<Uplink>,
     web: Arc<Web>,
-    gate: Arc<Gate>,
+    gate: Arc<PendingRefusals>,
 }
 
 async fn serve(
     tcp: TcpStream,
     read: Bytes,
     dialled: SocketAddr,
-    ticket: Ticket,
-    intake: Arc<Intake>,
+    permit: FlowPermit,
+    uplink: Arc<Uplink>,
     web: Arc<Web>,
 ) {
-    intake.counters.relayed.add(1);
-    // Answers leave in the class that their passenger's flows have by default.
+    uplink.counters.relayed.add(1);
+    // Responses use the default class of their passenger's flows.
     net::mark(&tcp, bentpipe_link::Class::BestEffort);
-    let limits = intake.limits.clone();
-    let guard = StallGuard::new(tcp, limits.stall_timeout.into()).noting(ticket.activity());
-    let (io, gate) = Strict::new(guard, read);
-    let counters = intake.counters.clone();
-    let connection = Arc::new(Connection { dialled, ticket: ticket.into(), intake, web, gate });
+    let limits = uplink.limits.clone();
+    let guard = WriteTimeout::new(tcp, limits.stall_timeout.into()).noting(permit.activity());
+    let (io, gate) = RequestSanitizer::new(guard, read);
+    let counters = uplink.counters.clone();
+    let connection = Arc::new(Connection { dialled, permit: permit.into(), uplink, web, gate });
     let answer = service_fn(move |request| {
         let connection = connection.clone();
         async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
@@ -80,18 +83,18 @@ async fn serve(
 impl Connection {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         if let Some(refused) = self.gate.next() {
-            return refusal(&self.intake, &self.ticket, refused);
+            return refusal(&self.uplink, &self.permit, refused);
         }
         let version = request.version();
         match self.destination(&request) {
             Ok(to) => {
                 let (interims, interim) = Interims::to_client(version);
-                let exchange = self.web.exchange(&self.intake, &self.ticket, to, request, interims);
+                let exchange = self.web.exchange(&self.uplink, &self.permit, to, request, interims);
                 let answer = self.gate.answer(exchange, interim).await;
-                unless_broken(&self.gate, (&self.intake, &self.ticket), answer)
+                unless_broken(&self.gate, (&self.uplink, &self.permit), answer)
             }
             Err(why) => {
-                self.intake.garbage(&self.ticket, why);
+                self.uplink.garbage(&self.permit, why);
                 closing(StatusCode::BAD_REQUEST, why, version)
             }
         }
@@ -99,15 +102,16 @@ impl Connection {
 
     /// Destination of `request`.
     ///
-    /// The client chose an address; what it says in Host is only a claim. Were answers of that address
-    /// stored under the claimed name, a client could put its own server's words into everybody's mouth.
-    /// So what may be stored is asked of the *name*, which the ground resolves, and the address is for
-    /// all else. A Host that says an address or a port must be the one that was dialled.
+    /// The client chose an address, and the name in Host is only a claim. If responses of that
+    /// address were stored under the claimed name, a client could poison the cache with its own
+    /// server's content. Cacheable requests are therefore sent to the *name*, which the ground
+    /// resolves; all others go to the address. If Host contains an address or a port, it must equal
+    /// the dialled one.
     fn destination(&self, request: &Request<Incoming>) -> Result<Destination, &'static str> {
         let dialled = Target::from(self.dialled);
         let host = match request.headers().get(header::HOST) {
             Some(host) => host.clone(),
-            // HTTP/1.0: nobody can tell what it means but the address itself.
+            // HTTP/1.0: only the address identifies the server.
             None => http::HeaderValue::from_str(&self.dialled.ip().to_string())
                 .map_err(|_| "There is no Host.")?,
         };
@@ -119,8 +123,8 @@ impl Connection {
         let said = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
         let named = said.filter(|_| request.headers().contains_key(header::HOST));
         let named = named.and_then(|authority| {
-            let port = authority.port_u16().unwrap_or(super::PORT);
-            let host = super::host_of(authority.host())?;
+            let port = authority.port_u16().unwrap_or(PORT);
+            let host = host_of(authority.host())?;
             let honest = match &host {
                 Host::Ip(address) => *address == self.dialled.ip().to_canonical(),
                 Host::Name(_) => true,

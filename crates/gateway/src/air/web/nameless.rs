@@ -1,17 +1,17 @@
-//! Names by which the ground reaches nobody although the address that a client dialled answers.
+//! Names that the ground gateway cannot reach although the address that a client dialled answers.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bentpipe_link::Target;
+use bentpipe_flow::Target;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Time for which the address is tried before such a name.
 const NAMELESS_FOR: Duration = Duration::from_secs(60);
 
-/// Names that are remembered: at 400 bytes at most, 400 KiB. Beyond it the oldest is tried again. Whoever fills
-/// it makes others wait for one more round trip, as they would without it.
+/// Maximum number of names: 1,024 × at most 400 bytes = 400 KiB. Beyond that, the oldest is
+/// forgotten. An attacker who fills the table costs others one more round trip.
 const MAX_NAMELESS: usize = 1024;
 
 /// The names, each with its port.
@@ -19,12 +19,12 @@ const MAX_NAMELESS: usize = 1024;
 pub struct Nameless(Mutex<HashMap<Target, Instant>>);
 
 impl Nameless {
-    /// Returns whether the address is to be tried before `named`.
+    /// Returns whether the address must be tried before `named`.
     pub fn has(&self, named: &Target) -> bool {
         self.with(|all| all.get(named).is_some_and(|until| *until > Instant::now()))
     }
 
-    /// `named` led nowhere, and the address answered.
+    /// Records that `named` was unreachable, but the address answered.
     pub fn add(&self, named: Target) {
         let now = Instant::now();
         self.with(|all| {
@@ -39,21 +39,20 @@ impl Nameless {
         });
     }
 
-    /// The address leads nowhere either.
+    /// Records that the address is unreachable too.
     pub fn remove(&self, named: &Target) {
         self.with(|all| all.remove(named));
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<Target, Instant>) -> T) -> T {
-        // Nothing in there panics half-way.
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.lock())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_link::Host;
+    use bentpipe_flow::Host;
 
     fn named(number: usize) -> Target {
         Target { host: Host::Name(format!("n{number}.test")), port: 80 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, ResetCode, Target};
+use bentpipe_flow::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
-use bentpipe_prefetch::ask::CARRIED;
 use bentpipe_prefetch::digest::MAX_ENTRIES;
-use bentpipe_prefetch::wire::single::End;
+use bentpipe_prefetch::eligible::FORWARDED;
 use bentpipe_schedule::{Class, Dscp};
-use bentpipe_webcache::{Answer, Confirming, Failure, ForOthers, Origin, Scheme, StandIn};
+use bentpipe_webcache::{Answer, Cache, Origin, OriginError, OriginRequest, Scheme, Waiters};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
@@ -19,110 +18,118 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, sleep};
 
-use super::codings::{self, Framing};
-use super::idle::{Connection, Origins, Place, Whose, Wire};
-use super::{Destination, Interims, Outbound};
-use crate::air::first::Ending;
-use crate::air::http::{MAX_ANSWER_FIELDS, MAX_BUFFER_BYTES, head, is_the_links_fault};
-use crate::air::intake::Intake;
-use crate::air::pages::{self, Came};
-use crate::air::passengers::Ticket;
-use crate::air::request::{Attempt, RequestFlow};
-use crate::far::Reach;
-use crate::origin_tls::{self, Failed, NO_TLS};
+use super::destination::Destination;
+use super::idle::{Connection, Origins, PoolKey, PoolOwner, Wire};
+use crate::air::lazy_flow::{CloseWatch, LazyFlow};
+use crate::air::message::codings::{self, Framing};
+use crate::air::message::head;
+use crate::air::message::interim::Interims;
+use crate::air::message::respond::{
+    MAX_ANSWER_FIELDS, MAX_BUFFER_BYTES, Outbound, is_the_links_fault,
+};
+use crate::air::pages::{self, Delivered};
+use crate::air::passengers::FlowPermit;
+use crate::air::uplink::Uplink;
+use crate::origin_tls::{self, Failed};
 use crate::pages::Condition;
-use crate::single::AskedPacked;
+use crate::request_error::RequestError;
 use crate::still::MAX_FORGIVEN;
+use crate::transport::Reach;
 
-/// Polling interval of the link's state, if a stale answer could stand in.
+/// Polling interval of the link's state while a stale response could be used instead.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Time that a stream of a site waits for its passenger to have room for another flow.
-const TICKET_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for which a site's stream waits until its passenger may open another flow.
+const PERMIT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Interval at which it tries: opening rates fill up with time alone.
-const TICKET_LOOK: Duration = Duration::from_millis(100);
+/// Polling interval of that wait, because opening rates recover only with time.
+const PERMIT_LOOK: Duration = Duration::from_millis(100);
 
-/// The code of a failure for want of room; none of the link's.
-pub const BUSY: u8 = 253;
-
-/// Asks for one passenger, or for the preload.
-pub struct Asker(Arc<Shared>);
+/// Sends requests for one passenger, or for the preload.
+pub struct OriginClient(Arc<Shared>);
 
 struct Shared {
-    intake: Arc<Intake>,
-    asks: Asks,
+    uplink: Arc<Uplink>,
+    requester: Requester,
     origins: Arc<Origins>,
+    /// HTTP cache, which provides the hashes of a site's objects.
+    cache: Cache,
     to: Destination,
     interims: Interims,
 }
 
 /// Owner of a request.
-pub enum Asks {
-    /// The passenger with the ticket, whose connection has one request at a time.
-    Passenger(Arc<Ticket>),
-    /// The passenger with the ticket, whose connection has many: each flow takes a ticket of its own.
-    Stream(Arc<Ticket>),
-    /// This gateway, before anybody does, in that class.
+pub enum Requester {
+    /// The passenger with this permit, whose connection has one request at a time.
+    Passenger(Arc<FlowPermit>),
+    /// The passenger with this permit, whose connection has many requests: each flow takes its own
+    /// permit.
+    Stream(Arc<FlowPermit>),
+    /// The preload of this gateway, in this class.
     Preload(Class),
 }
 
-impl Asks {
-    fn ticket(&self) -> Option<&Arc<Ticket>> {
+impl Requester {
+    fn permit(&self) -> Option<&Arc<FlowPermit>> {
         match self {
-            Self::Passenger(ticket) | Self::Stream(ticket) => Some(ticket),
+            Self::Passenger(permit) | Self::Stream(permit) => Some(permit),
             Self::Preload(_) => None,
         }
     }
 }
 
-impl Asker {
-    pub fn new(intake: Arc<Intake>, asks: Asks, origins: Arc<Origins>, to: Destination) -> Self {
-        Self::telling(intake, asks, origins, to, Interims::default())
+impl OriginClient {
+    pub fn new(
+        uplink: Arc<Uplink>,
+        requester: Requester,
+        sources: (Arc<Origins>, Cache),
+        to: Destination,
+    ) -> Self {
+        Self::telling(uplink, requester, sources, to, Interims::default())
     }
 
-    /// The same; what origins say before they answer goes by `interims`.
+    /// Creates a requester that forwards interim responses of origins to `interims`.
     pub fn telling(
-        intake: Arc<Intake>,
-        asks: Asks,
-        origins: Arc<Origins>,
+        uplink: Arc<Uplink>,
+        requester: Requester,
+        (origins, cache): (Arc<Origins>, Cache),
         to: Destination,
         interims: Interims,
     ) -> Self {
-        Self(Arc::new(Shared { intake, asks, origins, to, interims }))
+        Self(Arc::new(Shared { uplink, requester, origins, cache, to, interims }))
     }
 
-    /// Target that failures name.
+    /// Target to name in error messages.
     pub fn target(&self) -> Target {
         self.0.meant().clone()
     }
 
-    /// Returns `true` if a request goes to the meaning of the name, to the address that stands for
-    /// it, or to one that our own resolver has given for it; not only to the place that a client
-    /// claims.
+    /// Returns `true` if the request goes to the verified server of the name: by resolving the
+    /// name, by its fake-IP address, or by an address that our own resolver returned for it.
+    /// Returns `false` if the server is only claimed by a client.
     pub fn is_named(&self) -> bool {
         let shared = &self.0;
         let Some(named) = shared.to.named.as_ref().filter(|_| shared.to.site.is_none()) else {
             return shared.to.site.is_some();
         };
-        let meant = shared.intake.by_name(shared.meant().clone());
+        let meant = shared.uplink.by_name(shared.meant().clone());
         let agrees = match (&named.host, &meant.host) {
             (Host::Name(name), Host::Ip(address)) => {
-                name.parse().is_ok_and(|name| shared.intake.classes.agrees(&name, *address))
+                name.parse().is_ok_and(|name| shared.uplink.classes.agrees(&name, *address))
             }
             (named, meant) => named == meant,
         };
         agrees && named.port == meant.port
     }
 
-    /// Sends a request whose answer is stored by nobody, on a flow of its own: its body is sent once.
+    /// Sends a request whose response is not stored, on its own flow; its body is sent only once.
     pub async fn send_once(
         &self,
         mut request: Request<Outbound>,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, OriginError> {
         let shared = &self.0;
-        if !shared.intake.has_link().await {
-            return Err(offline());
+        if !shared.uplink.has_link().await {
+            return Err(OriginError::Offline);
         }
         let headers = request.headers_mut();
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -131,65 +138,68 @@ impl Asker {
         }
         let mut interims = shared.interims.clone();
         let request = interims.hold(request);
-        let mut attempt = shared.attempt(false);
-        let (mut connection, _) = shared.open(shared.meant().clone(), attempt.packed()).await?;
+        let (mut connection, _) = shared.open(shared.meant().clone(), None).await?;
         let response = shared.exchange(&mut connection, request, &interims).await;
-        attempt.is_again(&shared.intake, &connection.ending, response.is_ok());
         let mut response = response.map_err(|(failure, _)| failure)?;
         framed(response.headers_mut())?;
         Ok(response)
     }
 }
 
-impl Origin for Asker {
-    fn unheard(&self) -> Duration {
-        self.0.intake.far.outages().all
+impl Origin for OriginClient {
+    fn outage_time(&self) -> Duration {
+        self.0.uplink.connector.outages().all
     }
 
-    fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
+    fn send(&self, request: OriginRequest) -> BoxFuture<'static, Result<Answer, OriginError>> {
         let shared = self.0.clone();
         Box::pin(async move {
-            if request.extensions().get::<StandIn>().is_some() {
-                return tokio::select! {
-                    answer = shared.ask(&request) => answer,
-                    () = shared.out_of_reach() => Err(offline()),
-                };
+            let asked = shared.ask(&request);
+            let answered = if request.stale_ok {
+                tokio::select! {
+                    answer = asked => answer,
+                    () = shared.out_of_reach() => Err(OriginError::Offline),
+                }
+            } else if shared.uplink.has_link().await {
+                asked.await
+            } else {
+                Err(OriginError::Offline)
+            };
+            if answered.as_ref().is_err_and(RequestError::is_limit) {
+                release(request.others.as_ref());
             }
-            if !shared.intake.has_link().await {
-                return Err(offline());
-            }
-            shared.ask(&request).await
+            answered
         })
     }
 }
 
 impl Shared {
-    /// The address that the client means, as well as that is known.
+    /// The address that the client means, as far as known.
     fn meant(&self) -> &Target {
         let Destination { named, dialled, site, .. } = &self.to;
         let origin = site.as_ref().map(|site| &site.origin);
-        // One of them is always there.
+        // At least one of them is always set.
         origin
             .or(dialled.as_ref())
             .or(named.as_ref())
             .expect("a destination is an address or a name")
     }
 
-    /// Done when the ground is not heard.
+    /// Completes when the ground gateway cannot be reached.
     async fn out_of_reach(&self) {
-        while self.intake.far.reach() == Reach::Up {
+        while self.uplink.connector.reach() == Reach::Up {
             sleep(LOOK).await;
         }
     }
 
-    /// Asks by name. Where the name leads nowhere, the address that the client dialled may still: what
-    /// it says is for that client.
-    async fn ask(&self, request: &Request<()>) -> Result<Answer, Failure> {
+    /// Requests by name. If the name cannot be reached, tries the address that the client dialled;
+    /// that response is only for this client.
+    async fn ask(&self, request: &OriginRequest) -> Result<Answer, OriginError> {
         let named = self.to.named.clone().filter(|_| self.to.site.is_none());
         let named = named.unwrap_or_else(|| self.meant().clone());
         let dialled = self.to.dialled.as_ref().filter(|dialled| **dialled != named);
         let nameless = &self.origins.nameless;
-        // A moment ago the name led nowhere: the ground has no page of it either.
+        // The name was unreachable recently, so the ground gateway has no page of it either.
         let dialled_first = dialled.filter(|_| nameless.has(&named));
         if let Some(dialled) = dialled_first {
             match self.ask_dialled(dialled, request).await {
@@ -209,52 +219,45 @@ impl Shared {
         }
     }
 
-    /// Asks at the address that the client dialled.
+    /// Requests at the address that the client dialled.
     async fn ask_dialled(
         &self,
         dialled: &Target,
-        request: &Request<()>,
-    ) -> Result<Answer, Failure> {
-        // Others may have dialled another.
-        if let Some(others) = request.extensions().get::<ForOthers>() {
-            others.release();
-        }
+        request: &OriginRequest,
+    ) -> Result<Answer, OriginError> {
+        // Others may have dialled another address, so they must not share this response.
+        release(request.others.as_ref());
         let mut answer = self.ask_at(dialled.clone(), request).await?;
         answer.trusted = false;
         Ok(answer)
     }
 
-    /// Answer of Split HTTP for the request, if any. The ground asks by name. Its answer may be
-    /// stored if the origin has announced its length, and it does not depend on the client: it was
-    /// requested with the fields of the page's request.
-    async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
-        // Of a page that is fetched ahead all that is wanted stands in the manifest.
-        let ticket = self.asks.ticket()?;
+    /// Returns the response of Split HTTP to the request, if any. The ground gateway requests by
+    /// name, with the fields of the page's request. The response may be stored if it has a declared
+    /// length and does not depend on the client.
+    async fn pushed(&self, request: &OriginRequest) -> Option<Answer> {
+        // The preload needs no pushes, because the manifest lists everything.
+        let permit = self.requester.permit()?;
         let named = self.to.named.as_ref()?;
         let scheme = match &self.to.site {
             None => Scheme::Http,
             Some(site) if site.split_http => Scheme::Https,
-            // The ground is to see nothing of it.
+            // The ground gateway must not read requests to this site.
             Some(_) => return None,
         };
-        let pages = self.intake.pages.as_ref()?;
+        let pages = self.uplink.pages.as_ref()?;
         let site = format!("{}://{named}/", scheme.name());
-        let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
+        let path = request.request.uri().path_and_query()?.as_str().strip_prefix('/')?;
         let address = Address::parse(&format!("{site}{path}")).ok()?;
-        let condition = match request.extensions().get::<Confirming>() {
-            Some(Confirming) => Condition::OfCache,
-            None => Condition::OfClient,
-        };
+        let condition = if request.revalidating { Condition::OfCache } else { Condition::OfClient };
+        let request = &request.request;
         let asked = (request.method(), &address, request.headers(), condition);
-        let cached = || {
-            let web = self.intake.web.as_ref();
-            web.map(|web| web.cache.fresh_hashes(&site, MAX_ENTRIES)).unwrap_or_default()
-        };
-        let came = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
-        let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
-        let pushed = matches!(came, Came::Object(_));
-        let response =
-            came.response().map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
+        let cached = || self.cache.fresh_hashes(&site, MAX_ENTRIES);
+        let came = pages::answer(pages, &self.uplink, permit, asked, cached).await?;
+        let pushed = matches!(came, Delivered::Object(_));
+        let response = came
+            .response()
+            .map(|body| body.map_err(|_| flow_error(ResetCode::Aborted)).boxed_unsync());
         let trusted = match response.status() {
             StatusCode::NOT_MODIFIED => is_for_this(response.headers()),
             _ => is_for_all(response.headers()),
@@ -262,54 +265,43 @@ impl Shared {
         Some(Answer { response, trusted, pushed })
     }
 
-    /// Asks at `target`, on a kept flow if there is one.
-    async fn ask_at(&self, target: Target, request: &Request<()>) -> Result<Answer, Failure> {
+    /// Requests at `target`, on an idle flow if there is one.
+    async fn ask_at(&self, target: Target, request: &OriginRequest) -> Result<Answer, OriginError> {
         let bodiless = || {
-            request.clone().map(|()| Empty::new().map_err(|never| match never {}).boxed_unsync())
+            request
+                .request
+                .clone()
+                .map(|()| Empty::new().map_err(|never| match never {}).boxed_unsync())
         };
         let place = self.place(&target);
         if let Some(mut connection) = self.origins.take(&place) {
             match self.exchange(&mut connection, bodiless(), &self.interims).await {
                 Ok(response) => return self.answer(place, connection, response),
-                // The server has closed it meanwhile: on a new flow, then. It has no body, and is safe.
+                // The server has closed the flow meanwhile. A new flow is tried, because the
+                // request is safe and has no body.
                 Err((_, true)) => {}
                 Err((failure, false)) => return Err(failure),
             }
         }
-        let mut attempt = self.attempt(true);
-        loop {
-            let (mut connection, place) = self.open(target.clone(), attempt.packed()).await?;
-            let response = self.exchange(&mut connection, bodiless(), &self.interims).await;
-            if !attempt.is_again(&self.intake, &connection.ending, response.is_ok()) {
-                return self.answer(place, connection, response.map_err(|(failure, _)| failure)?);
-            }
-        }
-    }
-
-    /// Form of a request that may or may not be repeated: the ground sees requests to an origin in
-    /// clear, and those to a site that allows it.
-    fn attempt(&self, may_repeat: bool) -> Attempt {
-        match self.to.site.as_ref().filter(|site| site.client.is_some()) {
-            None => Attempt::new(&self.intake, None, may_repeat),
-            Some(site) if site.split_http => {
-                Attempt::new(&self.intake, Some(&site.name), may_repeat)
-            }
-            Some(_) => Attempt::plain(),
-        }
+        let (mut connection, place) = self.open(target, request.others.as_ref()).await?;
+        let response = self.exchange(&mut connection, bodiless(), &self.interims).await;
+        self.answer(place, connection, response.map_err(|(failure, _)| failure)?)
     }
 
     fn answer(
         &self,
-        place: Place,
+        place: PoolKey,
         connection: Connection,
         mut response: Response<Incoming>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, OriginError> {
         let framing = framed(response.headers_mut())?;
         let trusted = match framing {
             Framing::Length | Framing::Chunked => true,
-            // Without either, the end of a body cannot be told from a connection that breaks.
+            // Without a length or chunks, the end of the body cannot be distinguished from a broken
+            // connection.
             Framing::Close => response.body().is_end_stream(),
-            // It is given on as it is, to the one who asked: the bytes are not those of the object.
+            // Passed on unchanged to this client only, because the bytes are an encoding of the
+            // object.
             Framing::Coded => false,
         };
         let ending = connection.ending.clone();
@@ -318,146 +310,160 @@ impl Shared {
         Ok(Answer { response, trusted, pushed: false })
     }
 
-    fn place(&self, target: &Target) -> Place {
-        let whose = match (&self.asks, &self.to.site) {
-            (Asks::Preload(_), site) => Whose::Preload(site.as_ref().map(|site| site.name.clone())),
-            (Asks::Passenger(_) | Asks::Stream(_), Some(site)) => Whose::Site(site.name.clone()),
-            (Asks::Passenger(ticket) | Asks::Stream(ticket), None) => {
-                Whose::Passenger(ticket.client)
+    fn place(&self, target: &Target) -> PoolKey {
+        let whose = match (&self.requester, &self.to.site) {
+            (Requester::Preload(_), site) => {
+                PoolOwner::Preload(site.as_ref().map(|site| site.name.clone()))
+            }
+            (Requester::Passenger(_) | Requester::Stream(_), Some(site)) => {
+                PoolOwner::Site(site.name.clone())
+            }
+            (Requester::Passenger(permit) | Requester::Stream(permit), None) => {
+                PoolOwner::Passenger(permit.client)
             }
         };
-        Place { target: target.clone(), whose }
+        PoolKey { target: target.clone(), whose }
     }
 
-    /// The name that rules for classes see.
+    /// A request with the host name, for the class rules.
     fn said(&self) -> Bytes {
         let host = self.to.host.as_bytes();
         [b"GET / HTTP/1.1\r\nHost: ", host, b"\r\n\r\n"].concat().into()
     }
 
-    /// A flow to `target`, which is `packed` or has TLS from here where it is to a site.
+    /// Opens a flow to `target`, with TLS from here if it is a site's origin that uses TLS. `others`
+    /// wait for the same response.
     async fn open(
         &self,
         target: Target,
-        packed: Option<AskedPacked>,
-    ) -> Result<(Connection, Place), Failure> {
-        let intake = &self.intake;
+        others: Option<&Waiters>,
+    ) -> Result<(Connection, PoolKey), OriginError> {
+        let uplink = &self.uplink;
         let place = self.place(&target);
-        let further = self.further_ticket().await?;
-        let (open, meter) = match &self.asks {
-            Asks::Passenger(ticket) | Asks::Stream(ticket) => {
-                let mut open = intake.open(target, ticket, Dscp::DF, self.said());
-                // What the flow begins with is the request itself.
+        let further = self.further_ticket(others).await?;
+        let (open, meter) = match &self.requester {
+            Requester::Passenger(permit) | Requester::Stream(permit) => {
+                let mut open = uplink.open(target, permit, Dscp::DF, self.said());
+                // The flow must begin with the request itself.
                 open.first = Bytes::new();
-                let meter = intake.meter(ticket, open.class);
+                let meter = uplink.meter(permit, open.class);
                 (open, meter)
             }
-            Asks::Preload(class) => (intake.open_own(target, *class), None),
+            Requester::Preload(class) => (uplink.open_own(target, *class), None),
         };
-        let (flow, ending, packed) = intake.request_flow(open, meter, packed, further);
-        // TLS with a site's origin may take no longer than an answer either.
+        let (flow, ending) = LazyFlow::new(uplink.clone(), open, meter);
+        let flow = flow.with_permit(further);
+        // The TLS handshake with a site's origin has the same time limit as a response.
         ending.set_awaited(true);
-        let flow: Box<dyn Wire> = match &packed {
-            Some(_) => Box::new(flow),
-            None => self.wire(flow, &place.target, &ending).await?,
-        };
+        let flow = self.wire(flow, &place.target, &ending).await?;
         let client = http1::Builder::new()
             .max_buf_size(MAX_BUFFER_BYTES)
             .max_headers(MAX_ANSWER_FIELDS)
             .handshake(TokioIo::new(flow));
         let (sender, connection) = client.await.map_err(|_| failed(&ending))?;
         tokio::spawn(async move {
-            // Why it ended is in the flow's ending.
+            // The flow's ending has the reason of failure.
             let _ = connection.await;
         });
-        Ok((Connection { sender, ending, packed }, place))
+        Ok((Connection { sender, ending }, place))
     }
 
-    /// A ticket for a flow, if the connection's own does not cover it. Waits for one a while.
-    async fn further_ticket(&self) -> Result<Option<Ticket>, Failure> {
-        let Asks::Stream(ticket) = &self.asks else { return Ok(None) };
-        let until = Instant::now() + TICKET_PATIENCE;
+    /// Returns a permit for a flow if the connection's own permit does not cover it. Waits a while
+    /// if necessary. Meanwhile `others` send their own requests, because the limit is only this
+    /// passenger's.
+    async fn further_ticket(
+        &self,
+        others: Option<&Waiters>,
+    ) -> Result<Option<FlowPermit>, OriginError> {
+        let Requester::Stream(permit) = &self.requester else { return Ok(None) };
+        let until = Instant::now() + PERMIT_PATIENCE;
         loop {
-            if let Some(further) = ticket.another() {
+            if let Some(further) = permit.another() {
                 return Ok(Some(further));
             }
+            release(others);
             if Instant::now() >= until {
-                ticket.refuse_another();
-                return Err(Failure { offline: false, code: BUSY });
+                permit.refuse_another();
+                return Err(RequestError::Busy.into());
             }
-            sleep(TICKET_LOOK).await;
+            sleep(PERMIT_LOOK).await;
         }
     }
 
-    /// Stream on which HTTP is spoken: the flow, or TLS over it to the origin of a site. The ground
-    /// then sees neither requests nor answers.
+    /// Returns the stream that carries HTTP: the flow, or TLS over it to a site's origin. With TLS,
+    /// the ground gateway cannot read requests or responses.
     async fn wire(
         &self,
-        flow: RequestFlow,
+        flow: LazyFlow,
         target: &Target,
-        ending: &Ending,
-    ) -> Result<Box<dyn Wire>, Failure> {
+        ending: &CloseWatch,
+    ) -> Result<Box<dyn Wire>, OriginError> {
         let Some(site) = &self.to.site else { return Ok(Box::new(flow)) };
         let Some(client) = site.client.clone() else { return Ok(Box::new(flow)) };
-        // The flow itself ends when it is silent for too long; this is for an origin that dribbles.
-        let patience = self.intake.limits.answer_timeout.duration() + MAX_FORGIVEN;
+        // The idle limit of the flow handles silence; this limit is for an origin that sends very
+        // slowly.
+        let patience = self.uplink.limits.answer_timeout.duration() + MAX_FORGIVEN;
         match origin_tls::connect(client, (&site.name, target), flow, patience).await {
             Ok(tls) => Ok(Box::new(tls)),
             Err(Failed::Tls(_)) if ending.get().is_some() => Err(failed(ending)),
             Err(Failed::Tls(error)) => {
-                self.intake.quiet.warn("a site cannot be asked", &error);
-                Err(Failure { offline: false, code: NO_TLS })
+                self.uplink.log.warn("a site cannot be asked", &error);
+                Err(RequestError::Tls.into())
             }
             Err(Failed::Late) => {
-                let offline = self.intake.far.reach() != Reach::Up;
-                Err(Failure { offline, code: ResetCode::Timeout.to_u8() })
+                let is_offline = self.uplink.connector.reach() != Reach::Up;
+                Err(if is_offline { OriginError::Offline } else { flow_error(ResetCode::Timeout) })
             }
         }
     }
 
-    /// The failure comes with whether the connection had been closed before the request. The flow itself ends
-    /// when it is silent for too long.
+    /// Sends a request and waits for the response. The error tells whether the connection had been
+    /// closed before the request. The flow's own idle limit applies.
     async fn exchange(
         &self,
         connection: &mut Connection,
         mut request: Request<Outbound>,
         interims: &Interims,
-    ) -> Result<Response<Incoming>, (Failure, bool)> {
+    ) -> Result<Response<Incoming>, (OriginError, bool)> {
         interims.follow(&mut request);
         connection.ending.set_awaited(true);
         let answered = connection.sender.send_request(request).await;
         connection.ending.set_awaited(false);
         answered.map_err(|error| {
-            let told = connection.packed.as_ref().and_then(AskedPacked::told);
             let is_over = error.is_canceled() || error.is_closed() || error.is_incomplete_message();
-            let unheard = connection.ending.get().is_none() && (is_over || told == Some(End::Cut));
-            let failure = match told {
-                Some(End::Tls) => Failure { offline: false, code: NO_TLS },
-                Some(End::NoSite) => Failure { offline: false, code: ResetCode::Forbidden.to_u8() },
-                Some(End::Whole | End::Cut) | None => failed(&connection.ending),
-            };
-            (failure, unheard)
+            let unheard = connection.ending.get().is_none() && is_over;
+            (failed(&connection.ending), unheard)
         })
     }
 }
 
-/// Reads the framing of an answer's body; an error if it cannot be read.
-fn framed(headers: &mut HeaderMap) -> Result<Framing, Failure> {
-    codings::framed(headers).ok_or(Failure { offline: false, code: ResetCode::Aborted.to_u8() })
+/// Determines the framing of a response body; returns an error if it is invalid.
+fn framed(headers: &mut HeaderMap) -> Result<Framing, OriginError> {
+    codings::framed(headers).ok_or_else(|| flow_error(ResetCode::Aborted))
 }
 
-/// Tells if the ground did not get to where a name leads. Its resolver may have been silent too.
-fn leads_nowhere(failure: &Failure) -> bool {
+/// Releases the clients that wait for the same response, if any. They then send their own requests.
+fn release(others: Option<&Waiters>) {
+    if let Some(others) = others {
+        others.release();
+    }
+}
+
+/// Returns `true` if the ground gateway could not reach the address of a name. The cause may also
+/// be a silent resolver.
+fn leads_nowhere(error: &OriginError) -> bool {
     use ResetCode::{Forbidden, NameNotFound, Refused, Timeout, Unreachable};
-    let codes = [Forbidden, NameNotFound, Refused, Timeout, Unreachable];
-    !failure.offline && codes.iter().any(|code| code.to_u8() == failure.code)
+    matches!(
+        RequestError::of(error),
+        Some(RequestError::Flow(Forbidden | NameNotFound | Refused | Timeout | Unreachable))
+    )
 }
 
-fn offline() -> Failure {
-    Failure { offline: true, code: ResetCode::Unreachable.to_u8() }
+fn flow_error(code: ResetCode) -> OriginError {
+    RequestError::Flow(code).into()
 }
 
-/// Returns `true` if an answer announces its length, and is the same for every form of the request.
+/// Returns `true` if a response declares its length, and is the same for every form of the request.
 fn is_for_all(headers: &HeaderMap) -> bool {
     let alike = headers.get_all(header::VARY).iter().all(|value| {
         let names = value.to_str().unwrap_or("*").split(',').map(str::trim);
@@ -468,25 +474,24 @@ fn is_for_all(headers: &HeaderMap) -> bool {
     alike && headers.contains_key(header::CONTENT_LENGTH)
 }
 
-/// Returns `true` if a 304 depends only on fields that the page's request had too: then it confirms
-/// the stored answer. It has no body whose length could be missing.
+/// Returns `true` if a 304 depends only on fields that the page's request had too, so that it
+/// confirms the stored response. A 304 has no body, so its length does not matter.
 fn is_for_this(headers: &HeaderMap) -> bool {
     let mut names = headers
         .get_all(header::VARY)
         .iter()
         .flat_map(|value| value.to_str().unwrap_or("*").split(',').map(str::trim));
-    let said = |name: &str| CARRIED.iter().any(|it| it.as_str().eq_ignore_ascii_case(name));
+    let said = |name: &str| FORWARDED.iter().any(|it| it.as_str().eq_ignore_ascii_case(name));
     names.all(|name| name.is_empty() || name.eq_ignore_ascii_case("accept-encoding") || said(name))
 }
 
-/// Reason for which a flow gave no answer.
-fn failed(ending: &Ending) -> Failure {
+/// Reason why a flow gave no response.
+fn failed(ending: &CloseWatch) -> OriginError {
     match ending.get() {
-        Some(ended) => {
-            // That the origin says nothing is another thing than that nobody gets to it.
-            let code = if ended.is_given_up { ResetCode::Idle } else { ended.code };
-            Failure { offline: is_the_links_fault(*ended), code: code.to_u8() }
-        }
-        None => Failure { offline: false, code: ResetCode::Aborted.to_u8() },
+        Some(ended) if is_the_links_fault(*ended) => OriginError::Offline,
+        // A silent origin is not an unreachable one.
+        Some(ended) if ended.is_given_up => flow_error(ResetCode::Idle),
+        Some(ended) => flow_error(ended.code),
+        None => flow_error(ResetCode::Aborted),
     }
 }

@@ -1,4 +1,4 @@
-//! The page that tells passengers what this gateway does with what they send.
+//! Page that explains to passengers how this gateway handles their traffic.
 
 mod words;
 
@@ -13,20 +13,20 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
-use super::strict::Strict;
-use crate::air::intake::Intake;
-use crate::air::passengers::Ticket;
-use crate::air::stall::StallGuard;
+use crate::air::message::sanitizer::RequestSanitizer;
+use crate::air::passengers::FlowPermit;
+use crate::air::uplink::Uplink;
+use crate::air::write_timeout::WriteTimeout;
 use crate::config::AirConfig;
 
 const FRAME: &str = include_str!("page.html");
 
-/// The page, as the config makes it.
+/// The page, generated from the configuration.
 #[derive(Clone)]
 pub struct Page(Bytes);
 
 impl Page {
-    /// The page for a gateway with this config.
+    /// Generates the page for this configuration.
     pub fn new(config: &AirConfig) -> Self {
         let parts = [
             ("{services}", words::services(config)),
@@ -34,7 +34,7 @@ impl Page {
             ("{known}", words::known(config)),
             ("{except}", words::except(config)),
             ("{refuse}", words::refuse(config)),
-            // Last, for it is the operator's own text.
+            // Last, because the operator's text may contain placeholders.
             ("{ask}", words::ask(config)),
         ];
         let page =
@@ -43,28 +43,28 @@ impl Page {
     }
 
     /// Serves one client.
-    pub async fn serve(self, tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
-        let limits = &intake.limits;
-        let guard = StallGuard::new(tcp, limits.stall_timeout.into()).noting(ticket.activity());
-        let (io, gate) = Strict::new(guard, Bytes::new());
+    pub async fn serve(self, tcp: TcpStream, permit: FlowPermit, uplink: Arc<Uplink>) {
+        let limits = &uplink.limits;
+        let guard = WriteTimeout::new(tcp, limits.stall_timeout.into()).noting(permit.activity());
+        let (io, gate) = RequestSanitizer::new(guard, Bytes::new());
         let mut server = http1::Builder::new();
         server
             .timer(TokioTimer::new())
             .header_read_timeout(limits.handshake_timeout.duration())
-            // What is refused is followed by an end, and is answered all the same.
+            // Refused requests are followed by an end, but still get a response.
             .half_close(true);
-        let (intake, ticket) = (&intake, &ticket);
+        let (uplink, permit) = (&uplink, &permit);
         let answer = service_fn(|request| {
             let response = match gate.next() {
                 Some(refused) => {
-                    intake.garbage(ticket, refused.why());
+                    uplink.garbage(permit, refused.why());
                     plain(refused.status(), refused.why())
                 }
                 None => self.answer(&request),
             };
             async { Ok::<_, std::convert::Infallible>(response) }
         });
-        // That a client goes is its own affair.
+        // A client that disconnects is not an error.
         let _ = server.serve_connection(TokioIo::new(io), answer).await;
     }
 
@@ -81,7 +81,7 @@ impl Page {
         let fields = [
             (header::CONTENT_TYPE, "text/html; charset=utf-8"),
             (header::CACHE_CONTROL, "no-cache"),
-            // It has a style of its own and nothing else.
+            // The page contains only its own style sheet.
             (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'"),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         ];

@@ -1,9 +1,10 @@
-//! TLS for names whose certificate the operator has. All other TLS is carried untouched.
+//! TLS for names whose certificate the operator has. All other TLS is carried unchanged.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::Target;
+use bentpipe_flow::Target;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
@@ -11,88 +12,36 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::strict::{Gate, Strict};
-use super::{Destination, Interims, Web, closing, refusal, unless_broken};
-use crate::air::http::{Body, MAX_BUFFER_BYTES};
-use crate::air::intake::Intake;
-use crate::air::passengers::Ticket;
-use crate::air::stall::StallGuard;
-use crate::classify::{Visible, visible};
+use super::{Destination, Web};
+use crate::air::message::interim::Interims;
+use crate::air::message::refuse::{refusal, unless_broken};
+use crate::air::message::respond::{Body, MAX_BUFFER_BYTES, closing};
+use crate::air::message::sanitizer::{PendingRefusals, RequestSanitizer};
+use crate::air::passengers::FlowPermit;
+use crate::air::uplink::Uplink;
+use crate::air::write_timeout::WriteTimeout;
 use crate::config::SiteLoaded;
-use crate::replay::Replay;
+use crate::prefixed_io::PrefixedIo;
 
-/// The port whose connections are looked into.
+/// Port of sites.
 pub const PORT: u16 = 443;
 
-/// Maximum wait for the rest of a hello.
-const HELLO: Duration = Duration::from_secs(1);
-
-/// The longest hello that is waited for.
-const MOST_HELLO_BYTES: usize = 16 * 1024;
-
-/// Streams of one client's connection at once. Browsers have some ten under way.
+/// Maximum number of concurrent streams of one connection. Browsers have about ten in progress.
 const MAX_STREAMS: u32 = 32;
 
-/// Bytes of an answer that wait for the client to take them: 1 MiB for all streams of a connection, and
-/// 16 MiB for all connections that one passenger may have
+/// Maximum bytes of a response buffered for the client: 1 MiB for all streams of a connection, and
+/// 16 MiB for all connections of one passenger
 /// ([`MAX_SITE_CONNECTIONS`](crate::air::passengers::MAX_SITE_CONNECTIONS)).
 const MAX_WAITING_BYTES: usize = 32 * 1024;
 
-/// Bytes of uploads that a client may send ahead, on one stream and on all of a connection.
+/// Bytes of uploads that a client may send ahead, on one stream and on all streams of a connection.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 
-/// Serves the connection if its hello names a site, or carries it to `dialled` untouched. `read` was
-/// already read from it.
-pub async fn carry(
-    tcp: TcpStream,
-    dialled: Target,
-    ticket: Arc<Ticket>,
-    intake: Arc<Intake>,
-    read: Bytes,
-) {
-    let web = intake.web.clone().filter(|web| dialled.port == PORT && !web.sites().is_empty());
-    let Some(web) = web else { return intake.carry(tcp, dialled, &ticket, read).await };
-    let (read, named) = hello(&tcp, read).await;
-    let site = named.and_then(|name| web.site(&name));
-    match site {
-        Some(site) => serve(tcp, read, site, ticket, intake, web).await,
-        None => intake.carry(tcp, dialled, &ticket, read).await,
-    }
-}
-
-/// First bytes of a client, and the name in them.
-async fn hello(tcp: &TcpStream, read: Bytes) -> (Bytes, Option<String>) {
-    let mut read = bytes::BytesMut::from(&read[..]);
-    let until = Instant::now() + HELLO;
-    loop {
-        match visible(&read) {
-            // A browser that pretends to have an encrypted name means the one outside; a real one whose
-            // outside is a site's finds at the site that it has to say it openly.
-            Visible::Name(name) | Visible::Outer(name) => {
-                return (read.freeze(), Some(name.as_str().to_owned()));
-            }
-            Visible::Nothing if !read.is_empty() => return (read.freeze(), None),
-            Visible::Nothing | Visible::Partial => {}
-        }
-        if read.len() >= MOST_HELLO_BYTES
-            || !matches!(timeout_at(until, tcp.readable()).await, Ok(Ok(())))
-        {
-            return (read.freeze(), None);
-        }
-        read.reserve(4096);
-        match tcp.try_read_buf(&mut read) {
-            Ok(1..) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            _ => return (read.freeze(), None),
-        }
-    }
-}
-
-/// HTTP/2 with bounds on what a client can make this gateway hold.
+/// HTTP/2 server with limits on the memory that a client can occupy.
 fn http2_server() -> http2::Builder<TokioExecutor> {
     let mut server = http2::Builder::new(TokioExecutor::new());
     server
@@ -101,7 +50,7 @@ fn http2_server() -> http2::Builder<TokioExecutor> {
         .max_send_buf_size(MAX_WAITING_BYTES)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_header_list_size(super::framing::MOST_HEAD_BYTES as u32)
+        .max_header_list_size(crate::air::message::framing::MAX_HEAD_BYTES as u32)
         .keep_alive_interval(Duration::from_secs(60));
     server
 }
@@ -109,33 +58,34 @@ fn http2_server() -> http2::Builder<TokioExecutor> {
 /// State shared by the requests of one connection.
 struct Connection {
     site: Arc<SiteLoaded>,
-    ticket: Arc<Ticket>,
-    intake: Arc<Intake>,
+    permit: Arc<FlowPermit>,
+    uplink: Arc<Uplink>,
     web: Arc<Web>,
-    /// With HTTP/1.1.
-    gate: Option<Arc<Gate>>,
+    /// Set for HTTP/1.1 only.
+    gate: Option<Arc<PendingRefusals>>,
 }
 
-async fn serve(
+/// Serves the connection whose hello `read` names `site`.
+pub async fn serve(
     tcp: TcpStream,
     read: Bytes,
     site: Arc<SiteLoaded>,
-    ticket: Arc<Ticket>,
-    intake: Arc<Intake>,
+    permit: Arc<FlowPermit>,
+    uplink: Arc<Uplink>,
     web: Arc<Web>,
 ) {
-    intake.counters.relayed.add(1);
-    intake.counters.sites.add(1);
-    ticket.at_site();
-    let limits = intake.limits.clone();
-    let guard = StallGuard::new(tcp, limits.stall_timeout.into()).noting(ticket.activity());
-    let accepting = TlsAcceptor::from(site.server.clone()).accept(Replay::new(guard, read));
+    uplink.counters.relayed.add(1);
+    uplink.counters.sites.add(1);
+    permit.at_site();
+    let limits = uplink.limits.clone();
+    let guard = WriteTimeout::new(tcp, limits.stall_timeout.into()).noting(permit.activity());
+    let accepting = TlsAcceptor::from(site.server.clone()).accept(PrefixedIo::new(guard, read));
     let Ok(Ok(tls)) = timeout(limits.handshake_timeout.into(), accepting).await else {
-        return intake.garbage(&ticket, "the TLS handshake for a site failed");
+        return uplink.garbage(&permit, "the TLS handshake for a site failed");
     };
-    let counters = intake.counters.clone();
+    let (known, whose) = (uplink.clone(), permit.clone());
     let is_h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-    let mut connection = Connection { site, ticket, intake, web, gate: None };
+    let mut connection = Connection { site, permit, uplink, web, gate: None };
     let served = if is_h2 {
         let connection = Arc::new(connection);
         let answer = service_fn(move |request| {
@@ -144,7 +94,7 @@ async fn serve(
         });
         http2_server().serve_connection(TokioIo::new(tls), answer).await
     } else {
-        let (io, gate) = Strict::new(tls, Bytes::new());
+        let (io, gate) = RequestSanitizer::new(tls, Bytes::new());
         connection.gate = Some(gate);
         let connection = Arc::new(connection);
         let answer = service_fn(move |request| {
@@ -160,22 +110,34 @@ async fn serve(
         server.serve_connection(TokioIo::new(io), answer).await
     };
     match served {
-        Ok(()) => counters.finished.add(1),
-        Err(error) => tracing::debug!(%error, "a connection to a site ended"),
+        Ok(()) => known.counters.finished.add(1),
+        Err(error) => {
+            tracing::debug!(%error, "a connection to a site ended");
+            if is_flood(&error) {
+                known.garbage(&whose, "it sends HTTP/2 frames to keep this gateway busy");
+            }
+        }
     }
+}
+
+/// Returns `true` if HTTP/2 ended the connection because of a flood of frames, in particular
+/// streams that are reset at once (CVE-2023-44487).
+fn is_flood(error: &hyper::Error) -> bool {
+    let of_h2 = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    of_h2.and_then(h2::Error::reason) == Some(h2::Reason::ENHANCE_YOUR_CALM)
 }
 
 impl Connection {
     async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
         if let Some(refused) = self.gate.as_ref().and_then(|gate| gate.next()) {
-            return refusal(&self.intake, &self.ticket, refused);
+            return refusal(&self.uplink, &self.permit, refused);
         }
         if request.method() == Method::CONNECT {
             let why = "This is no proxy.";
             return closing(StatusCode::METHOD_NOT_ALLOWED, why, request.version());
         }
         let Some(host) = self.host(&request) else {
-            // RFC 9110 §15.5.20: the certificate says nothing of that name.
+            // RFC 9110 §15.5.20: the certificate does not cover that name.
             let why = "This connection is for another name.";
             return closing(StatusCode::MISDIRECTED_REQUEST, why, request.version());
         };
@@ -184,7 +146,7 @@ impl Connection {
         }
         let to = Destination {
             named: Some(Target {
-                host: bentpipe_link::Host::Name(self.site.name.as_str().into()),
+                host: bentpipe_flow::Host::Name(self.site.name.as_str().into()),
                 port: PORT,
             }),
             dialled: None,
@@ -193,18 +155,18 @@ impl Connection {
         };
         let Some(gate) = &self.gate else {
             let none = Interims::default();
-            return self.web.exchange(&self.intake, &self.ticket, to, request, none).await;
+            return self.web.exchange(&self.uplink, &self.permit, to, request, none).await;
         };
         let (interims, interim) = Interims::to_client(request.version());
-        let exchange = self.web.exchange(&self.intake, &self.ticket, to, request, interims);
+        let exchange = self.web.exchange(&self.uplink, &self.permit, to, request, interims);
         let answer = gate.answer(exchange, interim).await;
-        unless_broken(gate, (&self.intake, &self.ticket), answer)
+        unless_broken(gate, (&self.uplink, &self.permit), answer)
     }
 
-    /// The Host for the origin, if the request is for the site: no other name may be said here.
+    /// Host field for the origin, if the request names only this site.
     fn host(&self, request: &Request<Incoming>) -> Option<HeaderValue> {
         let said = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-        // HTTP/2 lets there be several.
+        // HTTP/2 permits several fields.
         let hosts = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
         let name = self.site.name.as_str();
         let is_site = |said: &[u8]| {
@@ -217,7 +179,7 @@ impl Connection {
     }
 }
 
-/// RFC 9113 §8.2.3: HTTP/2 may split what HTTP/1.1 says in one field.
+/// Joins cookie fields: HTTP/2 may split what HTTP/1.1 sends in one field (RFC 9113 §8.2.3).
 fn join_cookies(headers: &mut http::HeaderMap) {
     let crumbs: Vec<&[u8]> =
         headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
@@ -238,18 +200,18 @@ mod tests {
 
     const PIECE: usize = 4 * 1024;
 
-    /// Counts the bytes that the server takes of answers without an end.
+    /// An endless response that counts the bytes taken by the server.
     fn endless(taken: Arc<AtomicUsize>) -> Body {
         let piece = futures_util::stream::poll_fn(move |_| {
             taken.fetch_add(PIECE, Relaxed);
             let piece = Bytes::from_static(&[7; PIECE]);
-            Poll::Ready(Some(Ok::<_, super::super::BoxError>(Frame::data(piece))))
+            Poll::Ready(Some(Ok::<_, crate::air::message::respond::BoxError>(Frame::data(piece))))
         });
         http_body_util::StreamBody::new(piece).boxed_unsync()
     }
 
-    /// Streams that one client opened, and bytes that wait for it, while it reads none of its answers
-    /// although it has room for all of them.
+    /// Number of streams opened by one client, and bytes buffered for it, while it reads no
+    /// responses although its windows are large enough.
     async fn held(streams: usize) -> (usize, usize) {
         let (asked, taken) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let (server, client) = tokio::io::duplex(16 * 1024);
@@ -262,7 +224,7 @@ mod tests {
         let serving = http2_server().serve_connection(TokioIo::new(server), answer);
         let serving = tokio::spawn(serving);
         let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-        // SETTINGS_INITIAL_WINDOW_SIZE of 2^31 - 1, and as much for the connection.
+        // SETTINGS_INITIAL_WINDOW_SIZE of 2^31 - 1, and the same for the connection.
         hello.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff]);
         hello.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0xff, 0, 0]);
         // HEADERS: GET, https, / by the static table, and an authority.
@@ -274,7 +236,7 @@ mod tests {
         }
         let (mut reading, mut writing) = tokio::io::split(client);
         tokio::io::AsyncWriteExt::write_all(&mut writing, &hello).await.unwrap();
-        // The settings of the server and a little more are read, so that it gets to its answers.
+        // Read the server's settings and a little more, so that it begins to respond.
         let mut some = [0; 1024];
         tokio::io::AsyncReadExt::read_exact(&mut reading, &mut some).await.unwrap();
         let mut before = usize::MAX;

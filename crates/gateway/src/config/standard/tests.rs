@@ -3,7 +3,7 @@ use std::path::Path;
 use bentpipe_link::Class;
 
 use crate::config::{ConfigError, GroundConfig, client_entry, client_token};
-use crate::far::masque::server_config;
+use crate::transports::masque::server_config;
 
 const LINK: &str = "[link]\nprivate-key-file = \"a.key\"\nmasque-listen = \"[::]:4433\"\n";
 const MASQUE: &str = "[masque]\ncertificate = \"a.pem\"\nkey = \"a-key.pem\"\n";

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The air's file with this at its top.
+/// Parses the air's file with `top` at its start.
 fn with_top(bench: &Bench, top: &str) -> Result<AirConfig, ConfigError> {
     AirConfig::parse(&bench.0.path().join("air.toml"), &format!("{top}\n{AIR}"))
 }
@@ -23,7 +23,7 @@ fn classes_and_rules_parse() {
     )
     .unwrap();
     assert_eq!(air.rules.default, Class::LowerEffort);
-    assert_eq!(air.rules.encrypted_hello, crate::classify::EncryptedHello::OuterName);
+    assert_eq!(air.rules.encrypted_hello, bentpipe_classify::EncryptedHello::OuterName);
     let crew = &air.rules.rules[1];
     assert_eq!((crew.ports.len(), crew.protocols.len(), crew.passengers.len()), (2, 2, 2));
     assert_eq!(crew.prefixes[0].to_string(), "192.0.2.0/24");

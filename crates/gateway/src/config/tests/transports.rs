@@ -1,4 +1,4 @@
-//! Settings that belong to each transport, and those of a shared beam.
+//! Settings of each transport, and of a shared beam.
 
 use super::*;
 

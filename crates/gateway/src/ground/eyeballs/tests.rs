@@ -1,10 +1,10 @@
-//! Ordering and timing, in virtual time with a resolver and a network made up here.
+//! Ordering and timing, in virtual time with a simulated resolver and network.
 
 use super::*;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use tokio::time::sleep;
 
-/// Time and answer of a family's query.
+/// Delay and answer of a family's query.
 #[derive(Clone)]
 struct Script(u64, Answer);
 
@@ -24,7 +24,7 @@ impl Resolve for Names {
     }
 }
 
-/// A network in which each address answers after its time, or never.
+/// A network in which each address answers after a fixed delay, or never.
 struct Network {
     began: Instant,
     log: Mutex<Vec<(u64, String)>>,
@@ -37,7 +37,7 @@ impl Network {
     }
 
     fn log(&self) -> Vec<(u64, String)> {
-        self.log.lock().unwrap().clone()
+        self.log.lock().clone()
     }
 }
 
@@ -46,7 +46,7 @@ impl Connect for Network {
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<String>> {
         let ip = address.ip().to_string();
         let at = self.began.elapsed().as_millis() as u64;
-        self.log.lock().unwrap().push((at, ip.clone()));
+        self.log.lock().push((at, ip.clone()));
         let answer = self.answers.iter().find(|(known, ..)| *known == ip).cloned();
         Box::pin(async move {
             let Some((_, after_ms, result)) = answer else { std::future::pending().await };

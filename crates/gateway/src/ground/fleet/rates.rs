@@ -1,33 +1,34 @@
-//! The part of an aircraft's opening rate that one passenger may use.
+//! Share of an aircraft's opening rate that one passenger may use.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The part of an aircraft's rate that one passenger has: 62 a second of 500. The air gateway lets each
-/// have 50 by default.
+/// Divisor of the aircraft's rate for one passenger: 62 a second of 500. The air gateway allows
+/// each passenger 50 by default.
 const PART_OF_ONE: u32 = 8;
 
-/// Seconds of its part that a passenger may open at once: 248 flows, and the air gateway lets 200 pass.
+/// Burst of a passenger in seconds of its share: 248 flows. The air gateway allows 200.
 const BURST_SECONDS: u32 = 4;
 
-/// Passengers of one aircraft that are counted by themselves, in some 200 KiB; the others share one part.
+/// Maximum number of passengers of one aircraft with their own share, in about 200 KiB. All others
+/// have one share together.
 const MAX_PASSENGERS: usize = 4_096;
 
-/// The number that the aircraft's gateway uses for what it opens itself, and a standard client for
-/// everything: the aircraft's own rate bounds these.
+/// Passenger number of flows that the air gateway opens itself, and of all flows of a standard
+/// client. Only the aircraft's own rate limits these flows.
 const GATEWAY: u32 = 0;
 
 /// Rates by passenger.
 pub struct Rates {
-    /// Time that one flow takes of its passenger's part.
+    /// Cost of one flow, as time of the passenger's share.
     each: Duration,
     state: Mutex<State>,
 }
 
-/// Time at which each passenger's part is full again.
+/// Time at which each passenger's share is full again.
 #[derive(Default)]
 struct State {
     full_at: HashMap<u32, Instant>,
@@ -35,23 +36,22 @@ struct State {
 }
 
 impl Rates {
-    /// Rates of an aircraft that may open so many flows per second.
+    /// Creates the rates of an aircraft that may open `per_second` flows per second.
     pub fn new(per_second: u32) -> Self {
         let part = (per_second / PART_OF_ONE).max(1);
         Self { each: Duration::from_secs(1) / part, state: Mutex::default() }
     }
 
-    /// Takes one flow of the passenger's part, if there is one.
+    /// Takes one flow from the passenger's share, if available.
     pub fn take(&self, passenger: u32) -> bool {
         if passenger == GATEWAY {
             return true;
         }
         let now = Instant::now();
-        // Nothing in here panics half-way.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let State { full_at, others } = &mut *state;
         if full_at.len() >= MAX_PASSENGERS && !full_at.contains_key(&passenger) {
-            // A part that is full again needs no memory.
+            // A full share has no state to keep.
             full_at.retain(|_, full_at| *full_at > now);
         }
         let is_counted = full_at.len() < MAX_PASSENGERS || full_at.contains_key(&passenger);
@@ -80,12 +80,12 @@ mod tests {
         for passenger in 1..=count {
             assert_eq!((0..9).filter(|_| rates.take(passenger)).count(), 4);
         }
-        // Those beyond share one part.
+        // Passengers beyond the limit have one share together.
         let beyond = (count + 1..count + 9).filter(|passenger| rates.take(*passenger));
         assert_eq!(beyond.count(), 4);
-        assert_eq!(rates.state.lock().unwrap().full_at.len(), MAX_PASSENGERS);
+        assert_eq!(rates.state.lock().full_at.len(), MAX_PASSENGERS);
         tokio::time::advance(Duration::from_secs(4)).await;
         assert!(rates.take(count + 3));
-        assert_eq!(rates.state.lock().unwrap().full_at.len(), 1);
+        assert_eq!(rates.state.lock().full_at.len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Names of the Internet that lead into somebody's own network (DNS rebinding).
+//! Public names that resolve to private addresses (DNS rebinding).
 
 use std::net::IpAddr;
 
@@ -7,32 +7,33 @@ use bentpipe_prefetch::plan::NameList;
 use ipnet::IpNet;
 
 use crate::config::{self, PrivateAddresses};
-use crate::quiet::Quiet;
+use crate::rate_limited_log::RateLimitedLog;
 
-/// Withholds answers of name servers with an address that is not of the Internet. Passengers
-/// could not reach it through the ground; a page could reach what listens there on board.
+/// Withholds answers of name servers that contain a private address. Passengers could not reach
+/// such an address through the ground gateway, but a web page could use the answer to attack hosts
+/// on board.
 pub struct PrivateFilter {
     drops: bool,
-    /// Names that may have such addresses.
+    /// Names that may resolve to private addresses.
     names: NameList,
-    /// Networks that the ground may dial, so that names may lead there.
+    /// Networks that the ground gateway may dial, so names may resolve to them.
     allow: Vec<IpNet>,
-    quiet: Quiet,
+    log: RateLimitedLog,
 }
 
 impl PrivateFilter {
-    /// As `config` has it, where the ground may dial what `allow` names.
+    /// Creates a filter from `config`. Names may also resolve to the networks in `allow`.
     pub fn new(config: &config::Dns, allow: &[IpNet]) -> Self {
         let drops = config.private == PrivateAddresses::Drop;
         let (names, allow) = (config.private_names.clone(), allow.to_vec());
-        Self { drops, names, allow, quiet: Quiet::default() }
+        Self { drops, names, allow, log: RateLimitedLog::default() }
     }
 
-    /// Returns whether `answer` to a question about `key` is withheld, and logs it.
+    /// Returns whether `answer` to a query for `key` is withheld, and logs it if so.
     pub fn withholds(&self, key: &Key, answer: &Answer) -> bool {
         let Some(ip) = self.private_address(key, answer) else { return false };
         let what = format!("{key:?} leads to {ip}");
-        self.quiet.warn(
+        self.log.warn(
             "an answer with a private address was withheld; [dns] private-names lets a name have one",
             &what,
         );
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
     use bentpipe_dns::Query;
 
-    /// Returns whether the answer that `name` has the address `ip` is withheld.
+    /// Returns whether an answer with the address `ip` for `name` is withheld.
     fn withholds(settings: &str, name: &str, ip: &str) -> bool {
         let config: config::Dns = toml::from_str(settings).unwrap();
         let filter = PrivateFilter::new(&config, &["10.7.0.0/16".parse().unwrap()]);

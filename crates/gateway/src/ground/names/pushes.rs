@@ -1,21 +1,21 @@
-//! Unasked answers to aircraft that begin.
+//! Pushes of frequent answers to aircraft that connect.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bentpipe_dns::Key;
 use bentpipe_dns::push::{Pusher, mark_pushed};
 use bentpipe_units::BitRate;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::counters::Counters;
 
-/// Answers for one aircraft that are looked up at once.
-pub const MOST_AT_ONCE: usize = 4;
+/// Maximum number of parallel lookups for one aircraft.
+pub const MAX_AT_ONCE: usize = 4;
 
-/// Frequent questions of each aircraft, and the pace of its pushes. Only aircraft of the
-/// configuration have flows here.
+/// Frequent queries of each aircraft, and the pacing of its pushes. Only configured aircraft have
+/// entries.
 pub struct Pushes {
     bytes_per_second: f64,
     began: Instant,
@@ -23,21 +23,21 @@ pub struct Pushes {
 }
 
 impl Pushes {
-    /// Each aircraft gets no more than `rate`.
+    /// Creates pushes limited to `rate` for each aircraft.
     pub fn new(rate: BitRate) -> Self {
         let bytes_per_second = rate.bps() as f64 / 8.0;
         Self { bytes_per_second, began: Instant::now(), aircraft: Mutex::default() }
     }
 
-    /// `aircraft` has asked for `key`.
+    /// Counts a query of `aircraft` for `key`.
     pub fn asked(&self, aircraft: &[u8; 32], key: &Key) {
-        self.lock().entry(*aircraft).or_default().asked(key, self.began.elapsed());
+        self.lock().entry(*aircraft).or_default().count_query(key, self.began.elapsed());
     }
 
-    /// `aircraft` begins, and takes so many `bytes`.
+    /// Starts the pushes to `aircraft`, which accepts `bytes`.
     pub fn begins(&self, aircraft: &[u8; 32], bytes: u32) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.lock().entry(*aircraft).or_default().begins(bytes, self.began.elapsed());
+        self.lock().entry(*aircraft).or_default().start_push(bytes, self.began.elapsed());
     }
 
     /// Time of the next push to `aircraft`.
@@ -45,12 +45,12 @@ impl Pushes {
         Some(self.began + self.lock().get(aircraft)?.next_at()?)
     }
 
-    /// Next answer to push.
+    /// Returns the name whose answer is pushed next.
     pub fn next(&self, aircraft: &[u8; 32]) -> Option<Key> {
         self.lock().get_mut(aircraft)?.next(self.began.elapsed())
     }
 
-    /// `answer` as it goes to `aircraft`, if it still may.
+    /// Marks `answer` as pushed and returns it if the budget of `aircraft` allows.
     pub fn ready(
         &self,
         aircraft: &[u8; 32],
@@ -70,7 +70,6 @@ impl Pushes {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Pusher>> {
-        // Nothing in there panics half-way.
-        self.aircraft.lock().unwrap_or_else(PoisonError::into_inner)
+        self.aircraft.lock()
     }
 }

@@ -1,11 +1,13 @@
-//! The name servers that the ground asks.
+//! Queries to name servers.
 //!
-//! Each question goes out from a socket of its own, which the kernel binds to a random port and
-//! connects to the server, with a random id; what comes back counts only if it answers that question.
-//! If passengers or other programs have taken all ports that the kernel gives away, the socket is bound to a
-//! random port that the kernel does not give away, and if there is none of those the question goes by TCP.
-//! Names are not spelled in random case (0x20): between port and id a guess has one chance in 2^31,
-//! and some servers answer in a case of their own.
+//! Protection against spoofed answers:
+//!
+//! - Each query uses its own socket, connected to the server, and a random ID. An answer counts
+//!   only if it matches the query.
+//! - The kernel assigns a random port. If all its ephemeral ports are taken, a random port outside
+//!   the kernel's range is used. If none of those is free, the query uses TCP.
+//! - Names are not spelled in random case (0x20). With port and ID, a guess has one chance in 2^31,
+//!   and some servers change the case.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -15,52 +17,54 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use bentpipe_dns::{Answer, Kind, NotAnAnswer, Query};
+use bentpipe_dns::{Answer, AnswerError, Kind, Query};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::dns::{read_message, write_message};
+use crate::dns::{MAX_ANSWER_BYTES, read_message, write_message};
 use crate::ground::ports::Range;
 
-/// A whole question, over TCP too. Names whose servers are slow take a recursive resolver so long.
+/// Time limit for a query, TCP included. A recursive resolver may need this long for names with
+/// slow servers.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A server that says nothing is asked again after this, and after twice as long once more.
+/// Time after which an unanswered query is repeated; the second repetition waits twice as long.
 const TRY: Duration = Duration::from_millis(1200);
 
-/// A server that has said nothing for this long is not asked alone any more.
+/// Time without an answer after which the next server is queried too.
 const PATIENCE: Duration = Duration::from_millis(2400);
 
-/// Servers asked about one name, as many as resolv.conf may have: a socket each.
-pub const MOST_SERVERS: usize = 3;
+/// Maximum number of servers queried for one name, as in resolv.conf; each takes a socket.
+pub const MAX_SERVERS: usize = 3;
 
-/// Random ports that are tried when the kernel has none to give: half of all ports are not its to give, so
-/// that this fails once in a million times if they are free.
+/// Maximum number of random ports tried if the kernel has none left. About half of all ports are
+/// outside its range, so if these are free, all tries fail once in a million times.
 const MAX_PORTS_TRIED: usize = 32;
 
-/// Ports below need a privilege.
+/// Lowest port that needs no privilege.
 const FIRST_OPEN_PORT: u16 = 1024;
 
-/// More than a server sends that is asked for at most 1232 bytes.
-const MOST_BYTES: usize = 4096;
+/// Buffer size: more than a server sends if queried for at most 1232 bytes.
+const MAX_BYTES: usize = 4096;
 
-/// The servers.
+/// Name servers to query.
 pub struct Upstream {
     servers: Vec<SocketAddr>,
-    /// Those whose flag AD is passed on, beside those on this machine.
+    /// Servers whose AD flag is passed on, in addition to those on this machine.
     trusted: Vec<IpAddr>,
-    /// Source of the ids.
+    /// Source of unpredictable IDs.
     hash: RandomState,
     asked: AtomicU64,
 }
 
 impl Upstream {
-    /// The first [`MOST_SERVERS`] of `servers`, by turns. What those that are not `trusted` call authentic is
-    /// not called so here: it comes over UDP, which anybody on the path may change (RFC 6840 section 5.8).
+    /// Uses the first [`MAX_SERVERS`] of `servers`. The AD flag of servers that are not `trusted`
+    /// is cleared, because their answers travel over UDP, which can be modified on the path (RFC
+    /// 6840 section 5.8).
     pub fn new(mut servers: Vec<SocketAddr>, trusted: Vec<IpAddr>) -> Self {
-        servers.truncate(MOST_SERVERS);
+        servers.truncate(MAX_SERVERS);
         Self { servers, trusted, hash: RandomState::new(), asked: AtomicU64::new(0) }
     }
 
@@ -69,8 +73,9 @@ impl Upstream {
         ip.is_loopback() || self.trusted.iter().any(|trusted| trusted.to_canonical() == ip)
     }
 
-    /// Answer of the servers to `query`: the first that is not a failure, or else the last failure.
-    /// A server that fails or is slow is joined by the next, and may still be the one that answers.
+    /// Queries the servers and returns the first answer that is not a failure, or else the last
+    /// failure. If a server fails or is slow, the next one is queried as well; a slow server may
+    /// still answer first.
     pub async fn ask(&self, query: &Query) -> Option<Answer> {
         let deadline = Instant::now() + DEADLINE;
         let mut servers = self.servers.iter();
@@ -108,7 +113,7 @@ impl Upstream {
         Ok(if self.is_trusted(server) { answer } else { answer.without_authentic() })
     }
 
-    /// The answer, or none where it does not fit.
+    /// Returns the answer, or `None` if it was truncated.
     async fn over_udp(&self, query: &Query, server: SocketAddr) -> io::Result<Option<Answer>> {
         let socket = self.socket(server).await?;
         socket.connect(server).await?;
@@ -120,7 +125,8 @@ impl Upstream {
         }
     }
 
-    /// A socket at a port that nobody can guess; [`io::ErrorKind::AddrInUse`] if there is none.
+    /// Opens a socket at an unpredictable port. Returns [`io::ErrorKind::AddrInUse`] if none is
+    /// free.
     async fn socket(&self, server: SocketAddr) -> io::Result<UdpSocket> {
         let any: IpAddr = match server {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -144,18 +150,18 @@ impl Upstream {
         let mut tcp = TcpStream::connect(server).await?;
         let id = self.id();
         write_message(&mut tcp, &query.key.question(id)).await?;
-        let message = read_message(&mut tcp).await?;
+        let message = read_message(&mut tcp, MAX_ANSWER_BYTES).await?;
         let message = message.ok_or(io::ErrorKind::UnexpectedEof)?;
         answer_to(query, id, &message).map_err(io::Error::other)
     }
 
-    /// A number that nobody can guess: SipHash under a key of this process.
+    /// Returns an unpredictable number: SipHash with a key of this process.
     fn id(&self) -> u16 {
         self.hash.hash_one(self.asked.fetch_add(1, Relaxed)) as u16
     }
 }
 
-/// Sends `question`, three times in all; ends only where that fails.
+/// Sends `question` three times in total. Returns only if sending fails.
 async fn ask_again(socket: &UdpSocket, question: &[u8]) -> io::Result<Infallible> {
     socket.send(question).await?;
     for wait in [TRY, 2 * TRY] {
@@ -168,8 +174,8 @@ async fn ask_again(socket: &UdpSocket, question: &[u8]) -> io::Result<Infallible
 async fn answer_by(socket: &UdpSocket, query: &Query, id: u16) -> io::Result<Option<Answer>> {
     loop {
         socket.readable().await?;
-        // On the stack, and not kept while nothing comes.
-        let mut buffer = [0; MOST_BYTES];
+        // The buffer is on the stack, so it takes no memory while waiting.
+        let mut buffer = [0; MAX_BYTES];
         let length = match socket.try_recv(&mut buffer) {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
@@ -177,17 +183,17 @@ async fn answer_by(socket: &UdpSocket, query: &Query, id: u16) -> io::Result<Opt
         };
         match answer_to(query, id, &buffer[..length]) {
             Ok(answer) => return Ok(Some(answer)),
-            Err(NotAnAnswer::Truncated) => return Ok(None),
-            // Of another question, or somebody's guess: the true one may still come.
-            Err(NotAnAnswer::Malformed(_) | NotAnAnswer::Mismatch) => {}
+            Err(AnswerError::Truncated) => return Ok(None),
+            // An answer to another query, or a spoofed one: the right answer may still arrive.
+            Err(AnswerError::Malformed(_) | AnswerError::Mismatch) => {}
         }
     }
 }
 
-fn answer_to(query: &Query, id: u16, message: &[u8]) -> Result<Answer, NotAnAnswer> {
+fn answer_to(query: &Query, id: u16, message: &[u8]) -> Result<Answer, AnswerError> {
     match message.first_chunk() {
         Some(first) if u16::from_be_bytes(*first) == id => Answer::parse(&query.key, message),
-        _ => Err(NotAnAnswer::Mismatch),
+        _ => Err(AnswerError::Mismatch),
     }
 }
 

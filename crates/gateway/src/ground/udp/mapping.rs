@@ -1,56 +1,57 @@
-//! External ports: one socket for all that one port of a passenger sends in one family, or for flows of
-//! many passengers towards different destinations.
+//! External ports. A socket serves either one port of a passenger in one family, or flows of many
+//! passengers to different destinations.
+
+mod peer;
+mod reader;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use tokio::io::Interest;
+use bentpipe_net::ip;
+use bentpipe_net::path::{self, Paths};
+use bentpipe_net::udp;
+use parking_lot::Mutex;
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::encoded;
-use super::outside::{self, Sole, Taken};
-use super::shares::{Holder, Room, Shares, Ticket, Usage, Used};
+use super::raw_socket::{self, ExclusiveDestination, Taken};
+use super::shares::{EntryId, Holder, Room, Shares, Usage, Used};
+use crate::config::Idle;
 use crate::counters::Counters;
-use crate::far::datagram::{Datagram, IcmpError};
-use crate::far::{DatagramError, FarDatagrams};
 use crate::ground::ports::Budget;
 use crate::ground::sources::Sources;
-use crate::net::ip;
-use crate::net::path::{self, Paths};
-use crate::net::udp::{self, Control, ErrorHeard};
 use crate::refusals::{Holding, Limit};
+use crate::transport::FlowDatagrams;
+use crate::transport::datagram::IcmpError;
+use peer::{LastActivity, Peer, Peers};
+use reader::Reader;
 
-/// Packets and errors taken from one socket before other tasks have their turn.
-const MOST_AT_A_TURN: usize = 64;
-
-/// Flows have a port each until so many shared ones are open.
+/// Number of shared ports below which each flow gets a new one.
 const MIN_SHARED: usize = 512;
 
-/// Shared ports that are tried for a flow, at random, before one more is opened.
+/// Maximum number of random shared ports tried for a flow before another is opened.
 const MAX_TRIED: usize = 8;
 
 /// Initial hop limit of our own packets.
 const OWN_HOP_LIMIT: u8 = 64;
 
-/// Owner of an external port, or of an identifier of echoes.
+/// MappingKey of an external port or echo identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Owner {
-    /// The aircraft's key.
+pub struct MappingKey {
+    /// Key of the aircraft.
     pub aircraft: [u8; 32],
-    /// The passenger's number there.
+    /// Number of the passenger.
     pub passenger: u32,
     /// The IP protocol.
     pub protocol: u8,
-    /// The passenger's own port, or identifier; with 0 every flow has an external one of its own.
+    /// Port or identifier of the passenger. With 0, every flow gets its own external port.
     pub source: u16,
-    /// `true` for a gateway of ours; a standard client knows only context 0.
+    /// `true` for an air gateway of ours; a standard client supports only context 0.
     pub is_gateway: bool,
 }
 
@@ -60,32 +61,32 @@ pub struct Mappings {
     paths: Arc<Paths>,
     sources: Sources,
     budget: Budget,
-    /// Aircraft by their keys, for the log.
+    /// Names of aircraft by their keys, for the log.
     names: HashMap<[u8; 32], String>,
     table: Mutex<Table>,
     taken: Taken,
-    /// Source of choices that nobody can guess.
+    /// Source of unpredictable choices.
     random: RandomState,
 }
 
 struct Table {
-    /// The mappings that one port of a passenger has, and keeps for all destinations.
+    /// Mapping of each passenger port, used for all destinations.
     kept: HashMap<Key, Arc<Mapping>>,
-    /// The mappings of one passenger each, whether they are kept or not: of IPv4, of IPv6.
+    /// Mappings of one passenger each, reusable or not: IPv4, then IPv6.
     own: [Shares<Arc<Mapping>>; 2],
-    /// The mappings that are for anybody, in no order.
+    /// Mappings that flows of any passenger may share, unordered.
     shared: HashMap<Pool, Vec<Arc<Mapping>>>,
-    /// Choices made so far.
+    /// Number of random choices so far.
     chosen: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
-    owner: Owner,
+    owner: MappingKey,
     v6: bool,
 }
 
-/// The shared mappings of one family and one source address.
+/// Key of the shared mappings of one family and one source address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Pool {
     v6: bool,
@@ -97,48 +98,32 @@ struct Mapping {
     peers: Peers,
     reader: AbortHandle,
     place: Place,
-    /// Cancelled when it ends for another's sake.
+    /// Cancelled when the mapping is evicted.
     ended: CancellationToken,
 }
 
-/// Table in which a mapping is noted.
+/// Table in which a mapping is registered.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// Among those of one passenger: its key if it is kept, and its ticket if it takes a port of UDP.
-    Own { key: Option<Key>, v6: bool, ticket: Option<Ticket> },
-    /// Among those that are for anybody.
+    /// Mapping of one passenger. It has a key if it is reusable, and an entry if it occupies a UDP
+    /// port.
+    Own { key: Option<Key>, v6: bool, entry_id: Option<EntryId> },
+    /// Shared mapping.
     Shared(Pool),
 }
 
-type Peers = Arc<Mutex<HashMap<SocketAddr, Peer>>>;
-
-/// A destination, and the flow towards it.
-#[derive(Clone)]
-struct Peer {
-    flow: Arc<dyn FarDatagrams>,
-    is_gateway: bool,
-    moved: Arc<Mutex<Moved>>,
-}
-
-#[derive(Clone, Copy)]
-struct Moved {
-    /// Time, in either direction.
-    at: Instant,
-    /// `true` if anything has ever come from the destination.
-    is_answered: bool,
-}
-
-/// A flow's part of an external port, given back when dropped.
-pub struct Lease {
+/// Use of an external port by one flow, released when dropped.
+pub struct NatBinding {
     mappings: Arc<Mappings>,
     mapping: Arc<Mapping>,
     address: SocketAddr,
     peer: Peer,
-    _sole: Option<Sole>,
+    _exclusive: Option<ExclusiveDestination>,
 }
 
 impl Mappings {
-    /// No mappings yet. Passengers' ports are bounded by `budget` on each of the `sources`.
+    /// Creates the table without mappings. `budget` limits passengers' ports on each of the
+    /// `sources`.
     pub fn new(
         counters: Arc<Counters>,
         (paths, sources): (Arc<Paths>, Sources),
@@ -152,25 +137,30 @@ impl Mappings {
         Arc::new(Self { counters, paths, sources, budget, names, table, taken, random })
     }
 
-    /// The external port of `owner` for a flow towards `address`: the same for all destinations. Two flows
-    /// of one owner towards one destination (passengers may have one number) have a port each; if the
-    /// protocol has no ports, the second fails with [`io::ErrorKind::AddrInUse`]. Fails with
-    /// [`io::ErrorKind::QuotaExceeded`] if the aircraft has its share of the ports.
-    pub fn lease(
+    /// Returns the external port of `owner` for a flow to `address`; it is the same for all
+    /// destinations.
+    ///
+    /// Two flows of one owner to the same destination are possible, because passengers may share a
+    /// number. Each then gets its own port. If the protocol has no ports, the second flow fails
+    /// with [`io::ErrorKind::AddrInUse`].
+    ///
+    /// Fails with [`io::ErrorKind::QuotaExceeded`] if the aircraft has used up its share of the
+    /// ports.
+    pub fn binding(
         self: &Arc<Self>,
-        owner: Owner,
+        owner: MappingKey,
         address: SocketAddr,
-        flow: Arc<dyn FarDatagrams>,
-    ) -> io::Result<Lease> {
-        let sole = self.taken.take(owner.protocol, address.ip())?;
+        flow: Arc<dyn FlowDatagrams>,
+    ) -> io::Result<NatBinding> {
+        let exclusive = self.taken.take(owner.protocol, address.ip())?;
         let peer = Peer::of(flow, owner.is_gateway);
         let key = (owner.source != 0).then_some(Key { owner, v6: address.is_ipv6() });
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         let known = key.and_then(|key| table.kept.get(&key));
         if let Some(known) = known.filter(|known| known.add(address, &peer)) {
             let mapping = known.clone();
             drop(table);
-            return Ok(self.leased(mapping, address, peer, sole));
+            return Ok(self.leased(mapping, address, peer, exclusive));
         }
         let key = key.filter(|key| !table.kept.contains_key(key));
         let opened = self.open_own(&mut table, owner, address, key);
@@ -186,19 +176,19 @@ impl Mappings {
             }
             _ => {}
         }
-        Ok(self.leased(opened?.0, address, peer, sole))
+        Ok(self.leased(opened?.0, address, peer, exclusive))
     }
 
-    /// A new mapping of `owner`, and whether another one ends for it.
+    /// Opens a new mapping of `owner`. Also returns whether another mapping was evicted.
     fn open_own(
         &self,
         table: &mut Table,
-        owner: Owner,
+        owner: MappingKey,
         address: SocketAddr,
         key: Option<Key>,
     ) -> io::Result<(Arc<Mapping>, bool)> {
         let v6 = address.is_ipv6();
-        let Owner { aircraft, passenger, protocol, .. } = owner;
+        let MappingKey { aircraft, passenger, protocol, .. } = owner;
         let holder = Holder { aircraft, passenger };
         let shares = &mut table.own[usize::from(v6)];
         let has_port = protocol == ip::UDP;
@@ -207,16 +197,16 @@ impl Mappings {
             Some(Room::Freed(freed)) => Some(freed),
             Some(Room::None) => return Err(io::ErrorKind::QuotaExceeded.into()),
         };
-        let ticket = has_port.then(|| shares.ticket(holder));
+        let entry_id = has_port.then(|| shares.entry_id(holder));
         if let Some(freed) = &freed {
             table.forget(freed);
             freed.ended.cancel();
         }
-        let place = Place::Own { key, v6, ticket };
+        let place = Place::Own { key, v6, entry_id };
         let source = self.sources.of(&(aircraft, passenger), v6);
         let mapping = Arc::new(Mapping::open(protocol, address, source, place, &self.counters)?);
-        if let Some(ticket) = ticket {
-            table.own[usize::from(v6)].add(ticket, mapping.clone());
+        if let Some(entry_id) = entry_id {
+            table.own[usize::from(v6)].add(entry_id, mapping.clone());
         }
         if let Some(key) = key {
             table.kept.insert(key, mapping.clone());
@@ -224,18 +214,19 @@ impl Mappings {
         Ok((mapping, freed.is_some()))
     }
 
-    /// An external port for a flow of UDP of `owner` towards `address` alone: others have the same one for
-    /// other destinations. If all such ports lead to `address` already, a port of the owner's own.
+    /// Returns a shared external port for a UDP flow of `owner` to `address`. Other flows use the
+    /// port for other destinations. If all shared ports already have a flow to `address`, the flow
+    /// gets a port of its own.
     pub fn share(
         self: &Arc<Self>,
-        owner: Owner,
+        owner: MappingKey,
         address: SocketAddr,
-        flow: Arc<dyn FarDatagrams>,
-    ) -> io::Result<Lease> {
+        flow: Arc<dyn FlowDatagrams>,
+    ) -> io::Result<NatBinding> {
         let peer = Peer::of(flow.clone(), owner.is_gateway);
         let v6 = address.is_ipv6();
         let pool = Pool { v6, source: self.sources.of(&(owner.aircraft, owner.passenger), v6) };
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         let open = table.shared.get(&pool).map_or(0, Vec::len);
         let most = self.budget.shared;
         if open >= MIN_SHARED.min(most)
@@ -246,12 +237,12 @@ impl Mappings {
         }
         if open >= most {
             drop(table);
-            return self.lease(owner, address, flow);
+            return self.binding(owner, address, flow);
         }
         let place = Place::Shared(pool);
         let mapping = match Mapping::open(ip::UDP, address, pool.source, place, &self.counters) {
             Ok(mapping) => Arc::new(mapping),
-            // Somebody else on this machine has taken all ports.
+            // Other programs on this machine have taken all ports.
             Err(error) => match table.choose(pool, &self.random, address, &peer) {
                 Some(mapping) => return Ok(self.leased(mapping, address, peer, None)),
                 None => return Err(error),
@@ -268,14 +259,14 @@ impl Mappings {
         mapping: Arc<Mapping>,
         address: SocketAddr,
         peer: Peer,
-        sole: Option<Sole>,
-    ) -> Lease {
-        Lease { mappings: self.clone(), mapping, address, peer, _sole: sole }
+        exclusive: Option<ExclusiveDestination>,
+    ) -> NatBinding {
+        NatBinding { mappings: self.clone(), mapping, address, peer, _exclusive: exclusive }
     }
 
-    /// Largest holder of ports in the family of `address`, and the holdings of `owner`.
-    fn holding(&self, owner: Owner, address: SocketAddr) -> Holding {
-        let table = lock(&self.table);
+    /// Number of ports held by `owner` and by the largest holder, in the family of `address`.
+    fn holding(&self, owner: MappingKey, address: SocketAddr) -> Holding {
+        let table = self.table.lock();
         let shares = &table.own[usize::from(address.is_ipv6())];
         let name = |key: &[u8; 32]| self.names.get(key).cloned().unwrap_or_default();
         let (held, most) = shares.total();
@@ -290,8 +281,8 @@ impl Mappings {
 }
 
 impl Table {
-    /// One of some shared mappings, the one with the fewest flows of those that have none towards `address`;
-    /// `peer` is added to it.
+    /// Tries some random shared mappings without a flow to `address`, chooses the one with the
+    /// fewest flows, and adds `peer` to it.
     fn choose(
         &mut self,
         pool: Pool,
@@ -305,7 +296,7 @@ impl Table {
             self.chosen += 1;
             let at = random.hash_one(self.chosen) % all.len().max(1) as u64;
             let Some(mapping) = all.get(at as usize) else { continue };
-            let peers = lock(&mapping.peers);
+            let peers = mapping.peers.lock();
             let is_better = best.is_none_or(|(fewest, _)| peers.len() < fewest);
             if is_better && !peers.contains_key(&address) {
                 best = Some((peers.len(), mapping));
@@ -315,12 +306,12 @@ impl Table {
         mapping.add(address, peer).then(|| mapping.clone())
     }
 
-    /// Removes `mapping`, of which nothing is left or which has to end.
+    /// Removes `mapping`, which is unused or evicted.
     fn forget(&mut self, mapping: &Arc<Mapping>) {
         match mapping.place {
-            Place::Own { key, v6, ticket } => {
-                if let Some(ticket) = ticket {
-                    self.own[usize::from(v6)].remove(ticket);
+            Place::Own { key, v6, entry_id } => {
+                if let Some(entry_id) = entry_id {
+                    self.own[usize::from(v6)].remove(entry_id);
                 }
                 let is_it = |known: &Arc<Mapping>| Arc::ptr_eq(known, mapping);
                 if let Some(key) = key.filter(|key| self.kept.get(key).is_some_and(is_it)) {
@@ -337,55 +328,53 @@ impl Table {
     }
 }
 
-impl Lease {
+impl NatBinding {
     /// Sends to the flow's destination; see [`udp::send`].
     pub fn send(&self, payload: &[u8], hop_limit: Option<u8>, traffic_class: u8) -> io::Result<()> {
         let socket = &*self.mapping.socket;
         let send = || udp::send(socket, payload, self.address, hop_limit, traffic_class);
         match send() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
-            // An ICMP error about an earlier packet is told in place of sending this one.
+            // The kernel reported an earlier ICMP error instead of sending, so try again.
             Err(_) => send(),
             sent => sent,
         }
     }
 
-    /// Time at which the flow ends if nothing moves until then: after `idle`, or `unanswered` if
-    /// that is sooner and nothing has answered yet.
-    pub fn deadline(&self, idle: Duration, unanswered: Duration) -> Instant {
-        let moved = lock(&self.peer.moved);
-        moved.at + if moved.is_answered { idle } else { idle.min(unanswered) }
+    /// Time at which the flow ends if it stays idle.
+    pub fn deadline(&self, idle: Idle) -> Instant {
+        let moved = self.peer.moved.lock();
+        moved.at + idle.of(moved.is_answered)
     }
 
-    /// Something moves.
+    /// Records activity.
     pub fn moved(&self) {
-        lock(&self.peer.moved).at = Instant::now();
+        self.peer.moved.lock().at = Instant::now();
     }
 
-    /// Waits until the mapping has to end for another's sake.
+    /// Waits until the mapping is evicted.
     pub async fn ended(&self) {
         self.mapping.ended.cancelled().await;
     }
 
-    /// Returns `true` if the flow belongs to a gateway of ours.
+    /// Returns `true` if the flow belongs to an air gateway of ours.
     pub fn is_gateway(&self) -> bool {
         self.peer.is_gateway
     }
 
-    /// Tells the flow how large packets to its destination may be: the kernel, which keeps them
-    /// whole, sent one not.
+    /// Reports the path MTU to the flow after the kernel rejected an oversized packet (DF is set).
     pub fn too_large(&self) {
-        // Without a way there any more, there is nothing to tell.
+        // Without a route there is no MTU to report.
         let Ok(error) = too_big(&self.mappings.paths, self.address) else { return };
         self.peer.explain(error, &self.mappings.counters);
     }
 }
 
-impl Drop for Lease {
+impl Drop for NatBinding {
     fn drop(&mut self) {
-        let mut table = lock(&self.mappings.table);
+        let mut table = self.mappings.table.lock();
         let is_unused = {
-            let mut peers = lock(&self.mapping.peers);
+            let mut peers = self.mapping.peers.lock();
             peers.remove(&self.address);
             peers.is_empty()
         };
@@ -404,10 +393,10 @@ impl Mapping {
         counters: &Arc<Counters>,
     ) -> io::Result<Self> {
         let v6 = address.is_ipv6();
-        let socket = Arc::new(outside::open(protocol, address, source)?);
+        let socket = Arc::new(raw_socket::open(protocol, address, source)?);
         udp::keep_errors(&socket, v6)?;
         udp::tell_headers(&socket, v6)?;
-        // RFC 9298 section 3.1: packets are never fragmented on their way.
+        // RFC 9298 section 3.1: packets must not be fragmented.
         path::dont_fragment(&*socket, v6)?;
         let peers = Peers::default();
         let counters = counters.clone();
@@ -416,9 +405,9 @@ impl Mapping {
         Ok(Self { socket, peers, reader, place, ended: CancellationToken::new() })
     }
 
-    /// Takes `peer` in; false where another flow has its address.
+    /// Adds `peer`. Returns `false` if another flow uses its address.
     fn add(&self, address: SocketAddr, peer: &Peer) -> bool {
-        let mut peers = lock(&self.peers);
+        let mut peers = self.peers.lock();
         let free = !peers.contains_key(&address);
         if free {
             peers.insert(address, peer.clone());
@@ -429,9 +418,9 @@ impl Mapping {
 
 impl Used for Arc<Mapping> {
     fn usage(&self) -> Usage {
-        let peers = lock(&self.peers);
+        let peers = self.peers.lock();
         let usages = peers.values().map(|peer| {
-            let Moved { at: moved_at, is_answered } = *lock(&peer.moved);
+            let LastActivity { at: moved_at, is_answered } = *peer.moved.lock();
             Usage { is_answered, moved_at }
         });
         let both = |a: Usage, b: Usage| Usage {
@@ -449,258 +438,15 @@ impl Drop for Mapping {
     }
 }
 
-/// Passes on what comes to an external port.
-struct Reader {
-    protocol: u8,
-    socket: Arc<UdpSocket>,
-    peers: Peers,
-    counters: Arc<Counters>,
-}
-
-impl Reader {
-    async fn run(self) {
-        loop {
-            // Fails only when the runtime is going away.
-            let Ok(ready) = self.socket.ready(Interest::READABLE | Interest::ERROR).await else {
-                return;
-            };
-            if ready.is_error() {
-                udp::with_room(|buffer, control| self.errors(buffer, control));
-            }
-            if ready.is_readable() {
-                udp::with_room(|buffer, control| self.packets(buffer, control));
-            }
-            tokio::task::yield_now().await;
-        }
-    }
-
-    fn packets(&self, buffer: &mut [u8], control: &mut Control) {
-        for _ in 0..MOST_AT_A_TURN {
-            let heard = || udp::heard(&*self.socket, buffer, control);
-            match self.socket.try_io(Interest::READABLE, heard) {
-                Ok(heard) => {
-                    let peer = heard.from.and_then(|from| {
-                        let bytes = &buffer[..heard.bytes];
-                        Some((self.peer(from)?, outside::payload(self.protocol, from, bytes)?))
-                    });
-                    match peer {
-                        Some((peer, payload)) => self.pass(&peer, payload),
-                        None => self.counters.datagrams_unknown.add(1),
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Told again, in full, by the queue of errors.
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn pass(&self, peer: &Peer, payload: &[u8]) {
-        *lock(&peer.moved) = Moved { at: Instant::now(), is_answered: true };
-        match peer.flow.send(&encoded(Datagram::Payload(payload))) {
-            Ok(()) => {
-                self.counters.datagrams_to_far.add(1);
-                self.counters.datagram_bytes_to_far.add(payload.len() as u64);
-            }
-            Err(DatagramError::TooLarge { .. }) => self.counters.datagrams_too_large.add(1),
-            Err(DatagramError::Policed) => self.counters.datagrams_policed.add(1),
-            Err(DatagramError::Ended) => self.counters.datagrams_dropped.add(1),
-        }
-    }
-
-    fn errors(&self, buffer: &mut [u8], control: &mut Control) {
-        for _ in 0..MOST_AT_A_TURN {
-            let heard = || udp::heard_error(&*self.socket, buffer, control);
-            let Ok(heard) = self.socket.try_io(Interest::ERROR, heard) else { return };
-            if heard.is_known {
-                continue;
-            }
-            let peer = heard.from.and_then(|to| self.peer(to));
-            let (Some(peer), Some(error)) = (peer, heard.error) else {
-                self.counters.datagrams_unknown.add(1);
-                continue;
-            };
-            // Behind UDP's header routers need quote nothing.
-            let quote = if self.protocol == ip::UDP { &[] } else { &buffer[..heard.bytes] };
-            let mut error = icmp_error(&error, heard.hop_limit);
-            error.quote = quote.first_chunk().copied();
-            peer.explain(error, &self.counters);
-        }
-    }
-
-    fn peer(&self, address: SocketAddr) -> Option<Peer> {
-        lock(&self.peers).get(&plain(address)).cloned()
-    }
-}
-
-impl Peer {
-    fn of(flow: Arc<dyn FarDatagrams>, is_gateway: bool) -> Self {
-        let moved = Arc::new(Mutex::new(Moved { at: Instant::now(), is_answered: false }));
-        Self { flow, is_gateway, moved }
-    }
-
-    fn explain(&self, error: IcmpError, counters: &Counters) {
-        if self.is_gateway && self.flow.send(&encoded(Datagram::Error(error))).is_ok() {
-            counters.icmp_sent.add(1);
-        }
-    }
-}
-
-/// Message of a router at our end of the path to `address` about a packet too large for it.
+/// Builds the message of a router at our end of the path to `address` that a packet is too big.
 fn too_big(paths: &Paths, address: SocketAddr) -> io::Result<IcmpError> {
     let path = paths.towards(address)?;
     let from = path.own_address.ok_or(io::ErrorKind::AddrNotAvailable)?;
     let (kind, code) = if from.is_ipv4() { (3, 4) } else { (2, 0) };
-    // RFC 1191 has 16 bits for it.
+    // RFC 1191 has 16 bits for the MTU.
     let rest = path.mtu_bytes.unwrap_or_default().min(u32::from(u16::MAX)).to_be_bytes();
     Ok(IcmpError { from, kind, code, rest, hop_limit: OWN_HOP_LIMIT, quote: None })
 }
 
-fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
-    let from = heard.from.ip();
-    let rest = match (from, heard.kind, heard.code) {
-        // The MTU: ICMP has it in the last two bytes, ICMPv6 in all four.
-        (IpAddr::V4(_), 3, 4) | (IpAddr::V6(_), 2, _) => heard.info.to_be_bytes(),
-        _ => [0; 4],
-    };
-    let hop_limit = hop_limit.unwrap_or_default();
-    IcmpError { from, kind: heard.kind, code: heard.code, rest, hop_limit, quote: None }
-}
-
-/// Without the scope that the kernel adds, which says nothing for a global address.
-fn plain(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip(), address.port())
-}
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics half-way.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use bentpipe_link::ResetCode;
-    use bytes::Bytes;
-    use futures_util::future::BoxFuture;
-    use std::collections::HashSet;
-
-    /// A flow of which only the beginning and the end are looked at.
-    struct Nothing;
-
-    impl FarDatagrams for Nothing {
-        fn send(&self, _: &[u8]) -> Result<(), DatagramError> {
-            Ok(())
-        }
-        fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
-            Box::pin(std::future::pending())
-        }
-        fn most_bytes(&self) -> usize {
-            1200
-        }
-        fn reset(&self, _: ResetCode) {}
-    }
-
-    fn port(lease: &Lease) -> u16 {
-        lease.mapping.socket.local_addr().unwrap().port()
-    }
-
-    const OWNER: Owner = Owner {
-        aircraft: [1; 32],
-        passenger: 1,
-        protocol: ip::UDP,
-        source: 4000,
-        is_gateway: true,
-    };
-
-    fn mappings(own: usize, shared: usize) -> Arc<Mappings> {
-        Mappings::new(Arc::default(), Default::default(), Budget { own, shared }, HashMap::new())
-    }
-
-    fn owner(aircraft: u8, source: u16) -> Owner {
-        Owner { aircraft: [aircraft; 32], source, ..OWNER }
-    }
-
-    #[tokio::test]
-    async fn one_port_for_all_destinations_of_one_source() {
-        let mappings = mappings(100, 1);
-        let lease = |owner, to: &str| {
-            mappings.lease(owner, to.parse().unwrap(), Arc::new(Nothing)).unwrap()
-        };
-        let first = lease(OWNER, "127.0.0.1:1");
-        let second = lease(OWNER, "127.0.0.1:2");
-        assert_eq!(port(&first), port(&second));
-        for other in [
-            Owner { passenger: 2, ..OWNER },
-            Owner { source: 4001, ..OWNER },
-            Owner { aircraft: [2; 32], ..OWNER },
-        ] {
-            assert_ne!(port(&lease(other, "127.0.0.1:1")), port(&first));
-        }
-        // The same destination twice: its answers could not be told apart.
-        let twice = lease(OWNER, "127.0.0.1:1");
-        assert_ne!(port(&twice), port(&first));
-        drop(twice);
-        assert_eq!(port(&lease(OWNER, "127.0.0.1:3")), port(&first));
-        let nameless = Owner { source: 0, ..OWNER };
-        let (a, b) = (lease(nameless, "127.0.0.1:1"), lease(nameless, "127.0.0.1:2"));
-        assert_ne!(port(&a), port(&b));
-        let kept_and_own = || {
-            let table = lock(&mappings.table);
-            (table.kept.len(), table.own[0].total().0)
-        };
-        assert_eq!(kept_and_own(), (1, 3));
-        drop((first, second, a, b));
-        assert_eq!(kept_and_own(), (0, 0));
-    }
-
-    #[tokio::test]
-    async fn shared_ports_have_one_flow_for_each_destination() {
-        let mappings = mappings(100, 4);
-        let share = |source, to: &str| {
-            let (owner, to) = (owner(1, source), to.parse().unwrap());
-            mappings.share(owner, to, Arc::new(Nothing)).unwrap()
-        };
-        let shared = || lock(&mappings.table).shared.values().map(Vec::len).sum::<usize>();
-        let own = || lock(&mappings.table).own[0].total().0;
-        let ports = |leases: &[Lease]| leases.iter().map(port).collect::<HashSet<_>>().len();
-        let mut leases: Vec<_> = (1..=100).map(|n| share(n, &format!("127.0.0.1:{n}"))).collect();
-        assert_eq!((shared(), own(), ports(&leases)), (4, 0, 4));
-        // More flows to one destination than there are shared ports.
-        leases.extend((101..=112).map(|n| share(n, "127.0.0.1:1000")));
-        assert_eq!(shared(), 4);
-        assert!((8..=11).contains(&own()), "{}", own());
-        assert_eq!(ports(&leases), 4 + own());
-        let mut pairs: Vec<_> = leases.iter().map(|it| (port(it), it.address)).collect();
-        pairs.sort_unstable();
-        pairs.dedup();
-        assert_eq!(pairs.len(), leases.len(), "no destination sees two flows from one port");
-        drop(leases);
-        assert_eq!((shared(), own()), (0, 0));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_mapping_that_ends_for_another_tells_its_flows() {
-        let mappings = mappings(2, 1);
-        let lease =
-            |owner| mappings.lease(owner, "127.0.0.1:1".parse().unwrap(), Arc::new(Nothing));
-        let idlest = lease(owner(1, 1)).unwrap();
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let other = lease(owner(1, 2)).unwrap();
-        let newcomer = lease(owner(2, 1)).unwrap();
-        idlest.ended().await;
-        assert_eq!(mappings.counters.refusals.count_evicted(Limit::UdpPorts), 1);
-        lock(&newcomer.peer.moved).is_answered = true;
-        let refused = lease(owner(2, 2)).err().unwrap();
-        assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
-        assert_eq!(mappings.counters.refusals.count_refused(Limit::UdpPorts), 1);
-        // The same port again is a mapping of its own, and what is left of the old one does not end it.
-        drop(other);
-        let again = lease(owner(1, 1)).unwrap();
-        drop(idlest);
-        assert!(
-            lock(&mappings.table).kept.values().any(|known| Arc::ptr_eq(known, &again.mapping))
-        );
-        assert_eq!(lock(&mappings.table).kept.len(), 2);
-    }
-}
+mod tests;

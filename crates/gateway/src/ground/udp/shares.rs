@@ -1,9 +1,12 @@
-//! Shares of something that runs out: external ports, held by passengers of aircraft.
+//! Shares of a scarce resource: external ports, held by passengers of aircraft.
 //!
-//! Below half of the limit everybody has what he asks for. Beyond it each aircraft has a share, the limit
-//! divided by the aircraft that hold something. An aircraft at its share gets a place only if one of its
-//! own ends; an aircraft below its share always gets one, at last from the aircraft with the most. The
-//! entry that ends is the idlest of the passenger with the most, nearly: see [`MAX_LOOKED`].
+//! - Below half of the limit, every request is granted.
+//! - Above it, each aircraft has a share: the limit divided by the number of aircraft with entries.
+//! - An aircraft at its share gets an entry only by evicting one of its own.
+//! - An aircraft below its share always gets an entry, if necessary by evicting one of the aircraft
+//!   with most.
+//!
+//! The evicted entry is approximately the idlest of the passenger with most; see [`MAX_LOOKED`].
 //!
 //! Pure: time is an argument.
 
@@ -12,52 +15,52 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Entries of a passenger that are compared when one has to end, the next ones each time: so that a
-/// request costs the same whatever is held.
+/// Maximum number of a passenger's entries compared for an eviction. Each eviction continues with
+/// the next entries, so that its cost does not depend on the total.
 const MAX_LOOKED: usize = 32;
 
-/// An entry that was answered and has moved more recently than this ends only for a passenger with fewer.
+/// Idle time below which an answered entry is evicted only for a passenger with fewer entries.
 pub const MIN_IDLE: Duration = Duration::from_secs(10);
 
-/// The state of an entry.
+/// Activity of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Usage {
-    /// `true` if anything has come back.
+    /// `true` if an answer has been received.
     pub is_answered: bool,
     /// Time of the last datagram.
     pub moved_at: Instant,
 }
 
-/// An entry, which says how it is used.
+/// An entry that reports its activity.
 pub trait Used {
-    /// Its state.
+    /// Returns the entry's activity.
     fn usage(&self) -> Usage;
 }
 
-/// The passenger of an aircraft.
+/// A passenger of an aircraft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// The aircraft's key.
+    /// Key of the aircraft.
     pub aircraft: [u8; 32],
-    /// The passenger's number there.
+    /// Number of the passenger.
     pub passenger: u32,
 }
 
-/// The place of an entry.
+/// Identifier of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket {
+pub struct EntryId {
     holder: Holder,
     number: u64,
 }
 
-/// Room for one more entry.
+/// Result of a request for room.
 #[derive(Debug)]
 pub enum Room<E> {
-    /// There is.
+    /// There is room.
     Free,
-    /// This entry was removed for it.
+    /// This entry was evicted to make room.
     Freed(E),
-    /// There is none for this passenger.
+    /// There is no room for this passenger.
     None,
 }
 
@@ -66,29 +69,29 @@ pub struct Shares<E> {
     limit: usize,
     total: usize,
     next: u64,
-    /// Aircraft that hold something.
+    /// Aircraft with entries.
     aircraft: HashMap<[u8; 32], Aircraft<E>>,
 }
 
 struct Aircraft<E> {
     total: usize,
-    /// Passengers that hold something.
+    /// Passengers with entries.
     passengers: HashMap<u32, Held<E>>,
 }
 
 struct Held<E> {
     entries: BTreeMap<u64, E>,
-    /// The entry that is compared next.
+    /// Number of the entry to compare next.
     cursor: u64,
 }
 
 impl<E: Used> Shares<E> {
-    /// At most `limit` entries.
+    /// Creates shares with at most `limit` entries.
     pub fn new(limit: usize) -> Self {
         Self { limit, total: 0, next: 0, aircraft: HashMap::new() }
     }
 
-    /// Makes room for one more of `holder`, if that can be.
+    /// Makes room for one more entry of `holder`, if possible.
     pub fn room(&mut self, holder: Holder, now: Instant) -> Room<E> {
         if self.total < self.limit / 2 {
             return Room::Free;
@@ -101,7 +104,8 @@ impl<E: Used> Shares<E> {
         if self.total < self.limit {
             return Room::Free;
         }
-        // One that holds more than its share, for the limit is reached and this one is below its own.
+        // The largest aircraft is above its share, because the limit is reached and this aircraft
+        // is below its own share.
         match self.largest().map(|(key, _)| key).and_then(|key| {
             let passenger = self.aircraft.get(&key)?.largest()?.0;
             self.remove_idlest(Holder { aircraft: key, passenger }, |_| true)
@@ -111,7 +115,7 @@ impl<E: Used> Shares<E> {
         }
     }
 
-    /// Room in what the aircraft of `holder` has.
+    /// Makes room within the entries of the aircraft of `holder`.
     fn room_in(&mut self, holder: Holder, now: Instant) -> Room<E> {
         let Some(aircraft) = self.aircraft.get(&holder.aircraft) else { return Room::None };
         let own = aircraft.passengers.get(&holder.passenger).map_or(0, |held| held.entries.len());
@@ -130,15 +134,15 @@ impl<E: Used> Shares<E> {
         }
     }
 
-    /// A place for an entry of `holder`, which [`add`](Self::add) fills.
-    pub fn ticket(&mut self, holder: Holder) -> Ticket {
+    /// Reserves an identifier for an entry of `holder`, for use with [`add`](Self::add).
+    pub fn entry_id(&mut self, holder: Holder) -> EntryId {
         self.next += 1;
-        Ticket { holder, number: self.next }
+        EntryId { holder, number: self.next }
     }
 
-    /// Takes `entry` in.
-    pub fn add(&mut self, ticket: Ticket, entry: E) {
-        let Ticket { holder, number } = ticket;
+    /// Adds `entry`.
+    pub fn add(&mut self, entry_id: EntryId, entry: E) {
+        let EntryId { holder, number } = entry_id;
         let new = || Aircraft { total: 0, passengers: HashMap::new() };
         let aircraft = self.aircraft.entry(holder.aircraft).or_insert_with(new);
         let new = || Held { entries: BTreeMap::new(), cursor: 0 };
@@ -149,9 +153,9 @@ impl<E: Used> Shares<E> {
         }
     }
 
-    /// Removes an entry, if it is still here.
-    pub fn remove(&mut self, ticket: Ticket) -> Option<E> {
-        let Ticket { holder, number } = ticket;
+    /// Removes an entry if it is present.
+    pub fn remove(&mut self, entry_id: EntryId) -> Option<E> {
+        let EntryId { holder, number } = entry_id;
         let aircraft = self.aircraft.get_mut(&holder.aircraft)?;
         let held = aircraft.passengers.get_mut(&holder.passenger)?;
         let entry = held.entries.remove(&number)?;
@@ -166,7 +170,7 @@ impl<E: Used> Shares<E> {
         Some(entry)
     }
 
-    /// Number of all entries, and their limit.
+    /// Total number of entries, and the limit.
     pub fn total(&self) -> (usize, usize) {
         (self.total, self.limit)
     }
@@ -182,7 +186,8 @@ impl<E: Used> Shares<E> {
         counts.max_by_key(|(key, total)| (*total, *key))
     }
 
-    /// Removes the idlest of the next entries of `holder` that `may_end`, those without an answer first.
+    /// Removes the idlest of the next entries of `holder` for which `may_end` is true. Unanswered
+    /// entries come first.
     fn remove_idlest(&mut self, holder: Holder, may_end: impl Fn(Usage) -> bool) -> Option<E> {
         let aircraft = self.aircraft.get_mut(&holder.aircraft)?;
         let held = aircraft.passengers.get_mut(&holder.passenger)?;
@@ -199,7 +204,7 @@ impl<E: Used> Shares<E> {
         }
         held.cursor = last + 1;
         let (_, number) = idlest?;
-        self.remove(Ticket { holder, number })
+        self.remove(EntryId { holder, number })
     }
 }
 
@@ -230,24 +235,25 @@ mod tests {
         Holder { aircraft: [aircraft; 32], passenger }
     }
 
-    /// A place for `holder` as the gateway takes one: the ticket, and whom an entry was taken from.
+    /// Opens an entry for `holder` as the gateway does. Returns the entry, and the holder whose
+    /// entry was evicted.
     fn open(
         shares: &mut Shares<Flow>,
         holder: Holder,
         is_answered: bool,
-    ) -> Option<(Ticket, Option<Holder>)> {
+    ) -> Option<(EntryId, Option<Holder>)> {
         let now = Instant::now();
         let freed = match shares.room(holder, now) {
             Room::Free => None,
             Room::Freed(flow) => Some(flow.of),
             Room::None => return None,
         };
-        let ticket = shares.ticket(holder);
-        shares.add(ticket, Flow { usage: Usage { is_answered, moved_at: now }, of: holder });
-        Some((ticket, freed))
+        let entry_id = shares.entry_id(holder);
+        shares.add(entry_id, Flow { usage: Usage { is_answered, moved_at: now }, of: holder });
+        Some((entry_id, freed))
     }
 
-    /// 30,000 wanted by one passenger of each of 30 aircraft, all of them answered and in use.
+    /// One passenger of each of 30 aircraft requests 30,000 entries, all answered and in use.
     #[tokio::test(start_paused = true)]
     async fn each_aircraft_has_its_share_and_newcomers_have_theirs() {
         let mut shares = Shares::new(900);
@@ -262,7 +268,7 @@ mod tests {
         assert_eq!(shares.total(), (900, 900));
         assert!((0..30).all(|n| shares.held(&[n; 32]) == 30));
         assert_eq!(refused, 30_000 - 900);
-        // One more aircraft gets what it may have, from those with more than theirs.
+        // One more aircraft gets its share from those above theirs.
         for n in 0..900 / 31 {
             let (_, freed) = open(&mut shares, holder(99, n as u32), true).unwrap();
             assert!(freed.is_some_and(|from| from.aircraft != [99; 32]));
@@ -289,22 +295,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_nobody_answered_ends_first_and_what_is_idle_then() {
         let mut shares = Shares::new(4);
-        let mut tickets = Vec::new();
+        let mut entry_ids = Vec::new();
         for is_answered in [true, false, true, true] {
-            tickets.push(open(&mut shares, holder(1, 1), is_answered).unwrap().0);
+            entry_ids.push(open(&mut shares, holder(1, 1), is_answered).unwrap().0);
         }
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(open(&mut shares, holder(1, 1), true).is_some());
-        assert!(shares.remove(tickets[1]).is_none(), "it has ended for the newcomer");
+        assert!(shares.remove(entry_ids[1]).is_none(), "it has ended for the newcomer");
         assert!(open(&mut shares, holder(1, 1), true).is_none());
         tokio::time::advance(MIN_IDLE).await;
         assert!(open(&mut shares, holder(1, 1), true).is_some());
-        assert!(shares.remove(tickets[0]).is_none(), "it was the idlest");
-        assert!(shares.remove(tickets[2]).is_some() && shares.remove(tickets[3]).is_some());
+        assert!(shares.remove(entry_ids[0]).is_none(), "it was the idlest");
+        assert!(shares.remove(entry_ids[2]).is_some() && shares.remove(entry_ids[3]).is_some());
         assert_eq!(shares.total().0, 2);
     }
 
-    /// A passenger with thousands does not keep the others of his aircraft from having some.
+    /// A passenger with thousands of entries does not exclude the others of the aircraft.
     #[tokio::test(start_paused = true)]
     async fn passengers_of_one_aircraft_have_what_the_greediest_has_more() {
         let mut shares = Shares::new(300);
@@ -322,8 +328,8 @@ mod tests {
     #[test]
     fn nothing_is_kept_of_whoever_holds_nothing() {
         let mut shares = Shares::new(10);
-        let ticket = open(&mut shares, holder(1, 1), false).unwrap().0;
-        assert!(shares.remove(ticket).is_some() && shares.remove(ticket).is_none());
+        let entry_id = open(&mut shares, holder(1, 1), false).unwrap().0;
+        assert!(shares.remove(entry_id).is_some() && shares.remove(entry_id).is_none());
         assert!(shares.aircraft.is_empty() && shares.total().0 == 0);
     }
 }

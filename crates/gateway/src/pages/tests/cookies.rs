@@ -29,7 +29,7 @@ async fn a_request_with_a_cookie_is_given_what_a_shared_cache_may_give() {
     for path in ["guess.png", "asked.png", "vary.png", "own.png"] {
         assert_eq!(given(path).await, None, "{path}");
     }
-    // Whoever has no cookie is still given what was not given to one that has.
+    // A request without a cookie still gets an object that was withheld from a request with one.
     assert_eq!(bench.object("guess.png").await, Some("x".into()));
     assert!(bench.object("fresh.png").await.is_some());
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -56,7 +56,7 @@ async fn a_page_that_sets_a_cookie_brings_what_is_for_anybody() {
         }
         assert_eq!(bench.given("guess.png", &with_cookie()).await, None);
         tokio::time::sleep(2 * KEEP).await;
-        // Promised, used, unused, declined, cancelled: nothing was pushed in vain.
+        // Promised, used, unused, declined, cancelled: no push was wasted.
         assert_eq!(bench.fates(), [4, 3, 0, 1, 0]);
         assert_eq!(bench.at_air.wasted_bytes.get(), 0);
     }
@@ -71,13 +71,14 @@ async fn a_request_with_a_cookie_does_not_wait_for_a_page_of_guesses() {
     let began = Instant::now();
     let given = second.give(&with_cookie(), patience, Duration::MAX).await.map(|_| ());
     assert_eq!((given, began.elapsed()), (Err(PromiseBroken), Duration::ZERO));
-    // Where as many are for anybody it is worth waiting.
+    // If at least as many objects allow any cookie, waiting is worthwhile.
     first.begin(Head::of(StatusCode::OK, &headers(FRESH)).unwrap());
     let given = second.give(&with_cookie(), patience, Duration::MAX).await.map(|_| ());
     assert_eq!((given, began.elapsed()), (Err(PromiseBroken), patience));
 }
 
-/// A page of 50 pictures of 8 KB each with these `fields`, whose inline script sets a cookie; asked for with it.
+/// Loads, with a cookie, a page of 50 images of 8 KB each with these `fields`. The page's inline
+/// script sets a cookie.
 async fn loaded(fields: &[(&'static str, &'static str)]) -> Bench {
     let names: Vec<_> = (0..50).map(|n| format!("{n}.png")).collect();
     let images: String = names.iter().map(|name| format!("<img src={name}>")).collect();

@@ -1,4 +1,4 @@
-//! Answers to a page's request that are not pages.
+//! Responses to a page's request that are not pages.
 
 use super::*;
 
@@ -18,7 +18,7 @@ async fn downloads_are_asked_for_once_and_passed_on() {
         let (_, body) = bench.page(path).await.unwrap();
         assert_eq!(whole(body).await.map(|body| body.len()), Some(bytes), "{path}");
     }
-    // More than a passenger has pages, and for longer than a page may take.
+    // More downloads than a passenger has page slots, and for longer than a page may take.
     let mut bodies = Vec::new();
     for _ in 0..4 {
         bodies.push(bench.page("/endless").await.unwrap().1);
@@ -31,7 +31,7 @@ async fn downloads_are_asked_for_once_and_passed_on() {
     }
     assert!(bench.page("/small").await.is_some(), "they take none of the pages' places");
     for body in &mut bodies {
-        // More than waits on board.
+        // More than the air gateway buffers.
         for _ in 0..100 {
             assert!(body.next().await.unwrap().is_ok());
         }
@@ -88,7 +88,7 @@ async fn a_reader_may_let_a_download_wait() {
     let bench = bench(Site::default().with("/endless", BINARY, ""));
     let (_, mut body) = bench.page("/endless").await.unwrap();
     for _ in 0..2 {
-        // More than waits on board.
+        // More than the air gateway buffers.
         for _ in 0..200 {
             assert!(body.next().await.unwrap().is_ok());
         }
@@ -101,9 +101,9 @@ async fn downloads_leave_pages_their_places_up_to_a_bound() {
     let bench = bench(three_levels().with("/slow", BINARY, ""));
     let mut bodies = Vec::new();
     while let Some(mut page) = bench.air.ask_for(ALICE, url("/slow"), &browsers(), []) {
-        let (near, far) = tokio::io::duplex(64 << 10);
+        let (near, connector) = tokio::io::duplex(64 << 10);
         let (ground, net) = (bench.ground.clone(), Net(bench.site.clone()));
-        tokio::spawn(async move { ground.serve(&net, "D-ABCD", far).await });
+        tokio::spawn(async move { ground.serve(&net, "D-ABCD", connector).await });
         tokio::spawn(page.carry(near));
         bodies.push(page.answer().await.unwrap().1);
         let are_few = bodies.len() < 8;
@@ -111,7 +111,7 @@ async fn downloads_leave_pages_their_places_up_to_a_bound() {
     }
     assert_eq!(bodies.len(), 8, "four that pages do not need, and those of pages");
     assert!(bench.air.ask_for(BOB, url("page"), &browsers(), []).is_some());
-    // A passenger who goes while nothing comes leaves none taken.
+    // A passenger who leaves during silence releases the slot.
     bodies.clear();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let pages: Vec<_> =

@@ -1,4 +1,4 @@
-//! Number of pages that are held once they have come.
+//! Limit on pages kept after their streams have ended.
 
 use super::*;
 use crate::pages::air::MAX_HELD;
@@ -15,7 +15,7 @@ async fn a_page_beyond_the_most_that_are_held_is_given_up_at_once() {
         let (_, body) = bench.page(page).await.unwrap();
         assert!(whole(body).await.is_some(), "{page}");
     }
-    // Both streams are over, and one of the two is held.
+    // Both streams have ended, and one of the two pages is kept.
     tokio::time::sleep(KEEP / 10).await;
     assert_eq!(bench.object("/a.png").await, Some("image".into()));
     assert_eq!(bench.object("/b.png").await, None);

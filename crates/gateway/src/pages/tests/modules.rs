@@ -18,7 +18,7 @@ async fn what_modules_import_comes_with_the_page() {
         .with("/inline.js", SCRIPT, "")
         .with("/preloaded.js", SCRIPT, "import '/deep.js'")
         .with("/deep.js", &[("content-type", "text/plain")], "import '/no.js'")
-        // A classic script imports nothing.
+        // A classic script has no imports.
         .with("/classic.js", SCRIPT, "import './no.js'");
     let bench = bench(site);
     whole(bench.page("/").await.unwrap().1).await.unwrap();
@@ -28,7 +28,7 @@ async fn what_modules_import_comes_with_the_page() {
         assert!(bench.object(path).await.is_some(), "{path}");
     }
     assert_eq!(bench.site.asked().len(), 1 + all.len());
-    let referers = bench.site.referers.lock().unwrap().clone();
+    let referers = bench.site.referers.lock().clone();
     let told = |path: &str| referers.iter().find(|(of, _)| of == path).map(|(_, told)| &told[..]);
     assert_eq!(told("/lib/b.js"), Some("http://site.test/lib/a.js"), "the module imports it");
     assert_eq!(told("/inline.js"), Some("http://site.test/"));

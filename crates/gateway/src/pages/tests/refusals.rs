@@ -1,4 +1,4 @@
-//! Refusals of the ground, and the requests that are not made after them.
+//! Refusals of the ground gateway, and requests suppressed after them.
 
 use super::*;
 
@@ -28,7 +28,7 @@ async fn no_page_holds_a_place_for_ever_and_no_aircraft_all_of_them() {
     assert_eq!(bench.ground.counters.refusals.count_refused(Limit::Pages), 1);
     assert!(bench.page("page").await.is_some());
     tokio::time::sleep(2 * KEEP).await;
-    // One that turns out to be a download leaves its place; with two of them nothing could be a third.
+    // A page that becomes a download releases its slot. With two downloads, a third is impossible.
     let mut endless = Vec::new();
     for place_is_free in [true, false] {
         let (_, mut body) = bench.page("endless").await.unwrap();
@@ -105,4 +105,31 @@ async fn a_ground_that_knows_no_conditions_gets_none_for_a_while() {
     assert!(ask(&conditional).is_none() && ask(&browsers()).is_some());
     tokio::time::sleep(UNSERVED_FOR).await;
     assert!(bench.page_with("page", &conditional).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_that_hang_leave_places_to_others() {
+    let site = three_levels().with("/hang", HTML, "");
+    let enough = |ground: &mut GroundSettings| (ground.pages, ground.per_aircraft) = (64, 64);
+    let bench = bench_with(site, |_| {}, enough);
+    let mut hanging = Vec::new();
+    for device in 1..=4 {
+        let reader = IpAddr::from([10, 1, 0, device]);
+        while let Some(mut page) = bench.air.ask_for(reader, url("/hang"), &browsers(), []) {
+            let (near, connector) = tokio::io::duplex(64 << 10);
+            let (ground, net) = (bench.ground.clone(), Net(bench.site.clone()));
+            tokio::spawn(async move { ground.serve(&net, "D-ABCD", connector).await });
+            tokio::spawn(page.carry(near));
+            hanging.push(tokio::spawn(page.answer()));
+        }
+    }
+    assert_eq!(hanging.len(), 16);
+    let ask = || bench.air.ask_for(BOB, url("page"), &browsers(), []);
+    assert!(ask().is_none(), "they have just begun");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let page = ask();
+    assert!(page.is_some());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(hanging.iter().filter(|it| it.is_finished()).count(), 1, "one made room");
+    assert_eq!(bench.at_air.refusals.count_evicted(Limit::Pages), 1);
 }

@@ -1,4 +1,4 @@
-//! Objects that came for one passenger, and who may be given them: decided on board again.
+//! Objects pushed for one passenger, and the air gateway's own check of who may receive them.
 
 use super::*;
 
@@ -15,7 +15,7 @@ async fn what_is_somebodys_own_stays_at_the_ground() {
     let (_, body) = bench.page("/").await.unwrap();
     whole(body).await.unwrap();
     for path in ["private.png", "cookie.png", "missing.png", "http://elsewhere.test/x.png"] {
-        // The promise is broken, or is gone by the time of the request.
+        // The promise is broken, or expired by the time of the request.
         assert_eq!(bench.object(path).await, None, "{path}");
     }
     assert_eq!(bench.object("good.png").await, Some("x".into()));
@@ -89,7 +89,7 @@ async fn what_is_not_fresh_is_given_once_and_soon() {
     let take = async || whole(bench.page("/").await.unwrap().1).await.unwrap();
     let given = async |path| bench.given(path, &browsers()).await.map(|(age, _)| age);
     take().await;
-    // Reading it does not use it up: an answer that nobody gets is none.
+    // A mismatched request does not use up the object.
     let other = headers(&[("user-agent", "another")]);
     assert_eq!(bench.given("plain.png", &other).await, None, "it may have got other bytes");
     assert_eq!((given("plain.png").await, given("plain.png").await), (Some(0), None));

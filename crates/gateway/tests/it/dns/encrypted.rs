@@ -1,4 +1,4 @@
-//! DNS over TLS and over HTTPS, and how devices find it.
+//! DNS over TLS and HTTPS, and its discovery by devices.
 
 use base64::Engine as _;
 use hickory_proto::rr::rdata::svcb::SvcParamValue;
@@ -7,7 +7,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 
-/// A certificate for `dns.example`, in files of `folder`; and who trusts it.
+/// Writes a certificate for `dns.example` to `folder`; returns a client that trusts it.
 fn certificate(folder: &std::path::Path) -> rustls::ClientConfig {
     certificate_for(&["dns.example"], folder)
 }
@@ -25,7 +25,7 @@ fn certificate_for(names: &[&str], folder: &std::path::Path) -> rustls::ClientCo
     client.with_root_certificates(roots).with_no_client_auth()
 }
 
-/// The configurations of both gateways, with the certificate in `folder`.
+/// Configurations of both gateways, with the certificate in `folder`.
 fn encrypted_configs(folder: &std::path::Path) -> Configs {
     encrypted_configs_of("dns.example", folder)
 }
@@ -41,10 +41,10 @@ fn encrypted_configs_of(name: &str, folder: &std::path::Path) -> Configs {
 
 /// A gateway with a certificate.
 struct Encrypted {
-    /// Its addresses: over TLS, and over HTTPS.
+    /// Addresses of DNS over TLS and over HTTPS.
     addresses: [SocketAddr; 2],
     plain: SocketAddr,
-    /// Trusts the certificate.
+    /// Client configuration that trusts the certificate.
     client: rustls::ClientConfig,
     live: bentpipe_gateway::air::Live,
     folder: tempfile::TempDir,
@@ -55,13 +55,13 @@ async fn encrypted() -> Encrypted {
     let client = certificate(folder.path());
     let mut configs = encrypted_configs(folder.path());
     configs.ground.dns.servers = vec![name_server().await.0.to_string().parse().unwrap()];
-    let (far, arrivals) = over_link(&configs);
-    start_ground(&configs, arrivals);
-    let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let (connector, acceptor) = over_link(&configs);
+    start_ground(&configs, acceptor);
+    let gateway = Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
     let addresses = gateway.encrypted_dns_addrs().map(|addresses| addresses[0]);
     let (plain, live) = (gateway.dns_addrs()[0], gateway.live());
     tokio::spawn(gateway.serve(std::future::pending()));
-    // The link is up then.
+    // After this, the link is up.
     ask(plain, &query("up.test.", RecordType::A)).await;
     Encrypted { addresses, plain, client, live, folder }
 }
@@ -79,7 +79,7 @@ async fn tls(to: SocketAddr, mut client: rustls::ClientConfig, alpn: &str) -> Tl
 async fn names_come_over_tls() {
     let Encrypted { addresses: [dot, _], client, .. } = encrypted().await;
     let mut tls = tls(dot, client, "dot").await;
-    // All of them at once: what is known need not wait for what is not.
+    // All at once: known answers need not wait for unknown ones.
     let questions = ["new.test.", "up.test.", "other.test."].map(|name| {
         let message = query(name, RecordType::A).to_vec().unwrap();
         [&(message.len() as u16).to_be_bytes()[..], &message].concat()
@@ -119,14 +119,14 @@ async fn who_pads_over_tls_is_answered_padded() {
     let mut edns = Edns::new();
     edns.options_mut().insert(EdnsOption::Unknown(12, vec![0; 77]));
     message.set_edns(edns);
-    // What is known, what is not, and what is refused (RFC 8467 section 4.1).
+    // A cached answer, an uncached one, and a refusal (RFC 8467 section 4.1).
     for name_of in ["up.test.", "new.test.", "resolver.arpa."] {
         message.queries[0].set_name(name(name_of));
         let answer = ask_over_tls(&mut tls, &message).await;
         assert_eq!(answer.len(), 468, "{name_of}");
         assert_eq!(Message::from_vec(&answer).unwrap().queries, message.queries);
     }
-    // In clear it would be of no use.
+    // Without encryption, padding would be useless.
     let answer = ask(plain, &message).await;
     assert!(answer.to_vec().unwrap().len() < 100);
 }
@@ -146,7 +146,8 @@ async fn devices_find_the_encrypted_resolver() {
     });
     assert_eq!(ports.collect::<Vec<_>>(), addresses.map(|address| address.port()));
     assert_eq!(answer.additionals[0].name, name("dns.example."));
-    // Without one there is none, and the ground's resolver is not asked for its own.
+    // Without an encrypted resolver, nothing is announced, and the ground's resolver is not queried
+    // for its own.
     let cabin = start(LISTEN, "", over_link).await;
     let answer = ask(cabin.resolver, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
     assert_eq!((answer.answers.len(), cabin.asked.load(SeqCst)), (0, 0));
@@ -158,7 +159,7 @@ async fn a_new_certificate_is_shown_after_a_reload() {
     let mut open = tls(dot, old, "dot").await;
     let new = certificate(folder.path());
     live.apply(&encrypted_configs(folder.path()).air).unwrap();
-    // Each trusts one certificate alone.
+    // Each client trusts only one certificate.
     let mut again = tls(dot, new.clone(), "dot").await;
     tls(doh, new, "h2").await;
     let message = query("up.test.", RecordType::A);
@@ -168,7 +169,7 @@ async fn a_new_certificate_is_shown_after_a_reload() {
     }
 }
 
-/// Announcement for devices: the name and the addresses.
+/// Announcement for devices: names and addresses.
 async fn designated(plain: SocketAddr) -> (Vec<String>, Vec<IpAddr>) {
     let answer = ask(plain, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
     let names = answer.answers.iter().map(|record| {
@@ -183,7 +184,7 @@ async fn designated(plain: SocketAddr) -> (Vec<String>, Vec<IpAddr>) {
 async fn the_name_that_devices_are_told_is_that_of_the_certificate_after_a_reload_too() {
     let Encrypted { addresses: [dot, _], plain, live, folder, .. } = encrypted().await;
     assert_eq!(designated(plain).await.0, ["dns.example."; 2]);
-    // The old name is no more in the new certificate's file.
+    // The new certificate's file no longer has the old name.
     let new = certificate_for(&["names.example"], folder.path());
     live.apply(&encrypted_configs_of("names.example", folder.path()).air).unwrap();
     assert_eq!(designated(plain).await.0, ["names.example."; 2]);
@@ -203,9 +204,9 @@ async fn devices_are_told_only_of_addresses_that_are_served() {
              tls = [\"{wildcard}:0\"], certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
         );
         let configs = configs_with(&dns, "");
-        let (far, arrivals) = over_link(&configs);
-        start_ground(&configs, arrivals);
-        let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+        let (connector, acceptor) = over_link(&configs);
+        start_ground(&configs, acceptor);
+        let gateway = Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
         let [dot, _] = gateway.encrypted_dns_addrs();
         let plain = gateway.dns_addrs()[0];
         tokio::spawn(gateway.serve(std::future::pending()));
@@ -262,8 +263,8 @@ async fn names_come_over_https() {
     }
 }
 
-/// A client that still sends may not read an answer that comes before it has, and loses it where the connection
-/// is closed behind that.
+/// A client that is still sending may not read an early response, and would lose it if the
+/// connection were closed after the response.
 #[tokio::test]
 async fn what_is_refused_over_https_is_read_first() {
     let Encrypted { addresses: [_, doh], client, .. } = encrypted().await;
@@ -279,13 +280,13 @@ async fn what_is_refused_over_https_is_read_first() {
     let again = "GET /elsewhere HTTP/1.1\r\nHost: dns.example\r\nConnection: close\r\n\r\n";
     tls.write_all(again.as_bytes()).await.unwrap();
     let mut answers = String::new();
-    // The end of TLS may be missing.
+    // The closing message of TLS may be missing.
     let _ = soon("the answers", tls.read_to_string(&mut answers)).await;
     let statuses: Vec<_> = answers.split("HTTP/1.1 ").skip(1).map(|rest| &rest[..3]).collect();
     assert_eq!(statuses, ["415", "404"]);
 }
 
-/// A client of either version of HTTP.
+/// A client for HTTP/1.1 or HTTP/2.
 enum Sender {
     One(hyper::client::conn::http1::SendRequest<http_body_util::Full<bytes::Bytes>>),
     Two(hyper::client::conn::http2::SendRequest<http_body_util::Full<bytes::Bytes>>),

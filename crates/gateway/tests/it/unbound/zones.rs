@@ -1,5 +1,5 @@
-//! Zones of the questions: one with names of every common type, zones below it for types that occur
-//! only at the top of one, and a signed zone.
+//! Zones for the queries: one with names of every common type, subzones for types that occur only
+//! at an apex, and a signed zone.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,13 +8,13 @@ use std::process::{Command, Stdio};
 
 use hickory_proto::rr::RecordType;
 
-/// The type's name, and what its data is.
+/// Name of the type, and a function that makes its data.
 type Type = (&'static str, fn(usize) -> String);
 
 /// Number of types.
 const TYPES: usize = 23;
 
-/// Records of the names, in turn: a type, and its data for the name's number in the zone.
+/// Records of the names, in rotation: a type, and its data for the name's number in the zone.
 const DATA: [Type; TYPES] = [
     ("A", |n| format!("198.51.{}.{}", n / 250, 1 + n % 250)),
     ("AAAA", |n| format!("2001:db8::{n:x}")),
@@ -38,25 +38,25 @@ const DATA: [Type; TYPES] = [
     ("SOA", |n| format!("ns{n}.synthetic.example. who{n}.example. {n} 7200 3600 86400 900")),
     ("TYPE65280", |n| format!("\\# 6 c00c{n:08x}")),
     ("URI", |n| format!("10 1 \"https://www.example/{n}\"")),
-    // More than a packet.
+    // Larger than a packet.
     ("SPF", |n| (0..20).fold(String::new(), |text, part| format!("{text} \"{part:>0100}{n}\""))),
 ];
 
-/// Names of `synthetic.example`, which are called n0 and so on.
+/// Number of names in `synthetic.example`, called n0 and so on.
 pub const NAMES: usize = 1000;
 
-/// Those of `signed.example`.
+/// Number of names in `signed.example`.
 pub const SIGNED_NAMES: usize = 4 * TYPES;
 
-/// A zone's name, and where it stands.
+/// Name of a zone, and its file.
 pub type Zone = (String, PathBuf);
 
-/// Type of the name with that number in its zone.
+/// Type of the name with this number in its zone.
 pub fn kind(n: usize) -> &'static str {
     DATA[n % TYPES].0
 }
 
-/// The number of the type that is called so.
+/// Number of the type with this name.
 pub fn number(kind: &str) -> RecordType {
     let number = match kind {
         "LOC" => 29,
@@ -77,7 +77,7 @@ fn key(n: usize) -> String {
     BASE64_STANDARD.encode([n as u8; 16])
 }
 
-/// Returns `true` if the type occurs at the top of a zone: such a name is a zone of its own.
+/// Returns `true` if the type occurs only at a zone's apex: such a name is its own zone.
 fn is_apex(kind: &str) -> bool {
     matches!(kind, "NS" | "SOA")
 }
@@ -94,7 +94,7 @@ fn head(zone: &str) -> String {
     )
 }
 
-/// Writes `synthetic.example`, and the zones below it.
+/// Writes `synthetic.example` and its subzones.
 pub fn write(folder: &Path) -> Vec<Zone> {
     let file = |zone: &str, text: String| {
         let path = folder.join(zone);
@@ -117,8 +117,8 @@ pub fn write(folder: &Path) -> Vec<Zone> {
     zones
 }
 
-/// Writes `signed.example`: names of each type that does not stand at the top of a zone, with signatures of
-/// a key that is made here. `None`, visibly, where nothing is there that signs.
+/// Writes `signed.example`: names of each type that does not require an apex, signed with a new
+/// key. If the signing tool is not installed, prints a notice and returns `None`.
 pub fn write_signed(folder: &Path) -> Option<Zone> {
     let (zone, plain) = ("signed.example", folder.join("unsigned"));
     let mut text = head(zone);
@@ -132,7 +132,7 @@ pub fn write_signed(folder: &Path) -> Option<Zone> {
         command.output().ok()
     };
     let Some(made) = run("ldns-keygen", &["-a", "ECDSAP256SHA256", zone]) else {
-        // Not by a macro, whose output the test harness keeps to itself.
+        // Not by a macro, because the test harness captures its output.
         let why = "`scripts/setup.sh unbound` installs what signs it";
         let mut seen = std::io::stderr();
         writeln!(seen, "SKIPPED: a signed zone is not compared: {why}").unwrap();

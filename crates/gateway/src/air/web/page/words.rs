@@ -1,4 +1,4 @@
-//! Text of the page on each part that is switched on, and on no other.
+//! Texts of the page, each for an enabled feature.
 
 use crate::config::{AirConfig, Detail, SiteLoaded};
 
@@ -10,11 +10,11 @@ is thrown away. What it asks for itself over unencrypted HTTP{or_ours} is shorte
 reaches the website whole.</p>";
 
 const DNS: &str = "<p><strong>It answers names.</strong> Before your device can open a website it asks which \
-address the name has. That question is answered on board{whoever}. Encrypted questions to a resolver of your \
+address the name has. That question is answered on resolver{whoever}. Encrypted questions to a resolver of your \
 own choice pass through as they are.</p>";
 
 const INSTANT: &str = "<p><strong>It answers some names before it knows them</strong> ({pool}), with an address \
-that works on board alone; the gateway on the ground then connects to the name.</p>";
+that works on resolver alone; the gateway on the ground then connects to the name.</p>";
 
 const CACHE: &str = "<p><strong>Copies of public files</strong> that arrive over unencrypted HTTP (addresses \
 that begin with <code>http://</code>){and_ours}, so that the next passenger who asks gets them at once. Only \
@@ -50,7 +50,7 @@ can be told to use nothing else. Of these nothing is kept{but_ours}.</li>";
 const OWN_RESOLVER: &str = "<li>Let your device ask its names encrypted, of a resolver that you choose: \u{201c}Private DNS\u{201d} or \
 \u{201c}Secure DNS\u{201d} in its settings.</li>";
 
-/// Services beyond carrying.
+/// Services beyond carrying traffic.
 pub fn services(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.split_http.is_some() {
@@ -69,7 +69,7 @@ pub fn services(config: &AirConfig) -> String {
     told.join("\n")
 }
 
-/// Passengers' traffic that is stored on board.
+/// Data of passengers stored on board.
 pub fn kept(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.http_cache.is_some() {
@@ -94,7 +94,7 @@ pub fn kept(config: &AirConfig) -> String {
     told.join("\n")
 }
 
-/// Knowledge of passengers.
+/// Knowledge about passengers.
 pub fn known(config: &AirConfig) -> String {
     let mut told = vec![SEES];
     if config.usage.is_some() {
@@ -108,7 +108,7 @@ pub fn known(config: &AirConfig) -> String {
     told.join("\n")
 }
 
-/// Encrypted connections that end here, and their other readers.
+/// Encrypted connections that are terminated here, and their other readers.
 pub fn except(config: &AirConfig) -> String {
     let but = |names| {
         format!(
@@ -119,15 +119,12 @@ pub fn except(config: &AirConfig) -> String {
     if config.split_http.is_none() {
         return ours;
     }
-    let too = |names| {
-        format!(
-            "; what you say to {names}, logins included, the operator\u{2019}s gateway on the ground reads too"
-        )
-    };
+    let too =
+        |names| format!("; pages of {names} the operator\u{2019}s gateway on the ground reads too");
     ours + &names(config, |site| site.split_http).map(too).unwrap_or_default()
 }
 
-/// Instructions for opting out of all this.
+/// Instructions for opting out.
 pub fn refuse(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.http_cache.is_some() || config.split_http.is_some() {
@@ -151,8 +148,7 @@ pub fn ask(config: &AirConfig) -> String {
     contact.map(|contact| format!("\n{heading}\n<p>{}</p>\n", escaped(contact))).unwrap_or_default()
 }
 
-/// The names that the gateway answers for, of the sites that are `meant`. They are letters, digits, hyphens
-/// and dots.
+/// Returns the names of the selected sites, which consist of letters, digits, hyphens and dots.
 fn names(config: &AirConfig, meant: impl Fn(&SiteLoaded) -> bool) -> Option<String> {
     let sites = config.sites.iter().map(|site| site.loaded()).filter(|site| meant(site));
     let names: Vec<_> = sites.map(|site| site.name.as_str()).collect();
@@ -189,13 +185,13 @@ mod tests {
         String::from_utf8(page.to_vec()).unwrap()
     }
 
-    /// Text that belongs only to the part that `table` switches on.
+    /// Text that appears only if `table` is configured.
     const PARTS: [(&str, &str); 8] = [
         ("[http-cache]", "Copies of public files"),
         ("[split-http]", "It fetches whole pages ahead."),
         ("[dns]\ncache-file = \"names\"", "It answers names."),
         ("[dns.instant-names]\nv4 = \"100.64.0.0/10\"", "100.64.0.0/10"),
-        ("[preload]\nmanifest = \"a\"\nreport = \"b\"", "chosen for everybody"),
+        ("[preload]\nmanifest = \"a\"", "chosen for everybody"),
         (
             "[[site]]\nname = \"portal.example\"\ncertificate = \"portal.pem\"\nkey = \"portal.key\"\nsplit-http = true\norigin = \"http://10.0.0.1\"",
             "portal.example",
@@ -229,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Those of the style sheet; more would be a place that nothing was put into.
+    /// Braces of the style sheet; more would indicate a placeholder that was not replaced.
     const FRAME_BRACES: usize = 14;
 
     #[test]

@@ -1,0 +1,236 @@
+//! Prefix of the link's datagrams: a context id, as RFC 9298 section 4 has it for HTTP Datagrams,
+//! the same over every transport.
+//!
+//! The id is a QUIC variable-length integer (RFC 9000 section 16). Even ids are the client's; both
+//! ends of a pair know these and register none:
+//!
+//! | id | direction | after it |
+//! |---|---|---|
+//! | 0 | both | the payload |
+//! | 2 | air → ground | hop limit (1 byte), then the payload |
+//! | 4 | ground → air | an ICMP error: see [`IcmpError`] |
+//!
+//! The payload is UDP's own, a whole ICMP message for echo, and the IP payload for other protocols.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bytes::{BufMut, BytesMut};
+
+const PAYLOAD: u8 = 0;
+const HOP_LIMIT: u8 = 2;
+const ICMP_ERROR: u8 = 4;
+
+/// Length that [`Datagram::HopLimit`] needs before the payload, and so the longest prefix of all.
+pub const MAX_HEADER_BYTES: usize = 2;
+
+/// A datagram of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Datagram<'a> {
+    /// The payload, to be sent with the sender's usual hop limit.
+    Payload(&'a [u8]),
+    /// The payload, to be sent with this hop limit.
+    HopLimit(u8, &'a [u8]),
+    /// An error that a router or the destination has answered with.
+    Error(IcmpError),
+}
+
+/// An ICMP error that came back for a flow. On the wire: family (1 byte, 4 or 6), the address it
+/// came from (4 or 16 bytes), type, code, the 4 bytes after the checksum, the hop limit it came with,
+/// and, where they came back, the first 8 bytes of what the packet carried that it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IcmpError {
+    /// Sender. Its family says if this is ICMP or ICMPv6.
+    pub from: IpAddr,
+    /// The ICMP type.
+    pub kind: u8,
+    /// The ICMP code.
+    pub code: u8,
+    /// The rest of the header: the next hop's MTU, where the error says that.
+    pub rest: [u8; 4],
+    /// The hop limit it came with.
+    pub hop_limit: u8,
+    /// The first bytes of the payload that went out: of an echo, the one that went wrong shows in
+    /// them. Never of UDP, where routers quote the ports and no more.
+    pub quote: Option<Quote>,
+}
+
+/// The least that any ICMP error quotes of what an IP packet carried (RFC 792).
+pub type Quote = [u8; 8];
+
+/// A datagram that cannot be understood: it is dropped and counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unknown {
+    /// A context id that nobody registered.
+    #[error("a datagram has the unknown context id {0}")]
+    Context(u64),
+    /// It ends too soon, or goes on too long.
+    #[error("a datagram of context id {0} has the wrong length or content")]
+    Content(u64),
+    /// Not even a context id.
+    #[error("a datagram ends within its context id")]
+    Cut,
+}
+
+impl<'a> Datagram<'a> {
+    /// Reads `bytes`.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Unknown> {
+        let (id, rest) = variable(bytes).ok_or(Unknown::Cut)?;
+        match u8::try_from(id) {
+            Ok(PAYLOAD) => Ok(Self::Payload(rest)),
+            Ok(HOP_LIMIT) => {
+                let (hops, payload) = rest.split_first().ok_or(Unknown::Content(id))?;
+                Ok(Self::HopLimit(*hops, payload))
+            }
+            Ok(ICMP_ERROR) => IcmpError::parse(rest).map(Self::Error).ok_or(Unknown::Content(id)),
+            _ => Err(Unknown::Context(id)),
+        }
+    }
+
+    /// The encoding of this alone.
+    pub fn encoded(&self) -> BytesMut {
+        let mut out = BytesMut::new();
+        self.encode(&mut out);
+        out
+    }
+
+    /// Appends it to `out`.
+    pub fn encode(&self, out: &mut BytesMut) {
+        match self {
+            Self::Payload(payload) => {
+                out.reserve(1 + payload.len());
+                out.put_u8(PAYLOAD);
+                out.put_slice(payload);
+            }
+            Self::HopLimit(hops, payload) => {
+                out.reserve(2 + payload.len());
+                out.put_slice(&[HOP_LIMIT, *hops]);
+                out.put_slice(payload);
+            }
+            Self::Error(error) => {
+                out.put_u8(ICMP_ERROR);
+                error.encode(out);
+            }
+        }
+    }
+}
+
+impl IcmpError {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (family, rest) = bytes.split_first()?;
+        let (from, rest) = match family {
+            4 => rest.split_first_chunk::<4>().map(|(ip, rest)| (Ipv4Addr::from(*ip).into(), rest)),
+            6 => {
+                rest.split_first_chunk::<16>().map(|(ip, rest)| (Ipv6Addr::from(*ip).into(), rest))
+            }
+            _ => None,
+        }?;
+        let (&[kind, code, a, b, c, d, hop_limit], quote) = rest.split_first_chunk()?;
+        let quote = match quote {
+            [] => None,
+            quote => Some(quote.try_into().ok()?),
+        };
+        Some(Self { from, kind, code, rest: [a, b, c, d], hop_limit, quote })
+    }
+
+    fn encode(&self, out: &mut BytesMut) {
+        match self.from {
+            IpAddr::V4(ip) => {
+                out.put_u8(4);
+                out.put_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                out.put_u8(6);
+                out.put_slice(&ip.octets());
+            }
+        }
+        out.put_slice(&[self.kind, self.code]);
+        out.put_slice(&self.rest);
+        out.put_u8(self.hop_limit);
+        out.put_slice(self.quote.as_ref().map_or(&[], |quote| quote));
+    }
+}
+
+/// A variable-length integer at the start of `bytes`, and what follows it.
+fn variable(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let length = 1 << (bytes.first()? >> 6);
+    let (number, rest) = bytes.split_at_checked(length)?;
+    let value = number.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    // The two highest bits were the length.
+    Some((value & (u64::MAX >> (64 - 8 * length + 2)), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encoded(datagram: Datagram<'_>) -> BytesMut {
+        let mut out = BytesMut::new();
+        datagram.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn the_bytes_of_each_context() {
+        assert_eq!(encoded(Datagram::Payload(b"hi")), b"\x00hi"[..]);
+        assert_eq!(encoded(Datagram::HopLimit(7, b"hi")), b"\x02\x07hi"[..]);
+        let error = IcmpError {
+            from: [192, 0, 2, 1].into(),
+            kind: 3,
+            code: 4,
+            rest: [0, 0, 5, 0],
+            hop_limit: 61,
+            quote: None,
+        };
+        let bytes = [4, 4, 192, 0, 2, 1, 3, 4, 0, 0, 5, 0, 61];
+        assert_eq!(encoded(Datagram::Error(error)), bytes[..]);
+        let quote = Some(*b"12345678");
+        let quoting = encoded(Datagram::Error(IcmpError { quote, ..error }));
+        assert_eq!(quoting, [&bytes[..], b"12345678"].concat());
+        for quote in [None, quote] {
+            let error = IcmpError { from: Ipv6Addr::LOCALHOST.into(), quote, ..error };
+            let bytes = encoded(Datagram::Error(error));
+            assert_eq!(Datagram::parse(&bytes), Ok(Datagram::Error(error)));
+        }
+        assert_eq!(Datagram::parse(&quoting[..quoting.len() - 1]), Err(Unknown::Content(4)));
+    }
+
+    #[test]
+    fn a_longer_form_of_an_id_is_the_same_id() {
+        assert_eq!(Datagram::parse(b"\x40\x00hi"), Ok(Datagram::Payload(b"hi")));
+        assert_eq!(Datagram::parse(b"\x80\0\0\x02\x09hi"), Ok(Datagram::HopLimit(9, b"hi")));
+        assert_eq!(Datagram::parse(b"\xc0\0\0\0\0\0\0\0"), Ok(Datagram::Payload(b"")));
+    }
+
+    #[test]
+    fn what_is_not_known_is_told_apart() {
+        assert_eq!(Datagram::parse(b""), Err(Unknown::Cut));
+        assert_eq!(Datagram::parse(b"\x40"), Err(Unknown::Cut));
+        assert_eq!(Datagram::parse(b"\x06"), Err(Unknown::Context(6)));
+        assert_eq!(Datagram::parse(b"\x41\x04x"), Err(Unknown::Context(260)));
+        let largest = Unknown::Context((1 << 62) - 1);
+        assert_eq!(Datagram::parse(&[0xff; 8]), Err(largest));
+        assert_eq!(Datagram::parse(b"\x02"), Err(Unknown::Content(2)));
+        assert_eq!(Datagram::parse(b"\x04\x05"), Err(Unknown::Content(4)));
+        assert_eq!(
+            Datagram::parse(&[4, 4, 1, 1, 1, 1, 3, 4, 0, 0, 5, 0]),
+            Err(Unknown::Content(4))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn payloads_come_back(hops: u8, payload: Vec<u8>) {
+            for datagram in [Datagram::Payload(&payload), Datagram::HopLimit(hops, &payload)] {
+                let bytes = encoded(datagram);
+                prop_assert!(bytes.len() <= payload.len() + MAX_HEADER_BYTES);
+                prop_assert_eq!(Datagram::parse(&bytes), Ok(datagram));
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = Datagram::parse(&bytes);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Names of the transports.
+
+use serde::Deserialize;
+
+/// Transport of the flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// The radio transport.
+    #[default]
+    Link,
+    /// HTTP/3 CONNECT.
+    Masque,
+    /// AeroTCP, as its paper has it.
+    #[serde(rename = "aerotcp")]
+    AeroTcp,
+}
+
+impl Transport {
+    /// Its name in configs and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Masque => "masque",
+            Self::AeroTcp => "aerotcp",
+        }
+    }
+
+    /// The setting under `[link]` of `ground.toml` that says where it is served.
+    pub const fn listen_key(self) -> &'static str {
+        match self {
+            Self::Link => "listen",
+            Self::Masque => "masque-listen",
+            Self::AeroTcp => "aerotcp-listen",
+        }
+    }
+}

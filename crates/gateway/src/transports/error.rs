@@ -1,0 +1,29 @@
+//! Errors of starting a transport.
+
+use bentpipe_net::SocketError;
+
+use super::aerotcp::AeroTcpError;
+use super::handshake_counter::CounterError;
+
+/// Reason for which a transport cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// Its socket cannot be had.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// A number in the config cannot work.
+    #[error(transparent)]
+    Settings(#[from] bentpipe_link::SettingsError),
+    /// The beam cannot be shared as it is written.
+    #[error("the beam cannot work like this: {0}")]
+    Beam(#[from] bentpipe_link::BeamError),
+    /// The handshake counter cannot be kept.
+    #[error(transparent)]
+    Counter(#[from] CounterError),
+    /// HTTP/3 cannot start.
+    #[error(transparent)]
+    Masque(#[from] bentpipe_masque::StartError),
+    /// AeroTCP cannot work as configured.
+    #[error(transparent)]
+    AeroTcp(#[from] AeroTcpError),
+}

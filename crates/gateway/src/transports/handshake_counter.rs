@@ -1,0 +1,219 @@
+//! The handshake counter that outlives the process.
+//!
+//! The hub refuses a handshake whose counter is not above the last one it saw, so
+//! a counter must never be used twice, over crashes and power cuts too. Each start
+//! claims a whole block of counters before it uses any; nothing is written after, but where nobody
+//! answers. Only one process at a time may: it holds a lock beside the file.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use bentpipe_link::io::Air;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use parking_lot::Mutex;
+
+// A lock that another user takes would keep the gateway from starting.
+use crate::atomic_file::{self, OWNER_ONLY as MODE};
+
+/// Counters per start: a handshake a second for 136 years.
+const BLOCK: u64 = 1 << 32;
+
+/// The counter could not be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum CounterError {
+    /// The file could not be read or written.
+    #[error(
+        "the handshake counter in {} cannot be kept: {source}\n\
+         name a file that this user may write with state-file under [link]", .file.display()
+    )]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// Another process holds it.
+    #[error(
+        "another gateway runs with the state file {}: stop it first, or give this one a key of its \
+         own and another state-file under [link]; two with one key shut each other out", .0.display()
+    )]
+    Held(PathBuf),
+    /// The file holds something else.
+    #[error(
+        "{} does not hold a handshake counter: name another file with state-file under [link], \
+         or remove this one", .0.display()
+    )]
+    Content(PathBuf),
+}
+
+/// The locks of this process, until it ends.
+static HELD: Mutex<Vec<(PathBuf, Flock<File>)>> = Mutex::new(Vec::new());
+
+/// Claims the next block of counters in `file` and gives its first. From then on no other process
+/// can, as long as this one runs.
+///
+/// Where the file is missing, the clock takes its place: a lost file then does no
+/// harm as long as the clock is right.
+pub fn claim(file: &Path) -> Result<u64, CounterError> {
+    let mut held = HELD.lock();
+    if !held.iter().any(|(of, _)| of == file) {
+        held.push((file.to_owned(), lock(file)?));
+    }
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    claim_at(file, clock.as_secs())
+}
+
+/// Handshakes may go unanswered for so long before another block is claimed, and then for twice that
+/// each time …
+const PATIENCE: Duration = Duration::from_secs(30);
+/// … and for this long at most: an outage of a day costs the disk 30 writes.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
+/// Polling interval.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Claims another block for `air` when its handshakes stay unanswered: another gateway with its key
+/// may have used higher counters, and then the ground is silent. In a task of the current runtime,
+/// for as long as `air` is used.
+pub fn renew(air: &Air, file: &Path) {
+    let (air, file) = (air.watch(), file.to_owned());
+    tokio::spawn(async move {
+        let mut due = Due::default();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(air) = air.air() else { return };
+            if !due.is_due(air.unanswered_for()) {
+                continue;
+            }
+            match claim(&file) {
+                Ok(first) => air.raise_counter(first),
+                Err(error) => tracing::warn!(%error, "handshakes go on with the counters at hand"),
+            }
+        }
+    });
+}
+
+/// After how much silence another block is due: 30, 60, 120 s … and then every hour.
+#[derive(Debug, Default)]
+struct Due(Option<Duration>);
+
+impl Due {
+    fn is_due(&mut self, unanswered: Option<Duration>) -> bool {
+        let Some(unanswered) = unanswered else {
+            self.0 = None;
+            return false;
+        };
+        let due = self.0.unwrap_or(PATIENCE);
+        let is_due = unanswered >= due;
+        self.0 = Some(if is_due { due + due.min(LONGEST_PATIENCE) } else { due });
+        is_due
+    }
+}
+
+/// Locks a file beside `file`, which itself is replaced each time it is written.
+fn lock(file: &Path) -> Result<Flock<File>, CounterError> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".lock");
+    let failed = |source| CounterError::File { file: file.to_owned(), source };
+    let mut options = File::options();
+    let open = options.write(true).create(true).truncate(false).mode(MODE).open(&name);
+    let open = open.map_err(failed)?;
+    // Fails if the file is somebody else's, who may lock it anyway.
+    let _ = open.set_permissions(fs::Permissions::from_mode(MODE));
+    Flock::lock(open, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => CounterError::Held(file.to_owned()),
+        other => failed(other.into()),
+    })
+}
+
+fn claim_at(file: &Path, clock_s: u64) -> Result<u64, CounterError> {
+    let failed = |source| CounterError::File { file: file.to_owned(), source };
+    let stored = match fs::read_to_string(file) {
+        Ok(text) => text.trim().parse().map_err(|_| CounterError::Content(file.to_owned()))?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(failed(error)),
+    };
+    // One block for each second of the clock: stored and clock stay comparable.
+    let first: u64 = clock_s.saturating_mul(BLOCK).max(stored);
+    let next = first.checked_add(BLOCK).ok_or_else(|| CounterError::Content(file.to_owned()))?;
+    atomic_file::replace_durably(file, format!("{next}\n").as_bytes(), MODE).map_err(failed)?;
+    Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_counter_is_given_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("air.state");
+        let first = claim_at(&file, 100).unwrap();
+        assert_eq!(first, 100 * BLOCK);
+        // Within the same second, with a clock gone back, and with one gone ahead.
+        assert_eq!(claim_at(&file, 100).unwrap(), first + BLOCK);
+        assert_eq!(claim_at(&file, 3).unwrap(), first + 2 * BLOCK);
+        assert_eq!(claim_at(&file, 1000).unwrap(), 1000 * BLOCK);
+        assert!(claim(&file).unwrap() > 1000 * BLOCK);
+    }
+
+    #[test]
+    fn only_the_owner_reads_and_locks_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("air.state");
+        let names = ["air.state", "air.state.lock"].map(|name| folder.path().join(name));
+        // What an earlier version left.
+        for name in &names {
+            std::fs::write(name, "1\n").unwrap();
+            std::fs::set_permissions(name, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        claim(&file).unwrap();
+        for name in &names {
+            let mode = std::fs::metadata(name).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, MODE, "{}", name.display());
+        }
+    }
+
+    #[test]
+    fn a_file_that_another_process_holds_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("air.state");
+        // Locks of files opened apart are apart, as those of two processes are.
+        let other = lock(&file).unwrap();
+        let error = claim(&file).unwrap_err().to_string();
+        assert!(error.contains("another gateway runs") && error.contains("air.state"), "{error}");
+        assert!(!file.exists(), "nothing was claimed");
+        drop(other);
+        let first = claim(&file).unwrap();
+        assert!(matches!(lock(&file), Err(CounterError::Held(_))));
+        assert!(claim(&file).unwrap() > first, "the process itself may claim more");
+    }
+
+    #[test]
+    fn another_block_is_due_ever_less_often() {
+        let mut due = Due::default();
+        let mut seconds = |to: u64| -> Vec<u64> {
+            let is_due = |at: &u64| due.is_due(Some(Duration::from_secs(*at)));
+            (0..to).step_by(5).filter(is_due).collect()
+        };
+        let all = [30, 60, 120, 240, 480, 960, 1920, 3840, 7440, 11_040];
+        assert_eq!(seconds(12_000), all);
+        assert!(!due.is_due(None));
+        assert!(due.is_due(Some(Duration::from_secs(31))), "and anew after an answer");
+    }
+
+    #[test]
+    fn a_strange_file_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("air.state");
+        std::fs::write(&file, "my notes").unwrap();
+        let error = claim(&file).unwrap_err().to_string();
+        assert!(error.contains("does not hold a handshake counter"), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "my notes");
+        let nowhere = claim(Path::new("/nonexistent/air.state")).unwrap_err().to_string();
+        assert!(nowhere.contains("state-file under [link]"), "{nowhere}");
+    }
+}

@@ -1,0 +1,340 @@
+//! Starting the transport that a config names.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_flow::{Host, Target, Traffic};
+use bentpipe_link::io::{Air, Hub, UdpSocket};
+use bentpipe_link::secure::MAX_PEER_ADDRESSES;
+use bentpipe_link::{ClassSettings, ModemRate, PerClass, Refused, SettingsError, SnapshotLimits};
+use bentpipe_masque::{Client, Server, Socket};
+use bentpipe_net::{self as net, Inherited, SocketError};
+use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::{TransportError, aerotcp, handshake_counter, homes, link, masque, path_memory};
+use crate::config::{AirConfig, GroundConfig, Transport};
+use crate::transport::{
+    Acceptor, Connector, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Outages, Reach,
+};
+
+const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+
+/// Interval of queries for the ground's name until it has an address.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Maximum wait of a flow for the ground's address.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The way to the ground that `config` describes. Comes back at once, also when the
+/// ground is down or its name cannot be resolved yet: it keeps trying in a task of
+/// the current runtime. A UDP socket named as the transport is may be inherited.
+pub fn connector(
+    config: &AirConfig,
+    inherited: &mut Inherited,
+) -> Result<Arc<dyn Connector>, TransportError> {
+    let peer = config.link.peer.clone();
+    match &peer.host {
+        Host::Ip(ip) => connect(config, inherited, &[SocketAddr::new(*ip, peer.port)]),
+        Host::Name(_) | Host::Service(_) => {
+            let (found, connector) = watch::channel(None);
+            let classes = Arc::<LaterClasses>::default();
+            let later = classes.clone();
+            let (config, mut inherited) = (config.clone(), inherited.split_udp());
+            // What is wrong with the settings or the state file shows now, not when the name is
+            // known; a counter that is claimed for nothing costs nothing.
+            let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            match config.link.transport {
+                Transport::AeroTcp => drop(aerotcp::air_config(&config, anywhere, 0)?),
+                Transport::Link => drop(link::air_config(&config, anywhere, 0)?),
+                Transport::Masque => {}
+            }
+            if config.link.transport != Transport::Masque {
+                handshake_counter::claim(config.link.state_file())?;
+            }
+            tokio::spawn(async move {
+                let addresses = tokio::select! {
+                    addresses = resolve(&peer) => addresses,
+                    () = found.closed() => return,
+                };
+                match connect(&config, &mut inherited, &addresses) {
+                    Ok(connector) => {
+                        // Held until the link is known: what comes next goes to the link itself.
+                        let mut classes = lock(&later);
+                        if let Some(Err(error)) = classes.take().map(|it| connector.set_classes(it))
+                        {
+                            tracing::error!(%error, "the classes stay as they were");
+                        }
+                        drop(found.send(Some(connector)));
+                    }
+                    Err(error) => tracing::error!(%error, "cannot start the link"),
+                }
+            });
+            Ok(Arc::new(Awaited { connector, classes }))
+        }
+    }
+}
+
+/// Every transport that `config` serves.
+pub fn acceptor(
+    config: &GroundConfig,
+    inherited: &mut Inherited,
+) -> Result<Vec<Arc<dyn Acceptor>>, TransportError> {
+    let mut acceptors: Vec<Arc<dyn Acceptor>> = Vec::new();
+    if let Some(address) = config.link.listen {
+        let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);
+        let shards = link::shards(config);
+        let hub = Hub::start_sharded(Box::new(socket), link::hub_config(config)?, shards);
+        tracing::debug!(shards = hub.shards(), "the sessions are divided over processor cores");
+        homes::keep(&hub, config.link.state_file());
+        hub.set_memory(link::total_memory(config));
+        if let Some(beam) = config.beam() {
+            hub.set_beam(beam.forward, beam.return_)?;
+        }
+        acceptors.push(Arc::new(hub));
+    }
+    if let Some(address) = config.link.masque_listen {
+        let socket = masque_socket(inherited, address)?;
+        let server = Server::start(masque::server_config(config), socket)?;
+        acceptors.push(Arc::new(server));
+    }
+    if let Some(address) = config.link.aerotcp_listen {
+        let config = aerotcp::ground_config(config)?;
+        let socket = plain_socket(inherited, "aerotcp", address)?;
+        acceptors.push(Arc::new(bentpipe_aerotcp::io::Ground::start(Box::new(socket), config)));
+    }
+    Ok(acceptors)
+}
+
+fn connect(
+    config: &AirConfig,
+    inherited: &mut Inherited,
+    peers: &[SocketAddr],
+) -> Result<Arc<dyn Connector>, TransportError> {
+    let (any, peers) = reachable(peers, || net::without_ipv6().is_none());
+    let (peer, others) = (peers[0], peers[1..].iter().copied());
+    match config.link.transport {
+        Transport::Link => {
+            let counter = handshake_counter::claim(config.link.state_file())?;
+            let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
+            let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
+            air.also_at(others);
+            path_memory::keep(&air, config.link.state_file());
+            handshake_counter::renew(&air, config.link.state_file());
+            Ok(Arc::new(air))
+        }
+        Transport::Masque => {
+            let socket = masque_socket(inherited, any)?;
+            let mut config = masque::client_config(config, peer);
+            config.others = others.collect();
+            Ok(Arc::new(Client::connect(config, socket)?))
+        }
+        Transport::AeroTcp => {
+            let counter = handshake_counter::claim(config.link.state_file())?;
+            let socket = plain_socket(inherited, "aerotcp", any)?;
+            let config = aerotcp::air_config(config, peer, counter)?;
+            let air = bentpipe_aerotcp::io::Air::start(Box::new(socket), config);
+            air.also_at(others);
+            Ok(Arc::new(air))
+        }
+    }
+}
+
+/// Local address of a socket that reaches all of `peers`, of which there is one at least, and their
+/// form on it. With peers of both families it is one socket for both, on which IPv4 is written as
+/// IPv6. Without IPv6 on this machine (`has_v6`) only those of IPv4 are left, if there are any.
+fn reachable(peers: &[SocketAddr], has_v6: impl FnOnce() -> bool) -> (SocketAddr, Vec<SocketAddr>) {
+    let v4: Vec<SocketAddr> = peers.iter().copied().filter(SocketAddr::is_ipv4).collect();
+    if v4.len() == peers.len() || !v4.is_empty() && !has_v6() {
+        return (ANY_V4, v4);
+    }
+    let mapped = |peer: &SocketAddr| match peer {
+        SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+        v6 => *v6,
+    };
+    (ANY_V6, peers.iter().map(mapped).collect())
+}
+
+fn plain_socket(
+    inherited: &mut Inherited,
+    name: &'static str,
+    address: SocketAddr,
+) -> Result<UdpSocket, TransportError> {
+    let socket = inherited.udp_or_bind(name, address)?;
+    UdpSocket::from_std(socket).map_err(|source| bind_error(name, address, source))
+}
+
+fn masque_socket(inherited: &mut Inherited, address: SocketAddr) -> Result<Socket, TransportError> {
+    let socket = inherited.udp_or_bind("masque", address)?;
+    Socket::from_std(socket).map_err(|source| bind_error("masque", address, source))
+}
+
+fn bind_error(what: &'static str, address: SocketAddr, source: io::Error) -> TransportError {
+    SocketError::Bind { what, address, source }.into()
+}
+
+/// Asks the system until the peer has an address. Gives all of them, in the order to try them (RFC
+/// 6724).
+async fn resolve(peer: &Target) -> Vec<SocketAddr> {
+    loop {
+        match tokio::net::lookup_host((peer.host.to_string(), peer.port)).await {
+            Ok(addresses) => {
+                let addresses: Vec<_> = addresses.take(MAX_PEER_ADDRESSES).collect();
+                if !addresses.is_empty() {
+                    return addresses;
+                }
+                tracing::warn!(%peer, "the ground's name has no address; trying again");
+            }
+            Err(error) => tracing::warn!(%peer, %error, "the ground's name; trying again"),
+        }
+        sleep(RESOLVE_INTERVAL).await;
+    }
+}
+
+/// A connector whose address is still being asked for.
+struct Awaited {
+    connector: watch::Receiver<Option<Arc<dyn Connector>>>,
+    classes: Arc<LaterClasses>,
+}
+
+/// Class limits to apply once there is an address.
+type LaterClasses = Mutex<Option<PerClass<ClassSettings>>>;
+
+fn lock(later: &LaterClasses) -> MutexGuard<'_, Option<PerClass<ClassSettings>>> {
+    later.lock()
+}
+
+impl Awaited {
+    async fn known(&self) -> Result<Arc<dyn Connector>, OpenError> {
+        let mut connector = self.connector.clone();
+        let known = timeout(PATIENCE, connector.wait_for(Option::is_some)).await;
+        let connector = known.ok().and_then(Result::ok).and_then(|connector| connector.clone());
+        connector.ok_or_else(|| OpenError::Down("its name has no address yet".to_owned()))
+    }
+}
+
+impl Connector for Awaited {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
+        Box::pin(async move { self.known().await?.open(open).await })
+    }
+
+    fn open_datagrams(
+        &self,
+        open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+        Box::pin(async move { self.known().await?.open_datagrams(open).await })
+    }
+
+    fn modem_rate(&self, told: Option<ModemRate>) {
+        if let Some(connector) = &*self.connector.borrow() {
+            connector.modem_rate(told);
+        }
+    }
+
+    fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        let mut later = lock(&self.classes);
+        match &*self.connector.borrow() {
+            Some(connector) => connector.set_classes(classes),
+            None => {
+                *later = Some(classes);
+                Ok(())
+            }
+        }
+    }
+
+    fn traffic(&self, most: SnapshotLimits) -> Option<Traffic> {
+        self.connector.borrow().as_ref().and_then(|connector| connector.traffic(most))
+    }
+
+    fn reach(&self) -> Reach {
+        self.connector.borrow().as_ref().map_or(Reach::Down, |connector| connector.reach())
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        let mut connector = self.connector.clone();
+        Box::pin(async move {
+            let known =
+                connector.wait_for(Option::is_some).await.map(|connector| connector.clone());
+            // Else the task that asks for the address has ended without a link.
+            if let Ok(Some(connector)) = known {
+                connector.failed().await;
+            }
+        })
+    }
+
+    fn take_refused(&self) -> Refused {
+        self.connector
+            .borrow()
+            .as_ref()
+            .map(|connector| connector.take_refused())
+            .unwrap_or_default()
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        self.connector.borrow().as_ref().and_then(|connector| connector.pulse())
+    }
+
+    fn outages(&self) -> Outages {
+        self.connector.borrow().as_ref().map(|connector| connector.outages()).unwrap_or_default()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        let connector = self.connector.borrow().clone();
+        Box::pin(async move {
+            if let Some(connector) = connector {
+                connector.close().await;
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_link::Class;
+
+    #[tokio::test(start_paused = true)]
+    async fn flows_wait_for_the_address_but_not_for_ever() {
+        let (_found, connector) = watch::channel(None);
+        let target = "origin.test:80".parse().unwrap();
+        let first = Default::default();
+        let open = Open { target, class: Class::BestEffort, passenger: 1, claim: None, first };
+        let began = tokio::time::Instant::now();
+        let error = Awaited { connector, classes: Arc::default() }.open(open).await.err().unwrap();
+        assert!(matches!(error, OpenError::Down(_)), "{error}");
+        assert_eq!(began.elapsed(), PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_cannot_start_is_a_failure() {
+        let (found, connector) = watch::channel(None);
+        let awaited = Awaited { connector, classes: Arc::default() };
+        let waiting = timeout(PATIENCE, awaited.failed()).await;
+        assert!(waiting.is_err(), "its name may have an address yet");
+        drop(found);
+        awaited.failed().await;
+    }
+
+    #[test]
+    fn both_families_share_a_socket_where_there_are_both() {
+        let [v4, v6]: [SocketAddr; 2] =
+            ["192.0.2.1:4500", "[2001:db8::1]:4500"].map(|peer| peer.parse().unwrap());
+        let mapped: SocketAddr = "[::ffff:192.0.2.1]:4500".parse().unwrap();
+        assert_eq!(reachable(&[v4], || panic!()), (ANY_V4, vec![v4]));
+        assert_eq!(reachable(&[v6], || panic!()), (ANY_V6, vec![v6]));
+        assert_eq!(reachable(&[v6, v4], || true), (ANY_V6, vec![v6, mapped]));
+        assert_eq!(reachable(&[v6, v4], || false), (ANY_V4, vec![v4]));
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_told() {
+        let taken = bentpipe_net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
+        let error = plain_socket(&mut Inherited::default(), "link", taken.local_addr().unwrap());
+        assert!(error.err().unwrap().to_string().contains("choose another port"));
+    }
+}
