@@ -1,12 +1,12 @@
-//! Bound on concurrent work: a number of worlds, and no more traffic than this machine emulates on
-//! time.
+//! Limit on concurrent testbeds, so that their total traffic stays within what this machine can
+//! emulate on time.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
-/// The traffic of all worlds together that two cores emulate to the millisecond.
+/// Total traffic of all testbeds that two cores can emulate with millisecond accuracy.
 pub const CARRIED_BPS: u64 = 120_000_000;
 
-/// Lets worlds in as long as their rates together stay below a bound, and at least one.
+/// Admits testbeds while the sum of their rates stays within a limit; always admits at least one.
 #[derive(Debug)]
 pub struct Budget {
     whole: u64,
@@ -14,7 +14,7 @@ pub struct Budget {
     freed: Condvar,
 }
 
-/// A part of the budget; dropping it gives it back.
+/// A part of the budget, returned when dropped.
 #[derive(Debug)]
 pub struct Portion<'a> {
     budget: &'a Budget,
@@ -22,19 +22,16 @@ pub struct Portion<'a> {
 }
 
 impl Budget {
-    /// Budget of so many bits per second.
+    /// Creates a budget of `bps` bits per second.
     pub fn new(bps: u64) -> Self {
         Self { whole: bps, taken: Mutex::new(0), freed: Condvar::new() }
     }
 
-    /// Waits for a portion. One that is larger than the whole is taken for the whole.
+    /// Waits for a portion. A portion larger than the whole budget is reduced to the whole.
     pub fn take(&self, bps: u64) -> Portion<'_> {
         let bps = bps.min(self.whole);
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = self
-            .freed
-            .wait_while(taken, |taken| *taken + bps > self.whole)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
+        self.freed.wait_while(&mut taken, |taken| *taken + bps > self.whole);
         *taken += bps;
         Portion { budget: self, bps }
     }
@@ -42,7 +39,7 @@ impl Budget {
 
 impl Drop for Portion<'_> {
     fn drop(&mut self) {
-        *self.budget.taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.bps;
+        *self.budget.taken.lock() -= self.bps;
         self.budget.freed.notify_all();
     }
 }

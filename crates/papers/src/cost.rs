@@ -1,4 +1,4 @@
-//! Rough duration of a run: enough to begin with the longest and to say what is left.
+//! Rough duration of a run, to start the longest first and to estimate the remaining time.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use bentpipe_results::{Content, Workload};
 use crate::job::Job;
 use crate::link::{Scene, duration};
 
-/// Bringing up a world, measuring its link, and the contender's start.
+/// Setup of a testbed: its start, the measurement of its link, and the start of the system under
+/// test.
 pub const WORLD: Duration = Duration::from_secs(12);
 
-/// A segment's payload.
+/// Payload of a TCP segment, in bits.
 const SEGMENT_BITS: f64 = 8.0 * 1448.0;
-/// Constant of TCP's rate under random losses: segment × C / (RTT × √p) (Mathis et al. 1997).
+/// Constant of TCP's rate under random loss: segment × C / (RTT × √p) (Mathis et al. 1997).
 const MATHIS: f64 = 1.2;
-/// Objects that HTTP/1.1 fetches at once.
+/// Objects that HTTP/1.1 fetches in parallel.
 const AT_ONCE: f64 = 6.0;
-/// Chromium's start and its first paint.
+/// Chromium's start and its first paint, in seconds.
 const BROWSER: f64 = 4.0;
 
-/// One run of a cell, no longer than its deadline.
+/// Estimates one run of a cell, limited by its deadline.
 pub fn run(job: &Job<'_>, scene: &Scene) -> Duration {
     let up = job.planned.cell.on("direction") == Some("up");
     let seconds = match job.grid.workload {
@@ -42,7 +43,7 @@ fn connections(job: &Job<'_>) -> f64 {
     job.whole("connections").unwrap_or(1) as f64
 }
 
-/// All bytes, objects and domains of the cell's page.
+/// Returns the bytes and the number of objects of the cell's page.
 fn content(job: &Job<'_>) -> (f64, f64) {
     match job.page().map(|page| page.content) {
         Some(Content::Objects { count, bytes }) => (f64::from(count) * bytes as f64, count.into()),
@@ -51,7 +52,7 @@ fn content(job: &Job<'_>) -> (f64, f64) {
     }
 }
 
-/// Rate of so many connections together, bit/s.
+/// Total rate of these connections, bit/s.
 fn rate(job: &Job<'_>, scene: &Scene, up: bool, connections: f64) -> f64 {
     let (loss, rtt) = (scene.loss(up), scene.rtt().as_secs_f64().max(1e-3));
     let link = scene.rate_bps(up) * (1.0 - loss) * scene.fair_share();
@@ -85,7 +86,7 @@ fn page(job: &Job<'_>, scene: &Scene) -> f64 {
         _ => (0.0, 1.0),
     };
     let browser = match job.planned.cell.on("loader") {
-        // A repeat view asks for the document alone.
+        // A repeat view requests only the document.
         Some("chromium") if job.grid.metrics.iter().any(|metric| metric == "repeat-plt") => {
             2.0 * BROWSER + 3.0 * rtt
         }

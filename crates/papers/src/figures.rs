@@ -1,82 +1,84 @@
-//! Metrics of transfers, computed from bytes and times, as `experiments/README.md` defines them.
+//! Metrics of transfers, computed from bytes and times as defined in `experiments/README.md`.
 
 use std::time::Duration;
 
-use crate::job::Value;
 use crate::link::Scene;
+use bentpipe_results::Row;
 
-/// Share of NetForecast's link that a receive window of 64 KB leaves: 0.97 of 10 Mbit/s.
+/// Share of NetForecast's link that a receive window of 64 KB can use: 0.097 of 10 Mbit/s.
 const WINDOW_SHARE: f64 = 0.097;
 
-/// Repairs that each lost packet may need …
+/// Repair packets allowed for each lost packet.
 const REPAIRS: f64 = 1.2;
-/// … beside so much for headers, reports and acknowledgements.
+/// Allowed share of headers, reports and acknowledgements, in addition to repair packets.
 const OVERHEAD: f64 = 0.03;
 
-/// A full IP packet of a kernel's TCP with timestamps, over the payload in it.
+/// A full IP packet of kernel TCP with timestamps, divided by its payload.
 const IP_BYTES_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
 
-/// One transfer, or several one after another on one connection.
+/// One transfer, or several consecutive transfers on one connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transfer {
-    /// Payload that arrived.
+    /// Payload bytes received.
     pub bytes: u64,
-    /// From the request to the last byte, or to the deadline.
+    /// Time from the request to the last byte, or to the deadline.
     pub took: Duration,
-    /// From the first byte's arrival to the last one's, or to the deadline.
+    /// Time from the first byte received to the last, or to the deadline.
     pub receiving: Duration,
     /// IP bytes offered to the link in the payload's direction.
     pub offered_bytes: u64,
-    /// The share of packets offered to the link that did not come out of it.
+    /// Share of offered packets that the link lost.
     pub lost: f64,
-    /// Connections that were reset before their end.
+    /// Number of connections reset before their end.
     pub resets: u32,
-    /// `true` if all of it arrived.
+    /// `true` if everything was received.
     pub finished: bool,
 }
 
 impl Transfer {
-    /// Its metrics.
-    pub fn values(&self, scene: &Scene, up: bool) -> Vec<Value> {
+    /// Computes the metrics.
+    pub fn values(&self, scene: &Scene, up: bool) -> Vec<Row> {
         let share = |time: Duration| per(8.0 * self.bytes as f64, time) / scene.rate_bps(up);
         let (epb, received) = (share(self.took), share(self.receiving));
         let below = epb < WINDOW_SHARE;
         let failed = !self.finished || self.resets > 0;
         let mut values = vec![
-            Value::of("epb", epb, self.finished),
-            Value::of("epb-received", received, self.finished),
-            Value::of("epb-fair", received / scene.fair_share(), self.finished),
-            Value::of("below-window", f64::from(u8::from(below)), self.finished),
-            Value::of("extra-budget", budget(self.lost), self.finished),
-            Value::of("resets", f64::from(self.resets), true),
-            Value::of("failed", f64::from(u8::from(failed)), true),
+            Row::of("epb", epb, self.finished),
+            Row::of("epb-received", received, self.finished),
+            Row::of("epb-fair", received / scene.fair_share(), self.finished),
+            Row::of("below-window", f64::from(u8::from(below)), self.finished),
+            Row::of("extra-budget", budget(self.lost), self.finished),
+            Row::of("resets", f64::from(self.resets), true),
+            Row::of("failed", f64::from(u8::from(failed)), true),
         ];
         let extra = extra_traffic(self.offered_bytes, self.bytes);
-        values.extend(extra.map(|extra| Value::of("extra-traffic", extra, self.finished)));
+        values.extend(extra.map(|extra| Row::of("extra-traffic", extra, self.finished)));
         values
     }
 }
 
-/// IP bytes offered to the link over those that the payload is outside of it, less one. A kernel's
-/// own retransmissions towards a gateway are none of the payload's. Of no payload there is no share.
+/// IP bytes offered to the link, relative to the IP bytes that the payload needs outside the link,
+/// minus one. A kernel's own retransmissions to a gateway do not count as payload. Without payload
+/// the result is `None`.
 pub fn extra_traffic(offered_bytes: u64, payload_bytes: u64) -> Option<f64> {
     let passed = payload_bytes as f64 * IP_BYTES_PER_PAYLOAD;
     (payload_bytes > 0).then(|| offered_bytes as f64 / passed - 1.0)
 }
 
-/// Bytes that repairs and control may add to a transfer that loses this share of its packets.
+/// Share of bytes that repair packets and control may add to a transfer with this loss.
 fn budget(lost: f64) -> f64 {
-    // A link that loses everything asks for no end of repairs; a file of numbers has an end.
+    // A link that loses everything would need infinitely many repair packets, but the result must
+    // be finite.
     let lost = lost.clamp(0.0, 0.999);
     REPAIRS * lost / (1.0 - lost) + OVERHEAD
 }
 
-/// So much in a time; of nothing in no time, nothing.
+/// Amount per second; 0 if the amount is 0, for any time.
 pub fn per(amount: f64, time: Duration) -> f64 {
     if amount == 0.0 { 0.0 } else { amount / time.as_secs_f64().max(1e-3) }
 }
 
-/// Jain's index of shares: (Σx)² ÷ (n Σx²); 1 where all are alike, or nobody has anything.
+/// Jain's fairness index: (Σx)² ÷ (n Σx²). It is 1 if all shares are equal, or all are zero.
 pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&share| share as f64).sum();
     let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();

@@ -1,4 +1,4 @@
-//! The machine that measures, and what it measures with.
+//! The measuring machine and its programs.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -10,10 +10,10 @@ use bentpipe_lab::browser;
 use bentpipe_lab::contender::kcptun;
 use bentpipe_results::Host;
 
-/// Maximum stored length of a program's version.
-const MOST_VERSION: usize = 100;
+/// Maximum length of a stored version text.
+const MAX_VERSION: usize = 100;
 
-/// This one.
+/// Describes this machine.
 pub fn here() -> Host {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let programs = BTreeMap::new();
@@ -26,10 +26,10 @@ pub fn here() -> Host {
     }
 }
 
-/// This one, with the versions of those programs of others that cells may want and that it has.
+/// Describes this machine, with the versions of external programs that cells may use.
 pub fn with_programs() -> Host {
     let chromium = browser::find().and_then(|path| said(&path, &["--version"]));
-    // What Debian builds calls itself "SELFBUILD": its package knows.
+    // Debian's build reports the version "SELFBUILD", so ask the package first.
     let package = ["-W", "-f", "${Version}", kcptun::PACKAGE];
     let kcptun = said(Path::new("dpkg-query"), &package)
         .or_else(|| said(Path::new(kcptun::CLIENT), &["--version"]));
@@ -38,10 +38,10 @@ pub fn with_programs() -> Host {
     Host { programs: known.collect(), ..here() }
 }
 
-/// The first line that a program says, if it is there and ends well.
+/// First output line of a program, if it exists and succeeds.
 fn said(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().next().filter(|line| output.status.success() && !line.is_empty())?;
-    Some(line.trim().chars().take(MOST_VERSION).collect())
+    Some(line.trim().chars().take(MAX_VERSION).collect())
 }

@@ -1,44 +1,45 @@
-//! Rest of a world that ended early, and its treatment.
+//! Remaining runs of a testbed that ended early, and their treatment.
 
 use crate::plan::{Part, Worldful};
 use crate::world::WorldError;
 
-/// Consecutive failures of a world at the same run before that run, or all that is left, counts as
-/// not measured.
+/// Number of consecutive failures at the same run after which that run, or all remaining runs,
+/// counts as not measured.
 const ATTEMPTS: u32 = 3;
 
-/// Rest of a world.
+/// Remaining runs of a testbed.
 pub struct Left {
-    /// Its runs that have not been told of.
+    /// Runs that have not been reported.
     pub world: Worldful,
-    /// Worlds that were brought up for it.
+    /// Number of testbeds already started for these runs.
     pub attempt: u32,
-    /// Last failures, all at the same run.
+    /// Number of the last failures, all at the same run.
     failures: u32,
 }
 
 /// Next step after an error.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: all runs had been told of.
+    /// Nothing, because all runs have been reported.
     Over,
-    /// Another world for what is left.
+    /// Another testbed for the remaining runs.
     Again,
-    /// The same without these, which are not measured.
+    /// Another testbed without these parts, which count as not measured.
     Missed(Vec<Part>),
 }
 
 impl Left {
-    /// All of it.
+    /// Creates the rest from a whole testbed.
     pub fn new(world: Worldful) -> Self {
         Self { world, attempt: 0, failures: 0 }
     }
 
-    /// Next step after an `error` that came when the runs in `done` had been reported.
+    /// Returns the next step after an `error` that occurred after the runs in `done` were reported.
     pub fn after(&mut self, done: &[usize], error: &WorldError) -> Next {
         self.world.forget(done);
         self.attempt += 1;
-        // A contender's end is told of as its run's: the run behind that has not failed yet.
+        // The end of a system under test is reported as the result of its run, so the following run
+        // has not failed yet.
         let told = matches!(error, WorldError::Contender { .. } | WorldError::Silent { .. });
         self.failures = match done {
             [] => self.failures + 1,
@@ -51,7 +52,7 @@ impl Left {
             return Next::Again;
         }
         self.failures = 0;
-        // What is not said of the runs behind it does not end them.
+        // An error that concerns one run does not end the runs after it.
         let lost = if error.is_of_run() { 1 } else { self.world.parts.len() };
         Next::Missed(self.world.parts.drain(..lost).collect())
     }
@@ -62,8 +63,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lateness::TooLate;
     use bentpipe_lab::contender::ContenderError;
+    use bentpipe_lab::emu::TooLate;
 
     fn left() -> Left {
         let part = |job, runs| Part { job, runs: 0..runs };
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(left.attempt, 3);
     }
 
-    /// Error of the run in progress, of which nothing is reported then.
+    /// Error of the run in progress, which is then not reported.
     fn late() -> WorldError {
         TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 }.into()
     }

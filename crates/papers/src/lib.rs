@@ -1,9 +1,11 @@
 //! Runs the experiments of published studies.
 //!
-//! A [`Plan`] says which cells of which grids share a world and with which seeds; [`run`] does them,
-//! many worlds at once, and keeps each cell in a folder the moment that all its runs are over, so that
-//! a run that was stopped goes on where it was. What a run measures is in `workload`, in virtual
-//! time in `sim`; what a cell's link is and how its hosts are set, in `link`.
+//! A [`Plan`] assigns cells of grids to testbeds and seeds. [`run`] executes it, with many testbeds
+//! in parallel. It stores each cell in a folder as soon as all its runs are complete, so an
+//! interrupted run resumes there.
+//!
+//! - `workload` defines the measurements of a run, and `sim` those in virtual time.
+//! - `link` defines a cell's link and the settings of its hosts.
 
 #![forbid(unsafe_code)]
 
@@ -12,10 +14,8 @@ mod cost;
 mod figures;
 mod host;
 mod job;
-mod lateness;
 mod left;
 mod link;
-mod origin;
 mod plan;
 mod policy;
 mod progress;

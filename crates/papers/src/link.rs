@@ -1,50 +1,51 @@
-//! Link of a cell and settings of its hosts: profile, condition and `x` in one.
+//! Link of a cell and settings of its hosts, derived from profile, condition and `x`.
 
 use std::time::Duration;
 
 use bentpipe_channel::{DirectionSpec, LinkSpec, SpecError};
+use bentpipe_lab::emu::Congestion;
 use bentpipe_lab::emu::Tuning;
 use bentpipe_lab::profile::{FULL_PACKET_BYTES, Profile, ProfileError};
-use bentpipe_lab::workload::origin::Congestion;
 use bentpipe_results::{self as results, Cell, Changes, Grid, Study};
 use bentpipe_units::{BitRate, ParseQuantityError, Ratio, Span};
 
 /// Default rate of a terrestrial path.
 const TERRESTRIAL_BPS: u64 = 200_000_000;
 
-/// Queue in front of it: room for bursts that a server's network card would have spread out.
+/// Queue of the terrestrial path, large enough for bursts that a server's network card would have
+/// paced.
 const TERRESTRIAL_QUEUE: &str = "100 ms";
 
-/// The names of `x` that the grids' texts have.
+/// Names of `x` in the grids' files.
 const BER: &str = "bit-error rate";
 const DISTANCE: &str = "round trip between first proxy and source, ms";
 const CONNECTIONS: &str = "connections at once";
 
-/// Everything about a cell but its workload.
+/// All settings of a cell except its workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scene {
-    /// The link, and the path behind it, as the cell has them.
+    /// Link and terrestrial path of the cell.
     pub profile: Profile,
-    /// Changes of the condition.
+    /// Changes made by the condition.
     pub changes: Changes,
-    /// Connections at once, where `x` counts them.
+    /// Number of concurrent connections, if `x` sets it.
     pub connections: Option<u32>,
     /// TCP settings of the client.
     pub client: Tuning,
     /// TCP settings of the server.
     pub server: Tuning,
-    /// TCP settings between relays on the link: how connections begin and go on after a pause.
-    /// Buffers and windows are declared for client and server; a relay has its own.
+    /// TCP settings between relays on the link: how connections start, and how they resume after a
+    /// pause. Buffers and windows apply to client and server only; a relay has its own.
     pub relays: Tuning,
 }
 
-/// Reason for which there is no such scene.
+/// Reason why a scene is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SceneError {
-    /// No link of that name.
+    /// There is no link of this name.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// The link cannot be changed so.
+    /// The changes do not apply to the link.
     #[error("the link {link}: {source}")]
     Link {
         /// The link.
@@ -52,7 +53,7 @@ pub enum SceneError {
         /// Cause.
         source: SpecError,
     },
-    /// Nothing reads a setting of a grid.
+    /// A setting of the grid that is not used.
     #[error("grid {grid:?}: there is no setting {key:?}: write one of {known}", known = SETTINGS.join(", "))]
     Setting {
         /// The grid.
@@ -60,19 +61,19 @@ pub enum SceneError {
         /// The setting.
         key: String,
     },
-    /// A value of the grid or of the condition is none.
+    /// An invalid value of the grid or the condition.
     #[error("{what} {value:?}: {why}")]
     Value {
-        /// The value.
+        /// Name of the value.
         what: &'static str,
-        /// As written.
+        /// Value as written.
         value: String,
-        /// Fault, and what to write.
+        /// Description of the fault and the correction.
         why: String,
     },
 }
 
-/// Settings that grids may have.
+/// Valid settings of grids.
 const SETTINGS: [&str; 23] = [
     "aerotcp-buffers",
     "aerotcp-connections",
@@ -99,7 +100,7 @@ const SETTINGS: [&str; 23] = [
     "warm",
 ];
 
-/// That a grid sets nothing which would change nothing.
+/// Checks that the grid has only valid settings.
 pub fn check_settings(grid: &Grid) -> Result<(), SceneError> {
     match grid.settings.keys().find(|key| !SETTINGS.contains(&key.as_str())) {
         None => Ok(()),
@@ -108,7 +109,7 @@ pub fn check_settings(grid: &Grid) -> Result<(), SceneError> {
 }
 
 impl Scene {
-    /// Scene of a cell.
+    /// Builds the scene of a cell.
     pub fn of(study: &Study, grid: &Grid, cell: &Cell) -> Result<Self, SceneError> {
         let mut profile = Profile::named(cell.on("link").unwrap_or("clean"))?;
         let condition = cell.on("condition").and_then(|id| study.condition(id));
@@ -152,8 +153,8 @@ impl Scene {
         self.changes.fair_share.unwrap_or(1.0)
     }
 
-    /// The link as a hub grants it beside others, for those who send at a rate that they are granted:
-    /// with the fair share of its rate, and as far as it is when others have filled its queue.
+    /// Profile of the link for systems that send at a granted rate, with other users. It has the
+    /// fair share of the rate, and the delay of a queue filled by others.
     pub fn granted(&self) -> Profile {
         let share = self.fair_share();
         let less = |spec: &DirectionSpec| {
@@ -172,25 +173,25 @@ impl Scene {
         profile
     }
 
-    /// The link's rate in the payload's direction, bit/s.
+    /// Rate of the link in the payload's direction, bit/s.
     pub fn rate_bps(&self, up: bool) -> f64 {
         let link = &self.profile.link;
         let rate = if up { link.return_.rate() } else { link.forward.rate() };
         rate.map_or(f64::INFINITY, |rate| rate.bps() as f64)
     }
 
-    /// The share of full packets that are lost in the payload's direction.
+    /// Share of full packets lost in the payload's direction.
     pub fn loss(&self, up: bool) -> f64 {
         if up { self.profile.return_loss() } else { self.profile.forward_loss() }
     }
 
-    /// From end to end and back.
+    /// End-to-end round-trip time.
     pub fn rtt(&self) -> Duration {
         self.profile.rtt()
     }
 }
 
-/// Each condition of a study with a `baseline` is that with what it sets changed.
+/// Adds the values of the `baseline` condition that `changes` does not set.
 fn inherit(changes: &mut Changes, baseline: &Changes) {
     macro_rules! or {
         ($($field:ident),*) => { $(changes.$field = changes.$field.or(baseline.$field);)* };
@@ -217,8 +218,8 @@ fn inherit(changes: &mut Changes, baseline: &Changes) {
     );
 }
 
-/// The radio link with the condition's losses: bit errors strike by a packet's length, unless they
-/// come in bursts, which lose as many full packets.
+/// The radio link with the condition's losses. Bit errors hit packets in proportion to their
+/// length. If errors come in bursts, they lose the same share of full packets instead.
 fn radio(link: &LinkSpec, changes: &Changes) -> Result<LinkSpec, SpecError> {
     let direction = |spec: &DirectionSpec| -> Result<DirectionSpec, SpecError> {
         let burst = changes.burst.unwrap_or(1.0);
@@ -241,7 +242,7 @@ fn radio(link: &LinkSpec, changes: &Changes) -> Result<LinkSpec, SpecError> {
     Ok(LinkSpec { forward: direction(&link.forward)?, return_: direction(&link.return_)? })
 }
 
-/// Description of the path behind the ground gateway.
+/// Path behind the ground gateway.
 struct Terrestrial {
     rtt_ms: Option<f64>,
     loss: Option<f64>,
@@ -249,7 +250,7 @@ struct Terrestrial {
 }
 
 impl Terrestrial {
-    /// That path; the profile's where nothing is said, and a cable where that has none.
+    /// Builds the path. Missing values come from the profile, or else describe a cable.
     fn path(&self, profile: Option<LinkSpec>) -> Result<Option<LinkSpec>, SceneError> {
         if self.rtt_ms.is_none() && self.loss.is_none_or(|loss| loss == 0.0) {
             return Ok(profile);
@@ -282,7 +283,8 @@ impl Terrestrial {
     }
 }
 
-/// TCP settings of client and server. The grid's settings hold if no condition says otherwise.
+/// TCP settings of client and server. The grid's settings apply unless the condition overrides
+/// them.
 fn tunings(changes: &Changes, grid: &Grid) -> (Tuning, Tuning) {
     let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
     let whole = |key: &str| grid.settings.get(key).and_then(toml::Value::as_integer);
@@ -309,12 +311,12 @@ fn number(grid: &Grid, key: &str) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-/// A value that cannot be used, and what to write.
+/// Error for an invalid value, with the correction.
 pub fn value(what: &'static str, value: impl ToString, why: &str) -> SceneError {
     SceneError::Value { what, value: value.to_string(), why: why.into() }
 }
 
-/// A rate of the grid's settings, as `"2 Mbit/s"`.
+/// Rate in the grid's settings, as `"2 Mbit/s"`.
 pub fn rate(grid: &Grid, key: &'static str) -> Result<Option<BitRate>, SceneError> {
     let Some(text) = grid.settings.get(key).and_then(toml::Value::as_str) else { return Ok(None) };
     let wrong = |error: ParseQuantityError| SceneError::Value {
@@ -325,7 +327,7 @@ pub fn rate(grid: &Grid, key: &'static str) -> Result<Option<BitRate>, SceneErro
     text.parse().map(Some).map_err(wrong)
 }
 
-/// A time of the grid's settings, as `"2 s"`.
+/// Duration in the grid's settings, as `"2 s"`.
 pub fn duration(grid: &Grid, key: &'static str) -> Result<Option<Duration>, SceneError> {
     let Some(text) = grid.settings.get(key).and_then(toml::Value::as_str) else { return Ok(None) };
     let span: Result<Span, ParseQuantityError> = text.parse();

@@ -1,5 +1,5 @@
-//! Plan of a run: which cells in which worlds, in which order, with which seeds. It is decided
-//! before anything runs, and is the same for every shard and after every interruption.
+//! Plan of a run: assigns cells to testbeds, an order and seeds. It is fixed before anything runs,
+//! and is the same for every shard and after every interruption.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,24 +12,24 @@ use crate::job::Job;
 use crate::link::{Scene, SceneError, check_settings};
 use crate::seed::seed;
 
-/// A world ends after about so long: the longest tail that a run waits for alone, against some
-/// 12 s that every world costs.
+/// Approximate maximum duration of a testbed. It limits how long a run waits for the last testbed,
+/// while each testbed costs about 12 s of setup.
 const SPAN: Duration = Duration::from_secs(200);
 
 /// Selection of the studies' cells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The quick part of each grid only.
+    /// Selects only the quick part of each grid.
     pub quick: bool,
     /// Seed of all losses.
     pub seed: u64,
-    /// These grids only, unless there are none.
+    /// Selects only these grids; if empty, all.
     pub grids: Vec<String>,
-    /// The cells of this engine only.
+    /// Selects only cells of this engine.
     pub engine: Option<Kind>,
 }
 
-/// Executor of a bundle's cells.
+/// Engine of a bundle's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Virtual time.
@@ -41,26 +41,26 @@ pub enum Kind {
 /// Runs of one cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The cell, by its place in the plan.
+    /// Index of the cell in the plan.
     pub job: usize,
     /// Range of its runs.
     pub runs: Range<u32>,
 }
 
-/// Work of one world, in this order.
+/// Work of one testbed, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worldful {
-    /// The runs.
+    /// Runs of the testbed.
     pub parts: Vec<Part>,
-    /// Seed of the world's losses.
+    /// Seed of the testbed's losses.
     pub seed: u64,
-    /// About how long it takes.
+    /// Estimated duration.
     pub cost: Duration,
 }
 
 impl Worldful {
-    /// The seed of the world that is brought up for it after `attempt` others: losses under which
-    /// something went wrong do not come again.
+    /// Seed of the testbed that is started after `attempt` others. Each attempt has different
+    /// losses, so a failure caused by them does not recur.
     pub fn seed_of(&self, attempt: u32) -> u64 {
         match attempt {
             0 => self.seed,
@@ -68,8 +68,8 @@ impl Worldful {
         }
     }
 
-    /// Leaves out the runs in `done`, each by its cell: of every part as many as there are, from its
-    /// first on.
+    /// Removes the runs in `done`, given by their cells. For each part, that many runs are removed
+    /// from its start.
     pub fn forget(&mut self, done: &[usize]) {
         for part in &mut self.parts {
             let over = done.iter().filter(|job| **job == part.job).count();
@@ -80,30 +80,30 @@ impl Worldful {
     }
 }
 
-/// Cells that stay together: one world with one or several cells, or one cell in several worlds.
+/// Cells that stay together: one testbed with one or more cells, or one cell in several testbeds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bundle {
-    /// Executor.
+    /// Engine of the bundle.
     pub kind: Kind,
-    /// The worlds.
+    /// Testbeds of the bundle.
     pub worlds: Vec<Worldful>,
 }
 
-/// All that there is to do.
+/// Complete plan.
 #[derive(Debug)]
 pub struct Plan<'a> {
     /// Seed of all losses.
     pub seed: u64,
     /// Every cell, in the order of the studies' files.
     pub jobs: Vec<Job<'a>>,
-    /// Every cell's scene, in the same order.
+    /// Scene of every cell, in the same order.
     pub scenes: Vec<Scene>,
-    /// Bundles of cells that go together.
+    /// Bundles of cells that run together.
     pub bundles: Vec<Bundle>,
 }
 
 impl Wanted {
-    /// Returns `true` if the selection has this cell.
+    /// Returns `true` if the cell is selected.
     fn has(&self, job: &Job<'_>) -> bool {
         let grid = self.grids.is_empty() || self.grids.contains(&job.grid.id);
         grid && self.engine.is_none_or(|engine| engine == kind(job))
@@ -115,7 +115,7 @@ fn kind(job: &Job<'_>) -> Kind {
 }
 
 impl<'a> Plan<'a> {
-    /// Plan for the selected part of `studies`.
+    /// Plans the selected part of `studies`.
     pub fn new(studies: &'a [Study], wanted: &Wanted) -> Result<Self, SceneError> {
         let Wanted { quick, seed, .. } = *wanted;
         let mut jobs = Vec::new();
@@ -137,8 +137,8 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// The bundles of a shard of which cells are not in `folder`, without those cells, the longest
-    /// first. Which bundles a shard has does not depend on what is finished.
+    /// Returns the shard's bundles with cells that are not in `folder`, without the finished cells,
+    /// longest first. The assignment of bundles to shards does not depend on finished cells.
     pub fn left(&self, shard: Shard, folder: &Folder) -> Result<Vec<Bundle>, FolderError> {
         let mut left = Vec::new();
         for bundle in shard.part(&self.bundles) {
@@ -164,12 +164,12 @@ impl<'a> Plan<'a> {
         Ok(left)
     }
 
-    /// Returns `true` if anything in it runs between real kernels.
+    /// Returns `true` if any cell runs between real kernels.
     pub fn needs_emulator(&self) -> bool {
         self.bundles.iter().any(|bundle| bundle.kind == Kind::Emu)
     }
 
-    /// Number of cells of a shard.
+    /// Number of cells in a shard.
     pub fn cells(&self, shard: Shard) -> usize {
         shard.part(&self.bundles).map(|bundle| bundle.jobs().len()).sum()
     }
@@ -182,7 +182,7 @@ impl<'a> Plan<'a> {
         cost::WORLD + runs.sum::<Duration>()
     }
 
-    /// Cells of one key, cut into worlds of about [`SPAN`].
+    /// Splits cells with the same key into testbeds of about [`SPAN`].
     fn bundles_of(&self, group: &[usize]) -> Vec<Bundle> {
         let kind = kind(&self.jobs[group[0]]);
         let whole = |job: usize| Part { job, runs: 0..self.jobs[job].planned.runs };
@@ -212,7 +212,7 @@ impl<'a> Plan<'a> {
         bundles
     }
 
-    /// One cell in several worlds, of at most `each` runs.
+    /// Splits one cell into testbeds of at most `each` runs.
     fn spread(&self, job: usize, each: u32) -> Vec<Worldful> {
         let runs = self.jobs[job].planned.runs;
         let part = |first: u32| Part { job, runs: first..runs.min(first + each) };
@@ -230,7 +230,7 @@ impl<'a> Plan<'a> {
 }
 
 impl Bundle {
-    /// Its cells, each once.
+    /// Cells of the bundle, without duplicates.
     pub fn jobs(&self) -> Vec<usize> {
         let mut jobs: Vec<usize> =
             self.worlds.iter().flat_map(|world| world.parts.iter().map(|part| part.job)).collect();
@@ -244,8 +244,9 @@ impl Bundle {
     }
 }
 
-/// Properties that cells must share to run in one world: for simulated ones, all but those that the
-/// same run gives; for measurements of a link, none.
+/// Properties that cells must share to run in one testbed. For the Rural-PAWS policy, columns that
+/// come from the same run are excluded. Between real kernels, columns that do not change the
+/// testbed are excluded.
 fn key(job: &Job<'_>) -> Vec<String> {
     let mut key = vec![job.study.name.clone(), job.grid.id.clone()];
     let policy = job.grid.workload == Workload::RuralPolicy;

@@ -1,9 +1,10 @@
-//! The policy of Rural-PAWS between real kernels: worlds with gateways of their own, on whose links
-//! it can be seen what each class sends.
+//! The Rural-PAWS policy between real kernels: testbeds with their own gateways, whose links show
+//! what each class sends.
 
 use bentpipe_lab::emu::World;
-use bentpipe_lab::experiment::{ExperimentError, rural_paws};
+use bentpipe_lab::experiment::rural_paws;
 use bentpipe_lab::traffic::emu::EmuTraffic;
+use bentpipe_lab::traffic::emu::fault::Fault;
 
 use crate::job::Ran;
 use crate::plan::{Plan, Worldful};
@@ -11,8 +12,8 @@ use crate::sim;
 use crate::workload;
 use crate::world::{Conditions, Machine, Tell, WorldError, capture, lateness, sound};
 
-/// Does the runs of `worldful`, each in a world that is measured before and judged behind it as any
-/// other is. All classes and directions of a condition come from the same run.
+/// Performs the runs of `worldful`, each in a testbed that is measured beforehand and checked
+/// afterwards like any other. All classes and directions of a condition come from the same run.
 pub fn run(
     machine: &Machine<'_>,
     plan: &Plan<'_>,
@@ -33,7 +34,8 @@ pub fn run(
             world.measure()?
         };
         let limits = rural_paws::limits(&spec);
-        let mut cabin = EmuTraffic::on(world, profile, &limits, machine.scratch)?;
+        let mut cabin =
+            EmuTraffic::on(world, profile, &limits, machine.scratch).map_err(WorldError::Policy)?;
         let before = lateness(cabin.world())?;
         let capture = capture(machine, cabin.world(), job, run)?;
         let found = rural_paws::policy_in(&mut cabin, profile, &spec, seed);
@@ -52,26 +54,27 @@ pub fn run(
     Ok(())
 }
 
-/// Reason for which a run with this end counts as failed, if it does. A fault in a passenger's
-/// traffic is the contender's; any other fault is the measurement's.
-fn failed(end: Result<(), ExperimentError>) -> Result<Option<String>, WorldError> {
-    match end {
-        Ok(()) => Ok(None),
-        Err(ExperimentError::Passenger(why)) => Ok(Some(why)),
-        Err(error) => Err(error.into()),
+/// Returns the reason why a run counts as failed, if it does. A fault in a passenger's traffic is
+/// attributed to the system under test; any other fault is an error of the measurement.
+fn failed(end: anyhow::Result<()>) -> Result<Option<String>, WorldError> {
+    let Err(error) = end else { return Ok(None) };
+    match error.downcast_ref() {
+        Some(fault @ Fault::Passenger { .. }) => Ok(Some(fault.to_string())),
+        _ => Err(WorldError::Policy(error)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bentpipe_lab::emu::EmuError;
 
     #[test]
     fn a_passengers_fault_fails_the_run_and_the_labs_has_it_made_again() {
         assert_eq!(failed(Ok(())).unwrap(), None);
-        let reset = ExperimentError::Passenger("stream 3: reset".into());
-        assert_eq!(failed(Err(reset)).unwrap().unwrap(), "stream 3: reset");
-        for error in [ExperimentError::Lab("no socket".into()), ExperimentError::Unmodelled(3)] {
+        let reset = Fault::passenger("stream 3", "reset");
+        assert_eq!(failed(Err(reset.into())).unwrap().unwrap(), "stream 3: reset");
+        for error in [Fault::lab("stream 3", "no socket").into(), EmuError::Unmodelled(3).into()] {
             assert!(failed(Err(error)).unwrap_err().may_pass());
         }
     }

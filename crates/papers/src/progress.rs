@@ -1,29 +1,29 @@
-//! Progress of a run, and its remaining time: a live line on a terminal, a line from time to time
-//! elsewhere.
+//! Progress of a run and its remaining time: a live line on a terminal, otherwise a line at
+//! intervals.
 
 use std::io::IsTerminal;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::plan::Kind;
 
-/// Between two lines where there is no terminal.
+/// Interval between lines without a terminal.
 const LINES: Duration = Duration::from_secs(30);
-/// Once this share of a kind's work is done, its pace is taken from what is done.
+/// Share of a kind's work after which the measured pace replaces the estimate.
 const SHOWN: f64 = 0.05;
 
 /// Work of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Work {
-    /// As it is estimated, one thing after another: seconds of links, or of virtual time.
+    /// Estimated sequential cost: seconds of emulated links, or of virtual time.
     pub cost: Duration,
-    /// Estimated time, before any of it has been done.
+    /// Estimated duration before any of the work is done.
     pub takes: Duration,
 }
 
-/// Progress on standard error.
+/// Progress display on standard error.
 pub struct Progress {
     bar: ProgressBar,
     state: Mutex<State>,
@@ -38,18 +38,19 @@ struct State {
     terminal: bool,
 }
 
-/// Progress of the work of each kind. Links take the time that their runs take, and virtual time as
-/// long as the processor needs: neither says how fast the other is.
+/// Progress by kind of work. Emulated links run in real time, and virtual time takes processor
+/// time, so the pace of one says nothing about the other.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
     work: [Work; 2],
     done: [Duration; 2],
-    /// Kind in progress, and since when.
+    /// Kind in progress, and its start.
     now: Option<(usize, Duration)>,
 }
 
 impl Progress {
-    /// Progress of so many cells, with the work of each [`Kind`]; prints the estimated time.
+    /// Starts the display for this number of cells and the work of each [`Kind`]; prints the
+    /// estimated time.
     pub fn new(all_cells: usize, work: [Work; 2]) -> Self {
         let takes: Duration = work.iter().map(|work| work.takes).sum();
         if all_cells > 0 {
@@ -76,13 +77,13 @@ impl Progress {
         Self { bar, state: Mutex::new(state) }
     }
 
-    /// Work of this kind begins, and that of the other has ended.
+    /// Starts work of this kind, after the other kind has ended.
     pub fn begin(&self, kind: Kind) {
         let mut state = self.lock();
         state.pace.now = Some((kind as usize, state.began.elapsed()));
     }
 
-    /// A run that was estimated so is over.
+    /// Records a completed run with this estimated cost.
     pub fn ran(&self, kind: Kind, cost: Duration, what: &str) {
         self.spent(kind, cost);
         let mut state = self.lock();
@@ -98,37 +99,37 @@ impl Progress {
         }
     }
 
-    /// So much of the work of a kind needs doing no more.
+    /// Records that this part of a kind's work is no longer needed.
     pub fn spent(&self, kind: Kind, cost: Duration) {
         self.lock().pace.done[kind as usize] += cost;
     }
 
-    /// A cell is complete.
+    /// Records a completed cell.
     pub fn cell(&self) {
         self.lock().cells += 1;
         self.bar.inc(1);
     }
 
-    /// Something that has to be read.
+    /// Prints a line that the user must see.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl Pace {
-    /// Remaining time, this long after the beginning: the kind in progress at its own pace, and the
-    /// others as estimated.
+    /// Remaining time, this long after the start: the current kind at its measured pace, the others
+    /// as estimated.
     fn left(&self, elapsed: Duration) -> Option<Duration> {
         let (now, since) = self.now?;
         let (work, done) = (self.work[now], self.done[now]);
         let to_go = work.cost.saturating_sub(done).as_secs_f64();
         let took = elapsed.saturating_sub(since).as_secs_f64();
         let share = done.as_secs_f64() / work.cost.as_secs_f64().max(1e-9);
-        // Worlds that run side by side are over together: at first nothing is done.
+        // Parallel testbeds end at about the same time, so at first nothing is done.
         let pace = if share < SHOWN {
             work.takes.as_secs_f64() / work.cost.as_secs_f64().max(1e-9)
         } else {
@@ -145,7 +146,7 @@ impl Drop for Progress {
     }
 }
 
-/// As `1 h 02 min`, `12 min 30 s`.
+/// Formats a duration as `1 h 02 min` or `12 min 30 s`.
 pub fn minutes(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

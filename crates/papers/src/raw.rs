@@ -16,8 +16,8 @@ pub struct RawError {
     source: io::Error,
 }
 
-/// Has `make` write the file of run `run` of a cell whose name ends with `what`, in a folder that is
-/// there: `RUN.har`, `RUN.pcapng` and so on, below the cell's name.
+/// Calls `make` to write a file of run `run` of a cell, with a name that ends in `what`. The file
+/// is `RUN.har`, `RUN.pcapng` and so on, below the cell's name; its folder is created first.
 pub fn make<T>(
     raw: &Path,
     job: &Job<'_>,

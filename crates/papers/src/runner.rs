@@ -1,14 +1,15 @@
-//! Does a plan: what is simulated first, on all cores; then worlds, as many at once as are on time.
+//! Executes a plan: first the simulated cells on all cores, then as many parallel testbeds as this
+//! machine emulates on time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_lab::experiment::gate::Gate;
 use bentpipe_lab::sim::parallel;
-use bentpipe_results::{Folder, FolderError, Host, Shard};
+use bentpipe_results::{Folder, FolderError, Host, Shard, Workload};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 use crate::budget::{Budget, CARRIED_BPS};
@@ -17,20 +18,23 @@ use crate::host;
 use crate::job::Ran;
 use crate::left::{Left, Next};
 use crate::plan::{Bundle, Kind, Part, Plan, Worldful};
+use crate::policy;
 use crate::progress::{Progress, Work, minutes};
 use crate::sim;
 use crate::world::{self, Conditions, Machine};
 
-/// Worlds whose links are measured at once: each sends bursts and wants its packets on time.
+/// Maximum number of testbeds whose links are measured in parallel, because each measurement sends
+/// bursts and needs exact timing.
 const MEASURED_AT_ONCE: usize = 8;
-/// Worlds at once for each core, unless told otherwise: most of the time they wait.
+/// Default number of parallel testbeds for each core; most of the time they wait.
 const WORLDS_PER_CORE: usize = 10;
-/// The same for worlds that wait for the end because the machine was too busy for them.
+/// Number of parallel testbeds for each core when repeating those for which the machine was too
+/// busy.
 const LATER_PER_CORE: usize = 2;
-/// Virtual time that a core simulates in a second, about, before it has shown its pace.
+/// Assumed pace of the simulator before it is measured: virtual seconds per second and core.
 const SIMULATED_IN_A_SECOND: f64 = 50.0;
-/// Characters of an error that are shown and kept.
-const MOST_WORDS: usize = 600;
+/// Maximum length of an error that is shown and stored, in characters.
+const MAX_WORDS: usize = 600;
 
 /// Options of a run.
 #[derive(Debug)]
@@ -39,17 +43,17 @@ pub struct Options<'a> {
     pub shard: Shard,
     /// Folder of the results.
     pub folder: &'a Folder,
-    /// For keys and configs.
+    /// Folder for keys and configurations.
     pub scratch: &'a Path,
-    /// The `bentpipe` program, where the gateways come from.
+    /// The `bentpipe` program, which runs the gateways.
     pub program: &'a Path,
     /// Folder of the raw data of single runs, if any.
     pub raw: Option<&'a Path>,
-    /// Worlds at once; as many as the cores carry unless said.
+    /// Maximum number of parallel testbeds; the default depends on the cores.
     pub jobs: Option<usize>,
 }
 
-/// A cell that gave nothing.
+/// A cell without results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Missed {
@@ -66,23 +70,23 @@ pub struct Missed {
 /// Outcome of the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Cells that were there before.
+    /// Number of cells with earlier results.
     pub had: usize,
-    /// Cells that were measured now.
+    /// Number of cells measured in this run.
     pub measured: usize,
-    /// Cells that were not.
+    /// Cells that could not be measured.
     pub missed: Vec<Missed>,
 }
 
-/// Reason for which nothing more could be done.
+/// Reason why the run had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The results could not be kept.
+    /// The results could not be stored.
     #[error(transparent)]
     Folder(#[from] FolderError),
 }
 
-/// A line of the log.
+/// Log line of a cell.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Line<'a> {
@@ -103,16 +107,16 @@ struct Line<'a> {
 struct RunLine {
     run: u32,
     seed: u64,
-    /// Worlds that were brought up for it before.
+    /// Number of testbeds started before for this run.
     attempt: u32,
-    /// Mean lateness of its packets, in seconds.
+    /// Mean lateness of the run's packets, in seconds.
     mean_lateness: f64,
-    /// Reason for which it counts as failed, if the values alone do not say it.
+    /// Reason why the run counts as failed, if it is not visible in the values.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
 }
 
-/// Work done so far, shared by those who do more.
+/// State shared by the workers of a run.
 struct Desk<'a> {
     plan: &'a Plan<'a>,
     folder: &'a Folder,
@@ -129,8 +133,8 @@ struct State {
     error: Option<FolderError>,
 }
 
-/// Does what is left of the plan's shard. Cells that give nothing do not end it: they are told of,
-/// in the outcome and in the log.
+/// Performs the remaining part of the plan's shard. Cells without results do not end the run; they
+/// are reported in the outcome and in the log.
 pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> {
     let left = plan.left(options.shard, options.folder)?;
     let to_do: usize = left.iter().map(|bundle| bundle.jobs().len()).sum();
@@ -150,8 +154,8 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     desk.progress.begin(Kind::Sim);
     parallel::map(&simulated, |bundle| desk.simulate(bundle));
     desk.progress.begin(Kind::Emu);
-    // The bundles come with the longest first. Worlds of one stay together, so that its cells are whole, and
-    // kept, as soon as may be.
+    // Bundles are ordered longest first. Testbeds of a bundle stay together, so that its cells are
+    // complete and stored early.
     let worlds: Vec<&Worldful> = emulated.iter().flat_map(|bundle| &bundle.worlds).collect();
     let machine = Machine {
         program: options.program,
@@ -163,17 +167,17 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     let later = Mutex::default();
     let first: Vec<Left> = worlds.into_iter().cloned().map(Left::new).collect();
     each(jobs, first, |left| desk.emulate(&machine, left, Some(&later)));
-    // Those for which this machine was too busy have more of it.
-    let later = later.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Testbeds for which the machine was too busy now get more of it.
+    let later = later.into_inner();
     each(jobs.min(LATER_PER_CORE * cores), later, |left| desk.emulate(&machine, left, None));
     desk.outcome(all - to_do)
 }
 
-/// Does something with each, in their order, so many at once.
+/// Applies `work` to all items in order, with `at_once` in parallel.
 fn each<T: Send>(at_once: usize, all: Vec<T>, work: impl Fn(T) + Sync) {
     let workers = at_once.min(all.len());
     let left = Mutex::new(all.into_iter());
-    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let next = || left.lock().next();
     thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
@@ -185,7 +189,7 @@ fn each<T: Send>(at_once: usize, all: Vec<T>, work: impl Fn(T) + Sync) {
     });
 }
 
-/// Work that is left, and its estimated time before any of it has shown its pace.
+/// Remaining work, and its estimated duration before the pace is known.
 fn work(plan: &Plan<'_>, left: &[Bundle], cores: usize, jobs: usize, carried: u64) -> [Work; 2] {
     let mut all = [Work::default(), Work::default()];
     let (mut simulated, mut emulated, mut bits) = (Duration::ZERO, Duration::ZERO, 0.0);
@@ -221,8 +225,8 @@ impl Desk<'_> {
         }
     }
 
-    /// Does a world, again if it must be: only the runs that it has not done, with other losses.
-    /// Where this machine was too busy and there is a `later`, what is left waits for it.
+    /// Runs a testbed, and repeats it if necessary with only the missing runs and other losses. If
+    /// this machine was too busy and `later` exists, the rest is deferred to it.
     fn emulate(&self, machine: &Machine<'_>, mut left: Left, later: Option<&Mutex<Vec<Left>>>) {
         while !left.world.parts.is_empty() && self.lock().error.is_none() {
             let mut done = Vec::new();
@@ -230,7 +234,14 @@ impl Desk<'_> {
                 done.push(job);
                 self.take(job, ran, conditions);
             };
-            let over = world::run(machine, self.plan, &left.world, left.attempt, &mut tell);
+            let first = &self.plan.jobs[left.world.parts[0].job];
+            let run = match first.grid.workload {
+                Workload::RuralPolicy => policy::run,
+                _ => world::run,
+            };
+            let portion = world::portion(machine, self.plan, &left.world);
+            let over = run(machine, self.plan, &left.world, left.attempt, &mut tell);
+            drop(portion);
             if left.attempt == 0 {
                 self.progress.spent(Kind::Emu, cost::WORLD);
             }
@@ -244,7 +255,7 @@ impl Desk<'_> {
                     let (study, grid) = (&job.study.name, &job.grid.id);
                     self.progress.say(&format!("{study} {grid}: another world: {why}"));
                     if let Some(later) = later.filter(|_| error.is_of_machine()) {
-                        later.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+                        later.lock().push(left);
                         return;
                     }
                 }
@@ -252,7 +263,7 @@ impl Desk<'_> {
         }
     }
 
-    /// A run is over; with the last of its cell, that is kept.
+    /// Records a completed run. The last run of a cell stores the cell.
     fn take(&self, job: usize, ran: Ran, conditions: &Conditions) {
         let planned = self.plan.jobs[job];
         let kind = if planned.is_simulated() { Kind::Sim } else { Kind::Emu };
@@ -303,7 +314,7 @@ impl Desk<'_> {
     }
 
     fn outcome(self, had: usize) -> Result<Outcome, RunError> {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.into_inner();
         if let Some(error) = state.error {
             return Err(error.into());
         }
@@ -323,12 +334,12 @@ impl Desk<'_> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
 impl Outcome {
-    /// Sentence for a person.
+    /// Formats the outcome as a sentence.
     pub fn words(&self, took: Duration) -> String {
         let Self { had, measured, missed } = self;
         let before = if *had > 0 { format!(", {had} were there before") } else { String::new() };
@@ -344,9 +355,9 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The beginning of it.
+/// Truncates a long text.
 fn clipped(text: &str) -> String {
-    match text.char_indices().nth(MOST_WORDS) {
+    match text.char_indices().nth(MAX_WORDS) {
         Some((end, _)) => format!("{} …", &text[..end]),
         None => text.into(),
     }

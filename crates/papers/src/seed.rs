@@ -1,4 +1,4 @@
-//! Seeds and digests: the same for the same thing, on every machine and in every shard.
+//! Seeds and digests that are the same on every machine and in every shard.
 
 use std::fmt::{Display, Write};
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// Seeds have 48 bits, which every table and every JSON reader holds exactly.
+/// Seeds have 48 bits, which every table and every JSON reader represents exactly.
 const SEED_BYTES: usize = 6;
 
-/// A seed that follows from the run's and from what the parts name together.
+/// Derives a seed from the run's seed and `parts`.
 pub fn seed(of_run: u64, parts: &[&dyn Display]) -> u64 {
     let text = parts.iter().fold(of_run.to_string(), |text, part| format!("{text}\n{part}"));
     let digest = Sha256::digest(text.as_bytes());

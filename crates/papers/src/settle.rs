@@ -1,21 +1,22 @@
-//! Between two runs in a world: what the first left behind has to be gone before the second.
+//! Pause between two runs in a testbed, until the first run's traffic is gone.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_lab::emu::{EmuError, World};
 
-/// Acknowledgements and farewells of a run take so long, and two round trips.
+/// Time for the last acknowledgements and close messages of a run, in addition to two round trips.
 pub const PAUSE: Duration = Duration::from_millis(200);
-/// Time within which the remains of a run must be gone: a proxy with a buffer of 4 MB empties it
-/// over 1 Mbit/s meanwhile.
+/// Time limit for the remaining traffic of a run: a proxy with a buffer of 4 MB can empty it over 1
+/// Mbit/s.
 pub const DRAIN: Duration = Duration::from_secs(40);
-/// Rate, each way, below which a contender counts as idle; at least two full packets.
+/// Rate in each direction below which a system counts as idle; at least two full packets are
+/// allowed.
 const IDLE_BPS: f64 = 32_000.0;
 const IDLE_BYTES: f64 = 3000.0;
 
-/// Waits until nobody but other users sends anything over the radio link to speak of, at most for
-/// [`DRAIN`]; whether that is so.
+/// Waits until only other users send over the radio link, at most for [`DRAIN`]. Returns whether
+/// that is the case.
 pub fn settle(world: &World, rtt: Duration) -> Result<bool, EmuError> {
     let look = PAUSE.max(rtt);
     let bytes = || -> Result<[u64; 2], EmuError> {
@@ -36,7 +37,7 @@ pub fn settle(world: &World, rtt: Duration) -> Result<bool, EmuError> {
     Ok(false)
 }
 
-/// Returns `true` if so many bytes in a time are not a transfer.
+/// Returns `true` if this number of bytes in this time does not count as a transfer.
 fn is_idle(bytes: u64, time: Duration) -> bool {
     bytes as f64 <= IDLE_BYTES.max(IDLE_BPS / 8.0 * time.as_secs_f64())
 }

@@ -2,62 +2,35 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
 use bentpipe_lab::contender::aerotcp::AeroTcp;
-use bentpipe_lab::contender::{ContenderError, roomy};
+use bentpipe_lab::contender::roomy;
+use bentpipe_lab::experiment::engine::Engine;
 use bentpipe_lab::experiment::rural_paws;
 use bentpipe_lab::result::Sample;
 use bentpipe_lab::sim::aerotcp::{self, Files};
 use bentpipe_lab::sim::traffic::SimTraffic;
-use bentpipe_lab::sim::transfer::NoSession;
-use bentpipe_lab::traffic::{Carry, Counted, DOWN, Engine, EngineError, Traffic, UP};
+use bentpipe_lab::traffic::{Carry, Counted, DOWN, Traffic, UP};
 use bentpipe_link::{Class, Settings};
-use bentpipe_results::{Content, Workload};
+use bentpipe_results::{Content, Row, Workload};
 use bentpipe_units::Span;
 
 use crate::figures::{Transfer, extra_traffic, jain};
-use crate::job::{Job, Ran, Value};
+use crate::job::{Job, Ran};
 use crate::link::{Scene, SceneError, duration, rate, value};
 use crate::plan::{Plan, Worldful};
 
-/// Interval of looks at a transfer: its times are right to this.
+/// Polling interval of a transfer, which is the resolution of its times.
 const LOOK: Duration = Duration::from_millis(1);
-/// A request that travels with the flow's opening.
+/// Size of a request, which travels with the opening of the flow.
 const REQUEST_BYTES: u64 = 400;
 
-/// Reason for which a simulated cell gave nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// No session came up.
-    #[error(transparent)]
-    NoSession(#[from] NoSession),
-    /// The policy could not be run.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The grid's settings for AeroTCP cannot be used.
-    #[error(transparent)]
-    Declared(#[from] ContenderError),
-    /// Another of its settings cannot.
-    #[error(transparent)]
-    Scene(#[from] SceneError),
-    /// The requests did not get through.
-    #[error("no file's request got through within a minute of virtual time")]
-    NoFlows,
-    /// The simulator does not do that.
-    #[error(
-        "the simulator has no {what}: cells of engine \"sim\" may have bentpipe and bentpipe-aerotcp in workload files, bentpipe in sequence and rural-policy"
-    )]
-    Unknown {
-        /// Missing item.
-        what: String,
-    },
-}
-
-/// Does all runs of a bundle of simulated cells, and tells of each.
+/// Performs and reports all runs of a bundle of simulated cells.
 pub fn run(
     plan: &Plan<'_>,
     worldful: &Worldful,
     tell: &mut dyn FnMut(usize, Ran),
-) -> Result<(), SimError> {
+) -> anyhow::Result<()> {
     let first = worldful.parts[0].job;
     let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
     let runs = worldful.parts.iter().map(|part| part.runs.end).max().unwrap_or(0);
@@ -76,27 +49,27 @@ pub fn run(
     Ok(())
 }
 
-/// One run of a cell.
-fn one(job: &Job<'_>, scene: &Scene, seed: u64) -> Result<Vec<Value>, SimError> {
+/// Performs one run of a cell.
+fn one(job: &Job<'_>, scene: &Scene, seed: u64) -> anyhow::Result<Vec<Row>> {
     match (job.grid.workload, job.contender()) {
         (Workload::Files, name @ ("bentpipe" | "bentpipe-aerotcp")) => {
             files(job, scene, name == "bentpipe-aerotcp", seed)
         }
         (Workload::Sequence, "bentpipe") => sequence(job, scene, seed),
-        (workload, contender) => {
-            Err(SimError::Unknown { what: format!("{contender} in {workload:?}") })
-        }
+        (workload, contender) => Err(unknown(&format!("{contender} in {workload:?}"))),
     }
 }
 
-fn files(
-    job: &Job<'_>,
-    scene: &Scene,
-    is_aerotcp: bool,
-    seed: u64,
-) -> Result<Vec<Value>, SimError> {
+fn unknown(what: &str) -> anyhow::Error {
+    anyhow!(
+        "the simulator has no {what}: cells of engine \"sim\" may have bentpipe and bentpipe-aerotcp \
+         in workload files, bentpipe in sequence and rural-policy"
+    )
+}
+
+fn files(job: &Job<'_>, scene: &Scene, is_aerotcp: bool, seed: u64) -> anyhow::Result<Vec<Row>> {
     let Some(Content::Objects { count: 1, bytes }) = job.page().map(|page| page.content) else {
-        return Err(SimError::Unknown { what: "page but one of a single object".into() });
+        return Err(unknown("page but one of a single object"));
     };
     let files = Files {
         count: job.whole("connections").unwrap_or(1) as usize,
@@ -106,32 +79,32 @@ fn files(
     let told = is_aerotcp.then(|| AeroTcp::declared(&job.grid.settings, &scene.profile));
     let told = told.transpose()?;
     let found = aerotcp::download(&scene.profile, told.as_ref(), &files, seed);
-    let found = found.ok_or(SimError::NoFlows)?;
+    let found = found.context("no file's request got through within a minute of virtual time")?;
     let cut = found.files.iter().any(|file| matches!(file, Sample::Cut(_)));
     let took = found.took.as_secs_f64();
     let behind = scene.profile.terrestrial.as_ref().map_or(Duration::ZERO, |path| path.rtt());
     let mut values = vec![
-        Value::of("utilization", 8.0 * found.bytes as f64 / took / scene.rate_bps(false), !cut),
-        Value::of("ceiling", 1.0 - scene.loss(false), true),
-        Value::of("jain", jain(&found.abreast), true),
-        Value::of("failed", f64::from(u8::from(cut)), true),
-        Value::of("goodput", 8.0 * found.bytes as f64 / took, !cut),
+        Row::of("utilization", 8.0 * found.bytes as f64 / took / scene.rate_bps(false), !cut),
+        Row::of("ceiling", 1.0 - scene.loss(false), true),
+        Row::of("jain", jain(&found.abreast), true),
+        Row::of("failed", f64::from(u8::from(cut)), true),
+        Row::of("goodput", 8.0 * found.bytes as f64 / took, !cut),
     ];
     let extra = extra_traffic(found.offered_bytes, found.bytes);
-    values.extend(extra.map(|extra| Value::of("extra-traffic", extra, !cut)));
+    values.extend(extra.map(|extra| Row::of("extra-traffic", extra, !cut)));
     for (number, file) in found.files.iter().enumerate() {
         let (seconds, finished) = match *file {
             Sample::Finished(seconds) => (seconds + behind.as_secs_f64(), true),
             Sample::Cut(seconds) => (seconds, false),
         };
-        values.push(Value::of("response-time", seconds, finished).in_series(number.to_string()));
+        values.push(Row::of("response-time", seconds, finished).in_series(number.to_string()));
     }
     Ok(values)
 }
 
-fn sequence(job: &Job<'_>, scene: &Scene, seed: u64) -> Result<Vec<Value>, SimError> {
+fn sequence(job: &Job<'_>, scene: &Scene, seed: u64) -> anyhow::Result<Vec<Row>> {
     let Some(Content::Objects { count, bytes }) = job.page().map(|page| page.content) else {
-        return Err(SimError::Unknown { what: "sequence of anything but objects".into() });
+        return Err(unknown("sequence of anything but objects"));
     };
     let (all, up) = (u64::from(count) * bytes, job.is_up());
     let mut cabin = SimTraffic::new(&scene.profile, &Settings::default(), &roomy(), seed)?;
@@ -182,8 +155,8 @@ fn lost_share(before: &Counted, after: &Counted, way: usize) -> f64 {
     (lost(after) - lost(before)) as f64 / packets.max(1) as f64
 }
 
-/// Policy of Rural-PAWS as the cell declares it: its page, its grid's settings and its condition.
-/// Anything else is as in the lab's own experiment.
+/// The Rural-PAWS policy as the cell specifies it: its page, its grid's settings and its condition.
+/// Other values are the lab's defaults.
 pub fn policy_of(job: &Job<'_>, scene: &Scene) -> Result<rural_paws::Spec, SceneError> {
     let mut spec = rural_paws::Spec::default();
     let (grid, changes) = (job.grid, &scene.changes);
@@ -213,7 +186,7 @@ pub fn policy_of(job: &Job<'_>, scene: &Scene) -> Result<rural_paws::Spec, Scene
     Ok(spec)
 }
 
-/// `think-time`, as `"3 s to 6 s"`.
+/// Parses `think-time`, for example `"3 s to 6 s"`.
 fn reading(job: &Job<'_>) -> Result<Option<[Duration; 2]>, SceneError> {
     const KEY: &str = "think-time";
     let Some(text) = job.grid.settings.get(KEY).and_then(toml::Value::as_str) else {
@@ -227,19 +200,19 @@ fn reading(job: &Job<'_>) -> Result<Option<[Duration; 2]>, SceneError> {
     }
 }
 
-/// Values of a cell from a run of the policy: each class and direction has its own.
-pub fn of_class(job: &Job<'_>, found: &rural_paws::Policy) -> Vec<Value> {
+/// Values of a cell from a run of the policy, for the cell's class and direction.
+pub fn of_class(job: &Job<'_>, found: &rural_paws::Policy) -> Vec<Row> {
     let way = if job.is_up() { UP } else { DOWN };
     let assured = job.planned.cell.on("class") == Some("assured");
     let fill = if assured { found.assured_fill } else { found.lower_fill };
-    let mut values = vec![Value::of("rate-fill", fill[way], true)];
+    let mut values = vec![Row::of("rate-fill", fill[way], true)];
     if assured && way == DOWN {
         for (number, page) in found.pages.0.iter().enumerate() {
             let (seconds, finished) = match *page {
                 Sample::Finished(seconds) => (seconds, true),
                 Sample::Cut(seconds) => (seconds, false),
             };
-            values.push(Value::of("plt", seconds, finished).in_series(number.to_string()));
+            values.push(Row::of("plt", seconds, finished).in_series(number.to_string()));
         }
     }
     values

@@ -1,85 +1,81 @@
-//! One world: brought up, measured, tuned, its contender at work, and run after run in it.
+//! One testbed: its start, measurement, TCP settings, system under test, and all its runs.
 //!
-//! What is wrong with the measurement (the emulator was late, no socket was free) makes a run
-//! nothing, and it is made again. What is wrong with a contender is its result: where one ends in a
-//! run, or nothing ever comes through it, the run counts as failed, and only those behind it have
-//! another world. One exception: a link that does not fall quiet before a run has that run made again,
-//! since whose packets those are is not known.
+//! - An error of the measurement (the emulator was late, no socket was free) invalidates a run, and
+//!   the run is repeated.
+//! - An error of the system under test is its result. If it ends during a run, or passes no data,
+//!   that run counts as failed; only the following runs get another testbed.
+//! - If the link does not become idle before a run, that run is repeated, because the origin of the
+//!   packets is unknown.
 
 mod error;
 
 use std::path::Path;
-use std::time::Duration;
 
 use bentpipe_lab::contender::{self, Contender, Running, Stage};
-use bentpipe_lab::emu::{self, Capture, EmuError, Measured, Tuning, World};
+use bentpipe_lab::emu::{self, Capture, EmuError, Lateness, Measured, Tuning, World};
 use bentpipe_lab::experiment::gate::Gate;
-use bentpipe_results::{LinkMeasured, Workload};
+use bentpipe_lab::experiment::stand::SILENCE;
+use bentpipe_lab::workload::client::first_byte;
+use bentpipe_lab::workload::origin::Origin;
+use bentpipe_results::LinkMeasured;
 use serde::Serialize;
-use tokio::runtime;
 
 pub use error::WorldError;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Portion};
 use crate::job::{Job, Ran};
-use crate::lateness::Lateness;
 use crate::link::Scene;
-use crate::origin::Origin;
 use crate::plan::{Plan, Worldful};
-use crate::policy;
 use crate::raw::{self, RawError};
 use crate::settle::settle;
 use crate::workload::page::Sites;
-use crate::workload::{self, Scope, WorkError, bulk};
+use crate::workload::{self, Scope, WorkError};
 
-/// Time within which the first byte must come through a contender: the gateways' handshake is tried
-/// again every 1.5 round trips, and 40 % of all packets may be lost.
-const SILENCE: Duration = Duration::from_secs(60);
-/// Name prefix of contenders that send at a granted rate.
+/// Name prefix of systems that send at a granted rate.
 const GRANTED: &str = "bentpipe";
 
-/// A browser keeps a core as busy as so much traffic.
+/// Traffic that keeps a core as busy as a browser does.
 const BROWSER_BPS: u64 = 20_000_000;
 
-/// State shared by worlds.
+/// State shared by testbeds.
 pub struct Machine<'a> {
     /// The `bentpipe` program.
     pub program: &'a Path,
-    /// For keys and configs of all worlds.
+    /// Folder for keys and configurations of all testbeds.
     pub scratch: &'a Path,
     /// Folder of the raw data of single runs, if any.
     pub raw: Option<&'a Path>,
-    /// Gate for the measurement of links, one world at a time.
+    /// Gate that limits concurrent measurements of links.
     pub measuring: Gate,
     /// Budget of concurrent traffic.
     pub budget: Budget,
 }
 
-/// Conditions of the world in which a cell was run.
+/// Conditions in the testbed of a cell.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Conditions {
-    /// The links as measured.
+    /// Measured links.
     pub links: Vec<LinkMeasured>,
-    /// Packets of the radio link delivered more than a millisecond late, of all.
+    /// Number of packets that the radio link delivered more than a millisecond late.
     pub late: u64,
-    /// All that were delivered.
+    /// Number of packets that the radio link delivered.
     pub delivered: u64,
-    /// The worst of the late ones, in seconds.
+    /// Maximum lateness, in seconds.
     pub worst_lateness: f64,
     /// Mean lateness of the run's packets on all links, in seconds.
     pub mean_lateness: f64,
-    /// Number of worlds that were brought up before this one for the same runs.
+    /// Number of testbeds started before this one for the same runs.
     pub attempt: u32,
     /// `true` if the links ran at real-time priority.
     pub realtime: bool,
 }
 
-/// Listener of every run.
+/// Callback for every completed run.
 pub type Tell<'a> = dyn FnMut(usize, Ran, &Conditions) + 'a;
 
-/// Does the runs of `worldful` and tells of each as soon as it is over and known to be sound. After
-/// an error those told of stand. Its losses are those of this attempt.
+/// Performs the runs of `worldful`. Reports each as soon as it is complete and its measurement is
+/// valid. After an error, the reported runs remain valid. The losses depend on `attempt`.
 pub fn run(
     machine: &Machine<'_>,
     plan: &Plan<'_>,
@@ -90,17 +86,11 @@ pub fn run(
     let seed = worldful.seed_of(attempt);
     let first = worldful.parts[0].job;
     let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
-    // A link without a contender is measured as it lies there.
+    // Without a system under test, the link itself is measured.
     let contender = match job.contender() {
         "" => contender::named("e2e-cubic")?,
         name => contender::named(name)?,
     };
-    let in_browser = worldful.parts.iter().any(|part| plan.jobs[part.job].is_in_browser());
-    let browser = if in_browser { BROWSER_BPS } else { 0 };
-    let _portion = machine.budget.take(carried(scene).saturating_add(browser));
-    if job.grid.workload == Workload::RuralPolicy {
-        return policy::run(machine, plan, worldful, attempt, tell);
-    }
     let world = World::new(&scene.profile.link, scene.profile.terrestrial.as_ref(), seed)?;
     let links = {
         let _pass = machine.measuring.enter();
@@ -126,7 +116,7 @@ pub fn run(
         running.map_err(|source| WorldError::Contender { name, source, said: String::new() })?;
     let mut ended = warm_up(&world, name, running.as_mut())?;
     if ended.is_some() {
-        // Unless it was the machine.
+        // Unless the machine was the cause.
         sound(&world, &links, &Lateness::default())?;
     }
     let mut number = 0;
@@ -172,7 +162,7 @@ pub fn run(
     Ok(())
 }
 
-/// Captures the packets offered to the radio link in a run of `job`, into its file, if requested.
+/// Captures the packets offered to the radio link in a run of `job` to a file, if requested.
 pub(crate) fn capture(
     machine: &Machine<'_>,
     world: &World,
@@ -183,8 +173,8 @@ pub(crate) fn capture(
     machine.raw.map(capture).transpose()
 }
 
-/// Counts a soundly measured run: its values stand, unless its contender `ended`. Then it failed,
-/// whatever was found, and also if nothing was.
+/// Result of a run with a valid measurement. If the system under test has `ended`, the run failed,
+/// regardless of its values, and even without values.
 fn counted(
     found: Result<Ran, WorkError>,
     nothing: impl FnOnce() -> Ran,
@@ -197,20 +187,27 @@ fn counted(
     Ok(Ran { values, failed, ..ran })
 }
 
-/// The traffic of a world at its most, bit/s.
+/// Waits until the machine can carry the traffic of `worldful` too.
+pub fn portion<'a>(machine: &'a Machine<'_>, plan: &Plan<'_>, worldful: &Worldful) -> Portion<'a> {
+    let in_browser = worldful.parts.iter().any(|part| plan.jobs[part.job].is_in_browser());
+    let browser = if in_browser { BROWSER_BPS } else { 0 };
+    machine.budget.take(carried(&plan.scenes[worldful.parts[0].job]).saturating_add(browser))
+}
+
+/// Maximum traffic of a testbed, bit/s.
 pub fn carried(scene: &Scene) -> u64 {
     let link = &scene.profile.link;
     let bps = |rate: Option<bentpipe_units::BitRate>| rate.map_or(u64::MAX, |rate| rate.bps());
     bps(link.forward.rate()).max(bps(link.return_.rate()))
 }
 
-/// A contender that has ended is an error.
+/// Returns an error if the system under test has ended.
 fn check(name: &'static str, running: &mut dyn Running) -> Result<(), WorldError> {
     let checked = running.check();
     checked.map_err(|source| WorldError::Contender { name, source, said: running.said() })
 }
 
-/// The next run may begin.
+/// Waits until the next run may start.
 fn ready(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldError> {
     if settle(world, scene.rtt())? { Ok(()) } else { Err(WorldError::Undrained { name }) }
 }
@@ -221,8 +218,8 @@ pub(crate) fn lateness(world: &World) -> Result<Lateness, EmuError> {
     Ok(Lateness::of([&radio].into_iter().chain(&behind)))
 }
 
-/// Sets the condition's TCP settings at both ends, and at relays if TCP crosses the link between
-/// them, within the limits of the contender.
+/// Applies the condition's TCP settings to both ends, and to relays if TCP crosses the link between
+/// them, within the limits of the system under test.
 fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), EmuError> {
     let ends = contender.ends();
     let of = |tuning: Tuning| {
@@ -239,16 +236,14 @@ fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), E
     Ok(())
 }
 
-/// The contest is between tunnels that are up; why this one is not.
+/// Waits until the system passes data, because only established tunnels are compared. Returns an
+/// error if it does not.
 fn warm_up(
     world: &World,
     name: &'static str,
     running: &mut dyn Running,
 ) -> Result<Option<WorldError>, EmuError> {
-    let first = world.client.run(|| {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        Ok::<_, EmuError>(runtime.map_err(EmuError::Thread)?.block_on(bulk::first_byte(SILENCE)))
-    })??;
+    let first = world.client.block_on(async || first_byte(SILENCE).await)?;
     Ok(match (first, check(name, running)) {
         (Ok(()), Ok(())) => None,
         (_, Err(error)) => Some(error),
@@ -258,7 +253,8 @@ fn warm_up(
     })
 }
 
-/// Checks the links; an error if the emulator did not follow its model, or was late since `before`.
+/// Checks the links. Returns an error if the emulator did not follow its model, or was late since
+/// `before`.
 pub(crate) fn sound(
     world: &World,
     measured: &Measured,
@@ -305,8 +301,8 @@ fn both_ways(path: &str, link: &emu::LinkMeasured) -> [LinkMeasured; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Value;
     use bentpipe_lab::contender::ContenderError;
+    use bentpipe_results::Row;
 
     fn missing(source: ContenderError) -> WorldError {
         WorldError::Contender { name: "kcptun", source, said: String::new() }
@@ -316,16 +312,16 @@ mod tests {
     fn a_run_in_which_the_contender_ended_failed_whatever_it_gave() {
         let ended = ContenderError::Ended { program: "kcptun-server", said: String::new() };
         let ended = missing(ended);
-        let plt = |finished| Value::of("plt", 3.0, finished);
-        let whole = || Ran::of(2, 7, vec![plt(true), Value::of("failed", 0.0, true)]);
-        let nothing = || Ran::of(2, 7, vec![Value::of("plt", 60.0, false)]);
+        let plt = |finished| Row::of("plt", 3.0, finished);
+        let whole = || Ran::of(2, 7, vec![plt(true), Row::of("failed", 0.0, true)]);
+        let nothing = || Ran::of(2, 7, vec![Row::of("plt", 60.0, false)]);
         let ran = counted(Ok(whole()), nothing, Some(&ended)).unwrap();
-        assert_eq!(ran.values, [plt(false), Value::of("failed", 1.0, true)]);
+        assert_eq!(ran.values, [plt(false), Row::of("failed", 1.0, true)]);
         assert!(ran.failed.unwrap().contains("kcptun-server ended"));
         let broken = || Err(WorkError::Cannot("do it".into()));
         let ran = counted(broken(), nothing, Some(&ended)).unwrap();
-        assert_eq!(ran.values, [Value::of("plt", 60.0, false), Value::of("failed", 1.0, true)]);
-        // Without that it is as it was.
+        assert_eq!(ran.values, [Row::of("plt", 60.0, false), Row::of("failed", 1.0, true)]);
+        // If it has not ended, the result is unchanged.
         assert_eq!(counted(Ok(whole()), nothing, None).unwrap(), whole());
         assert!(counted(broken(), nothing, None).is_err());
     }

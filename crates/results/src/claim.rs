@@ -1,4 +1,4 @@
-//! Claims of the papers and goals of Bentpipe: `experiments/claims.toml`, whose schema is
+//! Claims of the papers and goals of Bentpipe: `experiments/claims.toml`, whose schema is in
 //! `experiments/README.md`.
 
 mod check;
@@ -18,55 +18,55 @@ use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::Statistic;
 use crate::study::Study;
 
-/// The file that is built in.
+/// The built-in file.
 const BUILT_IN: &str = include_str!("../../../experiments/claims.toml");
 
 /// One claim.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Claim {
-    /// Its name, which no other has.
+    /// Unique name.
     pub id: String,
     /// Origin of the claim: an experiment's name, or `bentpipe` for a goal of Bentpipe.
     pub paper: String,
-    /// Experiment whose cells judge it.
+    /// Experiment whose cells decide the claim.
     pub experiment: String,
-    /// The section whose grid they are of.
+    /// Section whose grid contains these cells.
     pub section: String,
     /// Place in the paper that states it.
     pub at: String,
     /// Statement, in our words.
     pub claim: String,
-    /// Metric that is judged.
+    /// Metric to be judged.
     pub metric: String,
-    /// Its quotient with this metric of the same cells is judged instead.
+    /// If present, the quotient of `metric` and this metric of the same cell is judged.
     pub over: Option<String>,
-    /// Statistic over a cell's values, of all its runs.
+    /// Statistic over all values of a cell, from all its runs.
     pub statistic: Statistic,
-    /// The cells judged.
+    /// Cells to be judged.
     pub of: Pattern,
-    /// The cells that those are compared with.
+    /// Cells with which they are compared.
     pub against: Option<Pattern>,
     /// Comparison of the two sides.
     pub compare: Compare,
-    /// Bases by which `of` and `against` are divided first.
+    /// Baselines by which the values of `of` and `against` are divided first.
     pub bases: Option<(Pattern, Pattern)>,
-    /// Restriction of the cells of all patterns.
+    /// Further restriction on the cells of all patterns.
     pub cells: Pattern,
-    /// The value is formed for every combination of these columns that all patterns have.
+    /// Columns for whose every combination a value is formed, if all patterns have cells for it.
     pub each: Vec<String>,
-    /// `true` if several cells of a pattern become their mean; otherwise a pattern has one cell.
+    /// `true` if several cells of a pattern are averaged. Otherwise a pattern must match one cell.
     pub pooled: bool,
     /// Reduction of the combinations to one value.
     pub take: Take,
     /// Bound on that value.
     pub bound: Bound,
-    /// Value that the paper found, if it gives a number.
+    /// Value from the paper, if it gives a number.
     pub paper_value: Option<PaperValue>,
-    /// Reading of the claim, and origin of the bound.
+    /// Interpretation of the claim, and origin of the bound.
     pub note: Option<String>,
-    /// Reason for the difference in the reference run, as far as known; shown wherever the claim is
-    /// not held.
+    /// Reason for the difference in the reference run, as far as known. Shown wherever the claim is
+    /// not reproduced.
     pub differs: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub enum Compare {
     /// One divided by the other.
     #[default]
     Quotient,
-    /// One less the other, for what may be nothing or less than nothing: a quotient would lose the
+    /// One minus the other, for values that may be zero or negative. A quotient would lose the
     /// sign.
     Difference,
 }
@@ -85,32 +85,32 @@ pub enum Compare {
 /// Reduction of the values of the combinations to one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Take {
-    /// One number of all.
+    /// One statistic over all values.
     One(Statistic),
-    /// Each must keep the bound.
+    /// Every value must satisfy the bound.
     All,
-    /// At least this share of them must keep it.
+    /// At least this fraction of the values must satisfy the bound.
     Fraction(f64),
 }
 
-/// Bound that a value must keep.
+/// Bound on a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
     /// Less than this.
     Below(f64),
     /// More than this.
     Above(f64),
-    /// From the one to the other, both included.
+    /// Between these two values, both inclusive.
     Between(f64, f64),
 }
 
-/// Value that a paper found.
+/// Value from a paper.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum PaperValue {
     /// One number.
     Number(f64),
-    /// From the one to the other.
+    /// A range.
     Range([f64; 2]),
 }
 
@@ -118,7 +118,7 @@ pub enum PaperValue {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// In the order of their file.
+    /// Claims in the order of the file.
     #[serde(rename = "claim")]
     pub all: Vec<Claim>,
 }
@@ -275,14 +275,14 @@ fn take(written: &Written) -> Result<Take, &'static str> {
 }
 
 impl Claim {
-    /// Reason for which it is not held, if it is not and the reason is known.
+    /// Reason for the difference, if the claim is not reproduced and the reason is known.
     pub fn differs(&self, held: Held) -> Option<&str> {
         self.differs.as_deref().filter(|_| held == Held::NotHeld)
     }
 }
 
 impl Claims {
-    /// Those built in, which fit the [built-in studies](Study::all).
+    /// Built-in claims, which match the [built-in studies](Study::all).
     pub fn all() -> Result<Self, ClaimError> {
         Self::parse("experiments/claims.toml", BUILT_IN)
     }
@@ -295,7 +295,7 @@ impl Claims {
         Self::parse(&place, &text)
     }
 
-    /// Reads the text of a file; `place` is how errors call it.
+    /// Parses the text of a file. Errors refer to it as `place`.
     pub fn parse(place: &str, text: &str) -> Result<Self, ClaimError> {
         let claims: Self = crate::parse_toml(text)
             .map_err(|(line, why)| ClaimError { place: format!("{place}:{line}"), why })?;
@@ -304,9 +304,9 @@ impl Claims {
         Ok(claims)
     }
 
-    /// Checks that `studies` have what the claims name: sections, metrics, columns and values.
-    /// Every combination needs one cell of each pattern, or more if they are pooled. Claims about
-    /// other studies are left alone.
+    /// Checks that `studies` have everything that the claims name: sections, metrics, columns and
+    /// values. Every combination needs one cell of each pattern, or several if they are pooled.
+    /// Claims about other studies are ignored.
     pub fn check(&self, studies: &[Study]) -> Result<(), ClaimError> {
         for claim in &self.all {
             let Some(study) = studies.iter().find(|study| study.name == claim.experiment) else {
@@ -319,8 +319,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Judges every claim about `studies` by what was `measured` of a full run or a quick one, in
-    /// the order of the file.
+    /// Judges every claim about `studies` by the results in `measured`, of a full or a quick run,
+    /// in the order of the file.
     pub fn judge<'a>(
         &'a self,
         studies: &[Study],

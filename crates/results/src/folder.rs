@@ -1,12 +1,12 @@
 //! The folder of a run.
 //!
 //! ```text
-//! manifest.json                 what is run: the same for every shard of it; by what builds and machines,
-//!                               and what its links were measured to be
-//! cells/PAPER/GRID/CELL.json    what one cell gave, once all its runs are over
-//! log.jsonl                     when each cell was run, where, and what its links were measured to be
-//! tables/PAPER.GRID.parquet     all that the cells of a grid gave
-//! raw/cells/PAPER/GRID/         packets and page loads of cells' runs, where they were asked for
+//! manifest.json                 the run: the same for all its shards; its builds and machines, and
+//!                               the measured properties of its links
+//! cells/PAPER/GRID/CELL.json    results of one cell, once all its runs are finished
+//! log.jsonl                     time and machine of each cell, and its links' measured properties
+//! tables/PAPER.GRID.parquet     all results of a grid's cells
+//! raw/cells/PAPER/GRID/         packets and page loads of the cells' runs, if requested
 //! ```
 
 mod error;
@@ -38,7 +38,7 @@ const LOG: &str = "log.jsonl";
 const TABLES: &str = "tables";
 const RAW: &str = "raw";
 
-/// Characters that a file's name holds unescaped.
+/// Characters that are not escaped in a file's name.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'=').remove(b',').remove(b'.').remove(b'-').remove(b'_');
 
@@ -50,7 +50,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder for a run, or goes on with one that is of the same run by the same build.
+    /// Creates the folder for a run, or continues one of the same run by the same build.
     pub fn start(path: &Path, manifest: &Manifest) -> Result<Self, FolderError> {
         if path.join(MANIFEST).exists() {
             let there = Self::open(path)?.manifest;
@@ -68,7 +68,7 @@ impl Folder {
         Self::start_mixed(path, manifest)
     }
 
-    /// The same with the results of any build, which the manifest then names.
+    /// Like [`Self::start`], but accepts results of any build. The manifest then lists all builds.
     pub fn start_mixed(path: &Path, manifest: &Manifest) -> Result<Self, FolderError> {
         let file = path.join(MANIFEST);
         if !file.exists() {
@@ -87,7 +87,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder of a run that was begun.
+    /// Opens the folder of an existing run.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let manifest = read(&path.join(MANIFEST))?;
         Ok(Self { path: path.into(), manifest })
@@ -98,7 +98,7 @@ impl Folder {
         &self.manifest
     }
 
-    /// Results of a cell, if all its runs are over.
+    /// Results of a cell, if all its runs are finished.
     pub fn cell(
         &self,
         paper: &str,
@@ -109,31 +109,31 @@ impl Folder {
         if path.exists() { read(&path).map(Some) } else { Ok(None) }
     }
 
-    /// The file of a cell, from the folder.
+    /// Path of a cell's file, relative to the folder.
     pub fn cell_file(paper: &str, grid: &str, cell: &Cell) -> PathBuf {
         let name = utf8_percent_encode(&cell.to_string(), PLAIN).to_string();
         Path::new("cells").join(paper).join(grid).join(name + ".json")
     }
 
-    /// The table of a grid, from the folder.
+    /// Path of a grid's table, relative to the folder.
     pub fn table_file(paper: &str, grid: &str) -> PathBuf {
         Path::new(TABLES).join(format!("{paper}.{grid}.parquet"))
     }
 
-    /// Folder of raw data of single runs: captures, page loads and qlogs, below it as `cell_file`
-    /// names them.
+    /// Folder for raw data of single runs (captures, page loads and qlogs), with paths as in
+    /// [`Self::cell_file`].
     pub fn raw(&self) -> PathBuf {
         self.path.join(RAW)
     }
 
-    /// Keeps what a cell gave when all its runs are over, and a line for the log, in this order: a
-    /// cell without its line was run, a line without its cell is harmless.
+    /// Stores the results of a cell whose runs are all finished, then a line for the log. The order
+    /// matters: a cell without its line was still run, and a line without its cell is harmless.
     pub fn keep(&self, measured: &Measured, line: &impl Serialize) -> Result<(), FolderError> {
         self.keep_cell(measured)?;
         self.note(line)
     }
 
-    /// A line for the log that goes with no cell.
+    /// Adds a line to the log that belongs to no cell.
     pub fn note(&self, line: &impl Serialize) -> Result<(), FolderError> {
         let line = serde_json::to_string(line).expect("a line of the log is plain data");
         self.log(&format!("{line}\n"))
@@ -150,17 +150,18 @@ impl Folder {
         Ok(times::ends(&lines(&self.path.join(LOG))?))
     }
 
-    /// Writes a table for every grid that has cells, and into the manifest what their links were
-    /// measured to be.
+    /// Writes a table for every grid that has cells, and adds the measured properties of their
+    /// links to the manifest.
     pub fn write_tables(&self) -> Result<(), FolderError> {
         let folder = self.path.join(TABLES);
         fs::create_dir_all(&folder).map_err(io_at(&folder))?;
-        // By study and grid, as the folders of their files are in order.
+        // The cells are sorted by study and grid, because their folders are.
         for cells in self.measured()?.chunk_by(|one, two| grid_of(one) == grid_of(two)) {
             let (paper, grid) = grid_of(&cells[0]);
             write_table(&self.path.join(Self::table_file(paper, grid)), cells)?;
         }
-        // As the file has it: shards that were merged meanwhile have brought their builds and machines.
+        // Read the file again, because shards merged in the meantime have added builds and
+        // machines.
         let mut manifest = Self::open(&self.path)?.manifest;
         let links = links::ranges(&lines(&self.path.join(LOG))?);
         if !links.is_empty() {
@@ -169,7 +170,7 @@ impl Folder {
         write_whole(&self.path.join(MANIFEST), &json(&manifest))
     }
 
-    /// Contents of all tables in `folder`, which is a run's `tables` or a copy of them.
+    /// Contents of all tables in `folder`, which is a run's `tables` folder or a copy of it.
     pub fn read_tables(folder: &Path) -> Result<Vec<Measured>, FolderError> {
         let mut all = Vec::new();
         for path in entries(folder)? {

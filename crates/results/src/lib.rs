@@ -1,10 +1,14 @@
 //! Experiments as data, their measurements, and the report.
 //!
-//! A [`Study`] is a published paper as data: the cells of its grids, how the report shows them, and
-//! the values that the paper gives. A [`Measured`] is what one cell gave. A [`Claim`] is a direction
-//! that a paper found, in a form that measured cells can be held to. A [`Folder`] keeps a run cell by
-//! cell, so that a run that was stopped goes on where it was, and shards of one become one again.
-//! A [`Report`] puts what was measured beside what the papers say. Nothing here measures.
+//! - A [`Study`] is a published paper as data: the cells of its grids, their presentation in the
+//!   report, and the values from the paper.
+//! - A [`Measured`] holds the results of one cell.
+//! - A [`Claim`] is a finding of a paper, in a form that measured cells can confirm or refute.
+//! - A [`Folder`] stores a run cell by cell, so that a stopped run can continue and the shards of a
+//!   run can be merged.
+//! - A [`Report`] compares the measurements with the papers.
+//!
+//! Nothing in this crate measures.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +34,7 @@ pub use study::{
     TlsVersion, Unchecked, Workload,
 };
 
-/// Reads TOML; an error is the line, from 1, and what is wrong there.
+/// Parses TOML. An error is the line number, counted from 1, and the message.
 fn parse_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, (usize, String)> {
     toml::from_str(text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

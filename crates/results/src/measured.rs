@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// The columns that a cell may have, in the order in which the report shows them.
+/// Columns that a cell may have, in the order of the report.
 pub const COLUMNS: [&str; 10] = [
     "engine",
     "loader",
@@ -53,9 +53,10 @@ pub const METRICS: [(&str, &str); 29] = [
     ("link-loss", "ratio"),
 ];
 
-/// The parts of a whole: more than all of it is no measurement. `rate-fill` is none of them, for a
-/// class may well get more than it should; nor is `epb-fair`, for nobody is kept from taking more than
-/// a fair share, nor `epb-received`: a proxy may hold much by the time that the first byte arrives.
+/// Fractions of a whole, which cannot exceed 1. Three metrics are not in the list. `rate-fill` may
+/// exceed 1, because a class may get more than its rate. `epb-fair` may, because a connection may
+/// take more than its fair share. `epb-received` may, because a proxy may hold much data when the
+/// first byte arrives.
 const PARTS: [&str; 9] = [
     "utilization",
     "ceiling",
@@ -68,31 +69,31 @@ const PARTS: [&str; 9] = [
     "link-loss",
 ];
 
-/// Largest error that rounding may add to a part of a whole.
+/// Largest rounding error of a fraction.
 const ROUNDING: f64 = 1e-6;
 
-/// The least that a metric can be. Of extra traffic that is less than nothing: payload can cross the link
-/// under fewer headers than full TCP packets have.
+/// Smallest possible value of a metric. Extra traffic may be negative, because payload can cross
+/// the link with fewer headers than in full TCP packets.
 pub(crate) fn least_of(metric: &str) -> f64 {
     if metric == "extra-traffic" { -1.0 } else { 0.0 }
 }
 
-/// The unit of a metric; `None` if there is no such metric.
+/// Unit of a metric. `None` if the metric is unknown.
 pub fn unit_of(metric: &str) -> Option<&'static str> {
     METRICS.iter().find(|(name, _)| *name == metric).map(|(_, unit)| *unit)
 }
 
-/// A number as the text of a column: `1e-6`, `0.000001` and `1.0e-6` are all `0.000001`.
+/// Text of a number in a column: `1e-6`, `0.000001` and `1.0e-6` all become `0.000001`.
 pub fn number(value: f64) -> String {
     format!("{value}")
 }
 
-/// A cell of a grid: a value for each of its columns, as text.
+/// A cell, one configuration of a grid: a value for each of its columns, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cell(BTreeMap<String, String>);
 
-/// The values that columns may have: those of one cell or of many.
+/// Allowed values of columns, which one cell or many match.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Pattern(BTreeMap<String, Texts>);
@@ -101,9 +102,9 @@ pub struct Pattern(BTreeMap<String, Texts>);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// The experiment, as its file is called.
+    /// Name of the experiment's file.
     pub paper: String,
-    /// The grid's `id` there.
+    /// The grid's `id` in the experiment.
     pub grid: String,
     /// Cell of the grid.
     pub cell: Cell,
@@ -115,63 +116,64 @@ pub struct Measured {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// One of [`METRICS`].
+    /// Metric, one of [`METRICS`].
     pub metric: String,
     /// The metric's unit.
     pub unit: String,
-    /// Object or connection of the run; empty if the run has one value.
+    /// Object or connection of the run. Empty if the run has only one value.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub series: String,
-    /// The value's place in its series, where the cell has no column `x`: a time in seconds.
+    /// Position of the value in its series, a time in seconds, if the cell has no column `x`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
     /// Number of the run in the cell, from 0.
     pub run: u32,
     /// Seed of the link's losses.
     pub seed: u64,
-    /// Finite; of a run that was cut off what was seen until then.
+    /// Value, which is finite. For a run that was cut off, the value reached until then.
     pub value: f64,
-    /// `true` if it was not cut off.
+    /// `true` if the run was not cut off.
     pub finished: bool,
 }
 
 impl Cell {
-    /// A cell from pairs of column and value.
+    /// Makes a cell from pairs of column and value.
     pub fn of<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self(pairs.into_iter().map(|(column, value)| (column.into(), value.into())).collect())
     }
 
-    /// Its value in `column`.
+    /// Value in `column`.
     pub fn on(&self, column: &str) -> Option<&str> {
         self.0.get(column).map(String::as_str)
     }
 
-    /// Its columns with their values, in the order of [`COLUMNS`].
+    /// Columns with their values, in the order of [`COLUMNS`].
     pub fn columns(&self) -> impl Iterator<Item = (&str, &str)> {
         COLUMNS.into_iter().filter_map(|column| Some((column, self.on(column)?)))
     }
 
-    /// The same with another value in `column`.
+    /// The same cell with another value in `column`.
     pub fn with(&self, column: &str, value: &str) -> Self {
         let mut columns = self.0.clone();
         columns.insert(column.into(), value.into());
         Self(columns)
     }
 
-    /// The same without `column`.
+    /// The same cell without `column`.
     pub fn without(&self, column: &str) -> Self {
         let mut columns = self.0.clone();
         columns.remove(column);
         Self(columns)
     }
 
-    /// Its values in `columns`, in their order; `None` unless it has all of them.
+    /// Values in `columns`, in their order. `None` if a column is missing.
     pub fn key(&self, columns: &[String]) -> Option<Vec<&str>> {
         columns.iter().map(|column| self.on(column)).collect()
     }
 }
 
-/// As `column=value`, the columns in alphabetical order: the same for the same cell, always.
+/// Formats the cell as `column=value`, with the columns in alphabetical order, so that equal cells
+/// have equal texts.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (column, value)) in self.0.iter().enumerate() {
@@ -183,7 +185,7 @@ impl fmt::Display for Cell {
 }
 
 impl Pattern {
-    /// A pattern from pairs of column and the values that stand for any of them.
+    /// Makes a pattern from pairs of a column and its allowed values.
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [&'a str])>) -> Self {
         let texts = |values: &[&str]| Texts(values.iter().map(|&value| value.into()).collect());
         Self(pairs.into_iter().map(|(column, values)| (column.into(), texts(values))).collect())
@@ -197,24 +199,24 @@ impl Pattern {
         })
     }
 
-    /// The values it has for `column`, if it names that.
+    /// Allowed values for `column`, if the pattern names it.
     pub fn on(&self, column: &str) -> Option<&[String]> {
         self.0.get(column).map(|values| values.0.as_slice())
     }
 
-    /// The columns that it names, with their values.
+    /// Columns of the pattern, with their allowed values.
     pub fn columns(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.0.iter().map(|(column, values)| (column.as_str(), values.0.as_slice()))
     }
 
-    /// Both in one; where both name a column, what `self` says of it holds.
+    /// Both patterns combined. If both name a column, that of `self` applies.
     pub fn or(&self, other: &Self) -> Self {
         let mut columns = other.0.clone();
         columns.extend(self.0.clone());
         Self(columns)
     }
 
-    /// The cell that differs from `cell` in the columns which the pattern names with one value.
+    /// Copy of `cell` with the values of all columns for which the pattern has a single value.
     pub fn moved(&self, cell: &Cell) -> Cell {
         self.columns().fold(cell.clone(), |cell, (column, values)| match values {
             [value] => cell.with(column, value),
@@ -224,40 +226,57 @@ impl Pattern {
 }
 
 impl Measured {
-    /// The values of a metric, of all runs, each as it [ranks](Row::ranked), without those that
-    /// cannot [be](Row::is_possible).
+    /// Values of a metric over all runs, each as it [ranks](Row::ranked), without
+    /// [impossible](Row::is_possible) ones.
     pub fn values(&self, metric: &str) -> Vec<f64> {
         self.of(metric).filter(|row| row.is_possible()).map(Row::ranked).collect()
     }
 
-    /// Number of values of a metric that are [left out](Row::is_possible).
+    /// Number of [impossible](Row::is_possible) values of a metric.
     pub fn set_aside(&self, metric: &str) -> usize {
         self.of(metric).filter(|row| !row.is_possible()).count()
     }
 
-    /// The rows of a metric, all of them.
+    /// All rows of a metric.
     pub fn of<'a>(&'a self, metric: &'a str) -> impl Iterator<Item = &'a Row> {
         self.rows.iter().filter(move |row| row.metric == metric)
     }
 }
 
 impl Row {
-    /// Returns `true` if the value can be true: no part exceeds its whole, and no time or rate is
-    /// negative. Any other value is a fault of measurement. It is shown as such, and goes into no
-    /// figure and no verdict.
+    /// A run's only value of a metric. The caller sets the run and its seed.
+    pub fn of(metric: &str, value: f64, finished: bool) -> Self {
+        let unit = unit_of(metric).unwrap_or_default().into();
+        let (metric, series) = (metric.into(), String::new());
+        Self { metric, unit, series, x: None, run: 0, seed: 0, value, finished }
+    }
+
+    /// The same row for one object or connection of the run.
+    pub fn in_series(self, series: impl Into<String>) -> Self {
+        Self { series: series.into(), ..self }
+    }
+
+    /// The same row at a position of its series.
+    pub fn at(self, x: f64) -> Self {
+        Self { x: Some(x), ..self }
+    }
+
+    /// Returns `true` if the value is possible: no part exceeds its whole, and no time or rate is
+    /// negative. Any other value is a measurement error. It is reported as such, and excluded from
+    /// all figures and verdicts.
     pub fn is_possible(&self) -> bool {
         let most = if PARTS.contains(&self.metric.as_str()) { 1.0 } else { f64::INFINITY };
         (least_of(&self.metric) - ROUNDING..=most + ROUNDING).contains(&self.value)
     }
 
-    /// The value for whoever ranks it: a time that did not finish is infinitely long, rates and
-    /// shares count as they stand.
+    /// Value for ranking. A time that did not finish counts as infinite; rates and fractions count
+    /// unchanged.
     pub fn ranked(&self) -> f64 {
         if self.unit == "s" && !self.finished { f64::INFINITY } else { self.value }
     }
 }
 
-/// One value of a column or several, texts or numbers, kept as text.
+/// One or several values of a column, text or numbers, stored as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Texts(pub Vec<String>);
 

@@ -1,6 +1,6 @@
-//! Measurements of a grid's cells as a Parquet table. It has a column for each of the grid's, in
-//! the order of [`COLUMNS`], then the columns that all grids share. `x` is a number, and absent if
-//! a row has no place. The file's metadata name the columns that are the grid's.
+//! Measurements of a grid's cells as a Parquet table. It has one column for each of the grid's, in
+//! the order of [`COLUMNS`], then the columns that all grids share. `x` is a number, and null if a
+//! row has no position. The file's metadata list the columns of the grid.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,18 +20,18 @@ use ::parquet::schema::parser::parse_message_type;
 
 use crate::measured::{COLUMNS, Cell, Measured, Row, number};
 
-/// The columns behind those of the grid, as every table has them.
+/// Columns after those of the grid, the same in every table.
 const SHARED: &str = "REQUIRED BINARY series (UTF8); REQUIRED BINARY metric (UTF8); \
                       REQUIRED BINARY unit (UTF8); REQUIRED INT32 run; REQUIRED INT64 seed; \
                       OPTIONAL DOUBLE x; REQUIRED DOUBLE value; REQUIRED BOOLEAN finished;";
 
-/// The grid's columns in the file's metadata, with commas between them.
+/// Metadata key for the grid's columns, separated by commas.
 const CELL_COLUMNS: &str = "bentpipe.cell-columns";
 
-/// More rows are not a grid of a study: some 400 MB in memory.
-const MOST_ROWS: usize = 1 << 22;
+/// Maximum number of rows, which is beyond any study's grid: about 400 MB in memory.
+const MAX_ROWS: usize = 1 << 22;
 
-/// Reason for which a table cannot be written or read.
+/// Reason why a table cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct TableError {
@@ -39,8 +39,8 @@ pub struct TableError {
     why: String,
 }
 
-/// Writes what the cells of one grid gave, in an order of its own: the same rows give the same bytes.
-/// What was there is replaced by all of it or stays.
+/// Writes the results of one grid's cells in a canonical order, so that equal rows give equal
+/// bytes. An existing file is replaced completely or not at all.
 pub fn write_table(path: &Path, cells: &[Measured]) -> Result<(), TableError> {
     let wrong = |why: String| TableError { path: path.into(), why };
     let part = path.with_extension("parquet.part");
@@ -57,16 +57,16 @@ pub fn write_table(path: &Path, cells: &[Measured]) -> Result<(), TableError> {
     kept.map_err(|error| wrong(error.to_string()))
 }
 
-/// Reads the table at `path`, of this grid of this study: by cell, in the table's order.
+/// Reads the table at `path` of this grid of this study: by cell, in the table's order.
 pub fn read_table(path: &Path, paper: &str, grid: &str) -> Result<Vec<Measured>, TableError> {
     let wrong = |why: String| TableError { path: path.into(), why };
     let failed = |error: ParquetError| wrong(error.to_string());
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
     let reader = SerializedFileReader::new(file).map_err(failed)?;
     let about = reader.metadata().file_metadata();
-    if usize::try_from(about.num_rows()).is_ok_and(|count| count > MOST_ROWS) {
+    if usize::try_from(about.num_rows()).is_ok_and(|count| count > MAX_ROWS) {
         let count = about.num_rows();
-        return Err(wrong(format!("{count} rows are more than the {MOST_ROWS} of a grid")));
+        return Err(wrong(format!("{count} rows are more than the {MAX_ROWS} of a grid")));
     }
     let known = about.key_value_metadata().into_iter().flatten();
     let columns = known

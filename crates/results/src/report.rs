@@ -1,4 +1,4 @@
-//! Report of a run next to the papers' statements: one self-contained HTML page, and a text.
+//! Report that compares a run with the papers: one self-contained HTML page, and a text version.
 
 mod address;
 mod claims;
@@ -27,27 +27,27 @@ pub use markdown::markdown;
 pub use page::html;
 pub use text::text;
 
-/// All that a report is made of.
+/// Input of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Report<'a> {
-    /// The studies, in the order in which they are shown.
+    /// Studies in the order of the report.
     pub studies: &'a [Study],
-    /// Claims to judge; those of studies that are not shown are left out.
+    /// Claims to judge. Claims of studies that are not in the report are left out.
     pub claims: &'a Claims,
     /// Measurements.
     pub measured: &'a [Measured],
     /// Description of the run.
     pub manifest: &'a Manifest,
-    /// Origin of the run, in pairs of name and value: the command, the date, the machine.
+    /// Origin of the run as pairs of name and value: the command, the date, the machine.
     pub made: &'a [(String, String)],
     /// Targets of the links in the lists of runs.
     pub files: &'a Files,
-    /// The text of the bundle of Vega, Vega-Lite and Vega-Embed, which `scripts/setup.sh vega`
-    /// fetches; without it the page has no figures and says so.
+    /// Source of the bundle of Vega, Vega-Lite and Vega-Embed, which `scripts/setup.sh vega`
+    /// downloads. Without it, the page has a note instead of figures.
     pub vega: Option<&'a str>,
 }
 
-/// Results that all parts of a report share.
+/// Results shared by all parts of a report.
 struct Worked<'a> {
     report: Report<'a>,
     index: index::Index<'a>,
@@ -63,7 +63,7 @@ impl<'a> Worked<'a> {
         }
     }
 
-    /// The verdicts on the claims of a study's section, Bentpipe's among them.
+    /// Verdicts on the claims of a study's section, including Bentpipe's goals.
     fn of_section(
         &self,
         study: &str,

@@ -1,51 +1,51 @@
-//! Medians, percentiles by nearest rank, and how sure they are.
+//! Medians, nearest-rank percentiles, and their confidence intervals.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
-/// Number of bootstrap samples: the bounds of the interval move by less than the width of a line in
-/// a figure between this and ten times as many.
+/// Number of bootstrap samples. With ten times as many, the bounds of the interval move by less
+/// than the width of a line in a figure.
 pub const RESAMPLES: usize = 1_000;
 
-/// The most values that are drawn anew, at a cost of some milliseconds. Of more, the interval is what the
-/// normal approximation gives, which by then does not differ.
-pub const MOST_RESAMPLED: usize = 300;
+/// Maximum number of values for the bootstrap, which takes some milliseconds. For more values, the
+/// normal approximation gives the interval, which hardly differs then.
+pub const MAX_RESAMPLED: usize = 300;
 
-/// The least number of values whose 95th percentile is not simply the greatest of them.
-pub const LEAST_FOR_P95: usize = 20;
+/// Minimum number of values for which the 95th percentile is not simply the largest one.
+pub const MIN_FOR_P95: usize = 20;
 
 /// Statistic over the runs of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// The value in the middle; of an even number the mean of the two in the middle.
+    /// Middle value. For an even number of values, the mean of the two in the middle.
     #[default]
     Median,
-    /// The 95th percentile; of fewer than [`LEAST_FOR_P95`] values the greatest.
+    /// 95th percentile. For fewer than [`MIN_FOR_P95`] values, the largest.
     P95,
-    /// The sum by the number.
+    /// Arithmetic mean.
     Mean,
-    /// The least.
+    /// Smallest value.
     Min,
-    /// The greatest.
+    /// Largest value.
     Max,
 }
 
 /// A figure with its confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// The statistic of the sample.
+    /// Statistic of the sample.
     pub value: f64,
-    /// 95 % of the resampled figures lie at or above this and …
+    /// Lower bound of the 95 % interval.
     pub low: f64,
-    /// … at or below this.
+    /// Upper bound of the 95 % interval.
     pub high: f64,
 }
 
 impl Statistic {
-    /// Computes it over `values` in any order, infinite ones above all others; `None` if there are
-    /// none.
+    /// Computes the statistic over `values` in any order. Infinite values rank above all others.
+    /// `None` if there are no values.
     pub fn of(self, values: &[f64]) -> Option<f64> {
         match self {
             Self::Median => median(values),
@@ -58,11 +58,11 @@ impl Statistic {
         }
     }
 
-    /// The same with its 95 % interval by the percentile bootstrap (Efron 1979): the sample is
-    /// drawn from itself [`RESAMPLES`] times, by a generator with this seed.
+    /// Computes the statistic with its 95 % interval by the percentile bootstrap (Efron 1979):
+    /// [`RESAMPLES`] samples with replacement, from a generator with this seed.
     pub fn with_interval(self, values: &[f64], seed: u64) -> Option<Interval> {
         let value = self.of(values)?;
-        if values.len() > MOST_RESAMPLED {
+        if values.len() > MAX_RESAMPLED {
             return self.approximate_interval(values, value);
         }
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -79,8 +79,9 @@ impl Statistic {
         Some(Interval { value, low, high })
     }
 
-    /// A percentile's bounds are those ranks between which it lies 95 times of 100, by the binomial
-    /// distribution of the values below it; a mean's are 1.96 standard errors away.
+    /// Approximates the interval. The bounds of a percentile are the ranks between which it lies
+    /// with a probability of 95 %, by the binomial distribution of the values below it. The bounds
+    /// of a mean are 1.96 standard errors away.
     fn approximate_interval(self, values: &[f64], value: f64) -> Option<Interval> {
         let n = values.len() as f64;
         let q = match self {
@@ -91,7 +92,7 @@ impl Statistic {
                 let variance =
                     values.iter().map(|one| (one - value).powi(2)).sum::<f64>() / (n - 1.0);
                 let off = 1.96 * (variance / n).sqrt();
-                // Of values without end there is no spread.
+                // Infinite values have no spread.
                 let off = if off.is_finite() { off } else { 0.0 };
                 return Some(Interval { value, low: value - off, high: value + off });
             }
@@ -102,13 +103,13 @@ impl Statistic {
     }
 }
 
-/// The least of `values` that at least the share `q` (0 to 1) of all does not exceed.
+/// Smallest of `values` that at least the fraction `q` (0 to 1) of all values does not exceed.
 pub fn percentile(values: &[f64], q: f64) -> Option<f64> {
     ranked(values, ((q * values.len() as f64).ceil() as usize).max(1))
 }
 
-/// The mean of the two values in the middle is infinite where the upper one is: of two page loads
-/// one of which never ends, nobody can tell which is typical, and the worse counts.
+/// Median. The mean of the two middle values is infinite if the upper one is. If one of two page
+/// loads never ends, neither is typical, and the worse one counts.
 fn median(values: &[f64]) -> Option<f64> {
     let upper = ranked(values, values.len() / 2 + 1)?;
     if values.len() % 2 == 1 {
@@ -118,7 +119,7 @@ fn median(values: &[f64]) -> Option<f64> {
     Some(if lower == upper { upper } else { lower.midpoint(upper) })
 }
 
-/// The value at this place, from 1, of the values in order.
+/// Value with this rank, counted from 1.
 fn ranked(values: &[f64], rank: usize) -> Option<f64> {
     if rank > values.len() {
         return None;
@@ -167,10 +168,10 @@ mod tests {
     #[test]
     fn a_95th_percentile_needs_twenty_values_to_be_less_than_the_greatest() {
         let some = |n: usize| (1..=n).map(|value| value as f64).collect::<Vec<_>>();
-        for n in 1..LEAST_FOR_P95 {
+        for n in 1..MIN_FOR_P95 {
             assert_eq!(Statistic::P95.of(&some(n)), Some(n as f64));
         }
-        assert_eq!(Statistic::P95.of(&some(LEAST_FOR_P95)), Some(19.0));
+        assert_eq!(Statistic::P95.of(&some(MIN_FOR_P95)), Some(19.0));
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn the_intervals_of_many_values_are_those_of_the_bootstrap() {
         let mut random = ChaCha8Rng::seed_from_u64(3);
-        let values: Vec<f64> = (0..MOST_RESAMPLED).map(|_| random.random::<f64>()).collect();
+        let values: Vec<f64> = (0..MAX_RESAMPLED).map(|_| random.random::<f64>()).collect();
         for statistic in [Statistic::Median, Statistic::P95, Statistic::Mean] {
             let drawn = statistic.with_interval(&values, 1).unwrap();
             let value = statistic.of(&values).unwrap();
@@ -203,7 +204,7 @@ mod tests {
                 "{drawn:?} {approximate:?}"
             );
         }
-        let never = vec![f64::INFINITY; MOST_RESAMPLED + 1];
+        let never = vec![f64::INFINITY; MAX_RESAMPLED + 1];
         let interval = Statistic::Mean.with_interval(&never, 1).unwrap();
         assert_eq!((interval.low, interval.high), (f64::INFINITY, f64::INFINITY));
     }
@@ -219,7 +220,8 @@ mod tests {
                 let Interval { value, low, high } = statistic.with_interval(&values, seed).unwrap();
                 prop_assert!(least <= low && low <= high && high <= most);
                 prop_assert!(least <= value && value <= most);
-                // A percentile is one of the values; so is a median of an odd number.
+                // A percentile is one of the values, and so is the median of an odd number of
+                // values.
                 let between = statistic == Statistic::Median && values.len() % 2 == 0;
                 prop_assert!(between || values.contains(&value));
             }

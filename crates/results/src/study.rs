@@ -1,4 +1,4 @@
-//! A published study as data: `experiments/PAPER.toml`, whose schema is `experiments/README.md`.
+//! A published study as data: `experiments/PAPER.toml`, whose schema is in `experiments/README.md`.
 
 mod check;
 mod condition;
@@ -25,7 +25,7 @@ pub(crate) use pool::common;
 pub use section::{Figure, FigureKind, Section, Unchecked};
 pub use stated::{Found, Kind, Stated, StatedValue};
 
-/// The files built in, by their name.
+/// Built-in files, by name.
 const BUILT_IN: [(&str, &str); 5] = [
     ("mile-high", include_str!("../../../experiments/mile-high.toml")),
     ("aerotcp", include_str!("../../../experiments/aerotcp.toml")),
@@ -34,44 +34,44 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("netforecast", include_str!("../../../experiments/netforecast.toml")),
 ];
 
-/// One published study and how it is repeated.
+/// One published study, and its replication.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
-    /// As its file is called.
+    /// Name of its file.
     pub name: String,
-    /// The paper's title.
+    /// Title of the paper.
     pub paper: String,
     /// Authors.
     pub authors: String,
-    /// Year, if the text has it.
+    /// Year, if known.
     pub year: Option<u16>,
-    /// Venue, if the text has it.
+    /// Venue, if known.
     pub venue: Option<String>,
     /// Subject.
     pub about: String,
     /// Further remarks.
     pub note: Option<String>,
-    /// Pages that are loaded.
+    /// Pages to load.
     pub pages: Vec<Page>,
     /// Changes of path or hosts.
     pub conditions: Vec<Condition>,
     /// Measurements.
     pub grids: Vec<Grid>,
-    /// Contents of the report.
+    /// Sections of the report.
     pub sections: Vec<Section>,
     /// Claims that no run here can judge.
     pub unchecked: Vec<Unchecked>,
-    /// The text of its file, for whoever makes a digest of it.
+    /// Text of its file, from which a digest can be computed.
     pub text: String,
 }
 
-/// Reason for which a study cannot be read.
+/// Reason why a study cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// No study of that name is built in.
     #[error("there is no experiment {name:?}: there are {}", names())]
     Unknown {
-        /// The name asked for.
+        /// Requested name.
         name: String,
     },
     /// The file could not be read.
@@ -79,13 +79,13 @@ pub enum StudyError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error from the system.
         source: io::Error,
     },
     /// The file is not a study.
     #[error("{place}: {why}")]
     Wrong {
-        /// The file, with the line if one can be named.
+        /// The file, with the line if it is known.
         place: String,
         /// Fault, and what to write instead.
         why: String,
@@ -97,12 +97,12 @@ fn names() -> String {
 }
 
 impl Study {
-    /// The names of those built in.
+    /// Names of the built-in studies.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
 
-    /// All that are built in.
+    /// All built-in studies.
     pub fn all() -> Result<Vec<Self>, StudyError> {
         BUILT_IN
             .iter()
@@ -110,14 +110,14 @@ impl Study {
             .collect()
     }
 
-    /// The one built in under `name`.
+    /// Built-in study with this name.
     pub fn named(name: &str) -> Result<Self, StudyError> {
         let unknown = || StudyError::Unknown { name: name.into() };
         let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
         Self::parse(name, &format!("experiments/{name}.toml"), text)
     }
 
-    /// Reads one file, whose name is the study's.
+    /// Reads one file, whose name becomes the study's.
     pub fn load(path: &Path) -> Result<Self, StudyError> {
         let read = |source| StudyError::Read { path: path.into(), source };
         let text = fs::read_to_string(path).map_err(read)?;
@@ -125,8 +125,8 @@ impl Study {
         Self::parse(&name, &path.display().to_string(), &text)
     }
 
-    /// Reads every experiment of a folder, in the order of their names: every file that ends in
-    /// `.toml`, but for `claims.toml`.
+    /// Reads every experiment of a folder, sorted by name: every file that ends in `.toml`, except
+    /// `claims.toml`.
     pub fn load_folder(folder: &Path) -> Result<Vec<Self>, StudyError> {
         let read = |source| StudyError::Read { path: folder.into(), source };
         let mut paths = Vec::new();
@@ -141,7 +141,7 @@ impl Study {
         paths.iter().map(|path| Self::load(path)).collect()
     }
 
-    /// Reads the text of a study's file; `place` is how errors call it.
+    /// Parses the text of a study's file. Errors refer to it as `place`.
     pub fn parse(name: &str, place: &str, text: &str) -> Result<Self, StudyError> {
         let study = parse::parse(name, place, text)?;
         let wrong = |why| StudyError::Wrong { place: place.into(), why };
@@ -169,7 +169,7 @@ impl Study {
         self.conditions.iter().find(|condition| condition.id == id)
     }
 
-    /// Everything to run, always in the same order: the grids as they stand in the file, each with
+    /// Everything to run, always in the same order: the grids in the order of the file, each with
     /// its cells in the order of [`Grid::cells`].
     pub fn plan(&self, quick: bool) -> impl Iterator<Item = (&Grid, &Planned)> {
         self.grids.iter().flat_map(move |grid| {

@@ -1,4 +1,5 @@
-//! The reference run that is committed: its report is whole, and says why where a claim is not held.
+//! Tests of the committed reference run: its report is complete, and gives a reason for every claim
+//! that is not reproduced.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +39,7 @@ fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
     let mut missing = Vec::new();
     for study in &studies {
         for section in &study.sections {
-            // Along a distribution stands what it is of.
+            // The metric of a distribution is on its x axis.
             let drawn = match section.figure.kind {
                 FigureKind::Cdf => &section.figure.x,
                 _ => &section.figure.y,
@@ -55,7 +56,8 @@ fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
                 shown.iter().filter(its).any(values)
             };
             let wanted = [section.today.as_deref(), section.with.as_deref()];
-            // A section of no contender's, as that of the links, has values of some.
+            // A section without a system under test, such as that of the links, needs values of any
+            // system.
             let all = if wanted == [None, None] { &wanted[..1] } else { &wanted[..] };
             for contender in all.iter().filter(|one| wanted == [None, None] || one.is_some()) {
                 if !has(*contender) {
@@ -67,10 +69,11 @@ fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
     assert!(missing.is_empty(), "nothing of what is drawn: {missing:#?}");
 }
 
-/// Largest factor by which a measurement may differ from a paper's value, either way, before a
-/// sentence has to say why.
+/// Largest factor by which a measurement may differ from a paper's value, in either direction,
+/// without an explanation.
 const FAR: f64 = 1.25;
-/// The same in the metric's unit, where that is little: a percentage point, 10 ms.
+/// Largest difference without an explanation in the metric's unit, for small values: a percentage
+/// point, or 10 ms.
 const CLOSE: f64 = 0.01;
 
 #[test]
@@ -122,7 +125,7 @@ fn what_papers_state_has_a_value_of_today_beside_it() {
             let among: BTreeMap<&Cell, &Measured> =
                 measured.iter().filter(of_grid).map(|one| (&one.cell, one)).collect();
             for stated in &section.paper {
-                // What names its contender is that one's.
+                // A value that names its system belongs to that system.
                 let is_named = stated.cells.on("contender").is_some();
                 let today = section.today.as_deref().filter(|_| !is_named);
                 if stated.found(&among, &section.cells, today).is_none() {

@@ -1,45 +1,45 @@
 //! `bulk`: endless downloads on several connections, measured in steady state. A connection that
-//! breaks, brings damaged bytes or cannot be made is opened again while the time goes on; such a run
-//! counts as failed.
+//! fails or delivers damaged bytes is reopened while the time continues, and the run counts as
+//! failed.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::time::Duration;
 
+use bentpipe_lab::workload::client::{Connection, HttpError};
 use bentpipe_lab::workload::content::ENDLESS_BYTES;
+use bentpipe_lab::workload::origin::Arrival;
+use bentpipe_results::Row;
 use futures_util::future::join_all;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::http::{Connection, HttpError};
 use super::{Scope, WorkError};
 use crate::figures::per;
-use crate::job::Value;
 use crate::link::duration;
-use crate::origin::Arrival;
 
-/// Time left out at the beginning unless the grid says otherwise.
+/// Default of the initial time that is not measured.
 const WARM: Duration = Duration::from_secs(5);
-/// Measured time unless the grid says otherwise.
+/// Default of the measured time.
 const MEASURED: Duration = Duration::from_secs(30);
-/// Before another connection is tried.
+/// Pause before a connection is reopened.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// One run.
-pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
+/// Performs one run.
+pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let count = scope.scene.connections.unwrap_or(1) as usize;
     let warm = duration(scope.job.grid, "warm")?.unwrap_or(WARM);
     let length = duration(scope.job.grid, "measured")?.unwrap_or(MEASURED);
     let length = length.min(scope.job.planned.deadline.saturating_sub(warm));
     let once =
         async |arrival: &Cell<Arrival>| Connection::open().await?.get(ENDLESS_BYTES, arrival).await;
-    let found = scope.in_client(async || measure(count, warm, length, once).await)?;
+    let found = scope.world.client.block_on(async || measure(count, warm, length, once).await)?;
     let whole = found.broke == 0;
     scope.failed = found.why;
     let goodput = per(8.0 * found.bytes as f64, length);
     Ok(vec![
-        Value::of("epb", goodput / scope.scene.rate_bps(false), whole),
-        Value::of("goodput", goodput, whole),
-        Value::of("failed", f64::from(u8::from(!whole)), true),
+        Row::of("epb", goodput / scope.scene.rate_bps(false), whole),
+        Row::of("goodput", goodput, whole),
+        Row::of("failed", f64::from(u8::from(!whole)), true),
     ])
 }
 
@@ -48,14 +48,14 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
 struct Found {
     /// Bytes received on all connections in the measured time.
     bytes: u64,
-    /// Number of broken connections since the beginning.
+    /// Number of broken connections since the start.
     broke: u32,
-    /// Reason of the first that broke over damaged bytes, or else of the first of all.
+    /// First failure by damaged bytes, or else the first failure of any kind.
     why: Option<String>,
 }
 
-/// Measures `length` after `warm`, with `count` downloads at once: `once` is one on a connection of
-/// its own, which goes on behind what came before it.
+/// Measures for `length` after `warm`, with `count` parallel downloads. `once` is one download on
+/// its own connection; it is called again when it ends.
 async fn measure(
     count: usize,
     warm: Duration,
@@ -87,28 +87,10 @@ async fn measure(
     };
     let bytes = tokio::select! {
         bytes = clock => bytes,
-        // Of no connections at all.
+        // Only without connections.
         _ = transfers => 0,
     };
     Found { bytes, broke: broke.get(), why: why.take().map(|why| why.to_string()) }
-}
-
-/// Asks for a byte until it comes: what a contender needs before its first flow is not measured.
-pub async fn first_byte(patience: Duration) -> Result<(), HttpError> {
-    const ATTEMPT: Duration = Duration::from_secs(10);
-    let began = std::time::Instant::now();
-    loop {
-        let once = async { Connection::open().await?.get(1, &Cell::default()).await };
-        let outcome = timeout(ATTEMPT, once).await;
-        match outcome {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) if began.elapsed() > patience => return Err(error),
-            Err(_) if began.elapsed() > patience => {
-                return Err(HttpError::Connect(std::io::ErrorKind::TimedOut.into()));
-            }
-            _ => sleep(PAUSE).await,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,31 +1,30 @@
-//! `files`: a file on each of several connections, all begun at once.
+//! `files`: one file on each of several connections, all started at once.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use bentpipe_results::Content;
+use bentpipe_lab::workload::client::{Connection, HttpError};
+use bentpipe_lab::workload::origin::Arrival;
+use bentpipe_results::{Content, Row};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::http::{Connection, HttpError};
 use super::{Scope, WorkError, reason};
 use crate::figures::{extra_traffic, jain, per};
-use crate::job::Value;
-use crate::origin::Arrival;
 
 /// Result of a run.
 struct Found {
     began: Instant,
-    /// End of the run: the deadline, if anything is missing.
+    /// End of the run: the deadline if anything is missing.
     end: Instant,
     arrivals: Vec<Arrival>,
-    /// Bytes of each when the first was complete.
+    /// Bytes of each file when the first was complete.
     abreast: Vec<u64>,
     broke: Vec<HttpError>,
 }
 
-/// One run.
-pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
+/// Performs one run.
+pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let Some(Content::Objects { count: 1, bytes }) = scope.job.page().map(|page| page.content)
     else {
         return Err(WorkError::cannot("files of a page of several objects"));
@@ -33,7 +32,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let count = scope.job.whole("connections").unwrap_or(1) as usize;
     let deadline = scope.job.planned.deadline;
     let before = scope.look(false)?;
-    let found = scope.in_client(async || fetch(count, bytes, deadline).await)?;
+    let found = scope.world.client.block_on(async || fetch(count, bytes, deadline).await)?;
     let after = scope.look(false)?;
     let offered = after.offered.bytes - before.offered.bytes;
     let (rate, ceiling) = (scope.scene.rate_bps(false), 1.0 - scope.scene.loss(false));
@@ -41,14 +40,14 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     scope.failed = reason(&found.broke);
     let mut values = values(&found, bytes, rate);
     let finished = values.iter().all(|value| value.finished);
-    values.push(Value::of("ceiling", ceiling, true));
+    values.push(Row::of("ceiling", ceiling, true));
     let extra = extra_traffic(offered, got);
-    values.extend(extra.map(|extra| Value::of("extra-traffic", extra, finished)));
+    values.extend(extra.map(|extra| Row::of("extra-traffic", extra, finished)));
     Ok(values)
 }
 
-/// Values of the files, on a link of this rate.
-fn values(found: &Found, bytes: u64, rate_bps: f64) -> Vec<Value> {
+/// Values of the files, on a link with this rate.
+fn values(found: &Found, bytes: u64, rate_bps: f64) -> Vec<Row> {
     let finished = found.arrivals.iter().all(|one| one.bytes == bytes);
     let got: u64 = found.arrivals.iter().map(|one| one.bytes).sum();
     let first = found.arrivals.iter().filter_map(|one| one.first).min().unwrap_or(found.end);
@@ -56,26 +55,26 @@ fn values(found: &Found, bytes: u64, rate_bps: f64) -> Vec<Value> {
     let last = if finished { last.unwrap_or(found.end) } else { found.end };
     let bits = 8.0 * got as f64;
     let mut values = vec![
-        Value::of("utilization", per(bits, last - first) / rate_bps, finished),
-        Value::of("goodput", per(bits, last - found.began), finished),
-        Value::of("jain", jain(&found.abreast), true),
-        Value::of("failed", f64::from(u8::from(!finished)), true),
+        Row::of("utilization", per(bits, last - first) / rate_bps, finished),
+        Row::of("goodput", per(bits, last - found.began), finished),
+        Row::of("jain", jain(&found.abreast), true),
+        Row::of("failed", f64::from(u8::from(!finished)), true),
     ];
     for (number, arrival) in found.arrivals.iter().enumerate() {
         let whole = arrival.last.filter(|_| arrival.bytes == bytes);
         let took = (whole.unwrap_or(found.end) - found.began).as_secs_f64();
-        let value = Value::of("response-time", took, whole.is_some());
+        let value = Row::of("response-time", took, whole.is_some());
         values.push(value.in_series(number.to_string()));
     }
     values
 }
 
-/// Opens all connections at once and asks for a file on each as soon as it is there.
+/// Opens all connections at once and requests a file on each when it is open.
 async fn fetch(count: usize, bytes: u64, deadline: Duration) -> Found {
     let arrivals: Vec<Cell<Arrival>> = (0..count).map(|_| Cell::default()).collect();
     let (abreast, broke) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let look = || arrivals.iter().map(|one| one.get().bytes).collect::<Vec<u64>>();
-    // Before the connections: a handshake across the link is part of the response.
+    // Before the connections, because a handshake across the link is part of the response time.
     let began = Instant::now();
     let each = arrivals.iter().map(async |arrival| {
         let once = async { Connection::open().await?.get(bytes, arrival).await };
@@ -99,8 +98,8 @@ async fn fetch(count: usize, bytes: u64, deadline: Duration) -> Found {
 mod tests {
     use super::*;
 
-    fn of(values: &[Value], metric: &str, series: &str) -> (f64, bool) {
-        let is_it = |value: &&Value| value.metric == metric && value.series == series;
+    fn of(values: &[Row], metric: &str, series: &str) -> (f64, bool) {
+        let is_it = |value: &&Row| value.metric == metric && value.series == series;
         let value = values.iter().find(is_it).unwrap();
         (value.value, value.finished)
     }

@@ -1,39 +1,39 @@
 //! `mixed`: readers of pages and of files for a fixed time.
 //!
-//! A reader of pages loads a document and its objects over HTTP/1.1 on six connections that stay open
-//! during the page, waits, and loads it again; a reader of files downloads one after another. Nobody
-//! begins anything behind the fixed time, in which utilization and fairness are measured. What is
-//! under way then is given as long again to end: left out, it would be the slow ones that are. What
-//! breaks, or has not ended even then, counts as not finished.
+//! - A reader of pages loads a document and its objects over HTTP/1.1 on six connections that stay
+//!   open during the page, waits, and loads it again.
+//! - A reader of files downloads one file after another.
+//!
+//! Utilization and fairness are measured in the fixed time, and nothing starts after it. Unfinished
+//! loads then get the same time again; leaving them out would exclude the slow ones. A load that
+//! fails, or is unfinished even then, counts as not finished.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use bentpipe_lab::workload::client::{Connection, HttpError};
+use bentpipe_lab::workload::origin::Arrival;
+use bentpipe_lab::workload::page::{CONNECTIONS, load};
+use bentpipe_results::Row;
+use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::http::{Connection, HttpError};
 use super::{Scope, WorkError, reason};
 use crate::figures::{jain, per};
-use crate::job::Value;
 use crate::link::duration;
-use crate::origin::Arrival;
 
-/// Objects of a page beside its document.
+/// Number of objects of a page in addition to its document.
 const OBJECTS: usize = 25;
-/// Bytes of each of them, and of the document.
+/// Size of each object, and of the document.
 const OBJECT_BYTES: u64 = 20_000;
-/// Bytes of a file.
+/// Size of a file.
 const FILE_BYTES: u64 = 1_600_000;
-/// Connections of a reader of pages.
-const CONNECTIONS: usize = 6;
-/// Between two pages, unless the grid says so.
+/// Default pause between two pages.
 const THINK: Duration = Duration::from_secs(2);
-/// Before a reader whose connection broke tries again.
+/// Pause before a reader whose connection broke tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A page or a file that somebody read.
+/// A page or file that was read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Read {
     reader: usize,
@@ -41,27 +41,27 @@ struct Read {
     finished: bool,
 }
 
-/// Results of the readers, while they read.
+/// Results of the readers.
 struct Diary {
-    /// Time after which nothing begins.
+    /// Time after which no load starts.
     until: Instant,
     pages: RefCell<Vec<Read>>,
     files: RefCell<Vec<Read>>,
-    /// Since when each reader has been waiting for what it is reading.
+    /// Start of each reader's current load.
     under_way: Vec<Cell<Option<Instant>>>,
-    /// Objects and files that broke.
+    /// Failures of objects and files.
     broke: RefCell<Vec<HttpError>>,
 }
 
-/// One run.
-pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
+/// Performs one run.
+pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let readers = |key| scope.job.whole(key).unwrap_or(5) as usize;
     let (pages, files) = (readers("page-readers"), readers("file-readers"));
     let think = duration(scope.job.grid, "think-time")?.unwrap_or(THINK);
     let deadline = scope.job.planned.deadline;
     let length = duration(scope.job.grid, "length")?.unwrap_or(deadline).min(deadline);
     let (diary, arrivals, began) =
-        scope.in_client(async || read(pages, files, think, length).await)?;
+        scope.world.client.block_on(async || read(pages, files, think, length).await)?;
     let began = began.into_std();
     let sum = |tally: &Vec<Arrival>| tally.iter().map(|one| one.bytes).sum::<u64>();
     let got: Vec<u64> = arrivals.iter().map(sum).collect();
@@ -70,13 +70,13 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let all = 8.0 * got.iter().sum::<u64>() as f64;
     scope.failed = reason(&diary.broke.borrow());
     let mut values = diary.values(pages);
-    values.push(Value::of("utilization", per(all, receiving) / scope.scene.rate_bps(false), true));
-    values.push(Value::of("jain", jain(&got[pages..]), true));
+    values.push(Row::of("utilization", per(all, receiving) / scope.scene.rate_bps(false), true));
+    values.push(Row::of("jain", jain(&got[pages..]), true));
     Ok(values)
 }
 
-/// Lets all of them read; what they found, what had come to each on each of its connections within
-/// `length`, and when that began.
+/// Runs all readers. Returns their results, the data received by each on each of its connections
+/// within `length`, and the start time.
 async fn read(
     pages: usize,
     files: usize,
@@ -117,7 +117,7 @@ impl Diary {
         }
     }
 
-    /// Reads for as long as something may be begun, and waits after each.
+    /// Reads repeatedly while loads may start, and waits after each.
     async fn keep(
         &self,
         reader: usize,
@@ -143,9 +143,9 @@ impl Diary {
         }
     }
 
-    /// The times of all pages and files, and whether any of them failed; `pages` are the first so many
-    /// readers'.
-    fn values(self, pages: usize) -> Vec<Value> {
+    /// Times of all pages and files, and whether any of them failed. The first `pages` readers are
+    /// those of pages.
+    fn values(self, pages: usize) -> Vec<Row> {
         let mut lists = [self.pages.into_inner(), self.files.into_inner()];
         for (reader, began) in self.under_way.iter().enumerate() {
             if let Some(began) = began.get() {
@@ -154,11 +154,11 @@ impl Diary {
             }
         }
         let failed = lists.iter().flatten().any(|read| !read.finished);
-        let mut values = vec![Value::of("failed", f64::from(u8::from(failed)), true)];
+        let mut values = vec![Row::of("failed", f64::from(u8::from(failed)), true)];
         for (metric, list) in ["plt", "response-time"].into_iter().zip(lists) {
             values.extend(list.into_iter().map(|read| {
                 let Read { reader, took, finished } = read;
-                let value = Value::of(metric, took.as_secs_f64(), finished);
+                let value = Row::of(metric, took.as_secs_f64(), finished);
                 value.in_series(reader.to_string())
             }));
         }
@@ -171,40 +171,17 @@ async fn read_pages(reader: usize, tally: &[Cell<Arrival>], think: Duration, dia
 }
 
 async fn read_files(reader: usize, tally: &Cell<Arrival>, diary: &Diary) {
-    let file = async || get(&mut Connection::open().await?, FILE_BYTES, tally).await;
+    let file = async || {
+        let mut connection = Connection::open().await?;
+        connection.get_counting(FILE_BYTES, &Cell::default(), Some(tally)).await
+    };
     diary.keep(reader, Duration::ZERO, &diary.files, file).await;
 }
 
-/// The document, then its objects on all connections.
+/// Loads the document, then its objects on all connections.
 async fn page(tally: &[Cell<Arrival>]) -> Result<(), HttpError> {
-    let mut first = Connection::open().await?;
-    get(&mut first, OBJECT_BYTES, &tally[0]).await?;
-    let left = RefCell::new((0..OBJECTS).collect::<VecDeque<_>>());
-    let first = RefCell::new(Some(first));
-    let each = tally.iter().map(async |tally| {
-        let waiting = first.borrow_mut().take();
-        let mut connection = match waiting {
-            Some(connection) => connection,
-            None => Connection::open().await?,
-        };
-        loop {
-            let next = left.borrow_mut().pop_front();
-            if next.is_none() {
-                return Ok::<_, HttpError>(());
-            }
-            get(&mut connection, OBJECT_BYTES, tally).await?;
-        }
-    });
-    try_join_all(each).await.map(drop)
-}
-
-/// One object; its bytes are added to `tally` as they come.
-async fn get(
-    connection: &mut Connection,
-    bytes: u64,
-    tally: &Cell<Arrival>,
-) -> Result<(), HttpError> {
-    connection.get_counting(bytes, &Cell::default(), Some(tally)).await
+    let path = format!("/object/{OBJECT_BYTES}");
+    load(&path, std::iter::repeat_n(path.clone(), OBJECTS), tally).await
 }
 
 #[cfg(test)]
@@ -228,7 +205,7 @@ mod tests {
         };
         assert_eq!(of("plt"), [("0", true), ("0", false)]);
         assert_eq!(of("response-time"), [("2", false)]);
-        assert_eq!(values[0], Value::of("failed", 1.0, true));
+        assert_eq!(values[0], Row::of("failed", 1.0, true));
     }
 
     #[tokio::test(start_paused = true)]
@@ -240,14 +217,14 @@ mod tests {
         let _ = timeout(PAUSE + PAUSE / 2, keep).await;
         assert!(reason(&diary.broke.borrow()).unwrap().contains("/object/9 is damaged"));
         let values = diary.values(0);
-        let unread = Value::of("response-time", 0.0, false).in_series("0");
-        assert_eq!(values, [Value::of("failed", 1.0, true), unread.clone(), unread]);
+        let unread = Row::of("response-time", 0.0, false).in_series("0");
+        assert_eq!(values, [Row::of("failed", 1.0, true), unread.clone(), unread]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_begins_behind_the_time() {
         let diary = Diary::new(1, Instant::now() - Duration::from_secs(1));
         diary.keep(0, THINK, &diary.pages, async || panic!("begun too late")).await;
-        assert_eq!(diary.values(1), [Value::of("failed", 0.0, true)]);
+        assert_eq!(diary.values(1), [Row::of("failed", 0.0, true)]);
     }
 }

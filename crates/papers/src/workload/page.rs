@@ -1,85 +1,41 @@
-//! `page` and `archive`: a document with its objects on one domain, or a site of several, loaded by
-//! the light loader, or by real Chromium, with empty caches.
+//! `page` and `archive`: a document with its objects on one domain, or a site with several, loaded
+//! with empty caches by the page-load client or by real Chromium.
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
-use bentpipe_lab::browser::{BrowserError, NotInBrowsers};
 use bentpipe_lab::emu::EmuError;
 use bentpipe_lab::loader::{
-    DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, Qlog, RATE_SLOT, Tickets, TlsVersion,
-    UnknownProtocol, Visit, load, warm,
+    DEFAULT_CONNECTIONS, Load, Protocol, Qlog, RATE_SLOT, Tickets, Visit, load, warm,
 };
 use bentpipe_lab::site::{
-    Authority, AuthorityError, ServerSettings, Shape, Site, SiteServer, TooShort,
+    Authority, DEFAULT_MAX_STREAMS, ServerSettings, Shape, Site, SiteServer, TlsVersion,
 };
-use bentpipe_results::{self as results, Content};
+use bentpipe_results::{self as results, Content, Row};
 use time::OffsetDateTime;
 
+use super::site::{SiteError, keep};
 use super::{Scope, WorkError, chromium, nothing};
 use crate::figures::per;
-use crate::job::{Job, Value};
-use crate::raw::{self, RawError};
+use crate::job::Job;
+use crate::raw;
 use crate::settle::PAUSE;
 
-/// Seed of all models of sites: the sites are the same in every run of every version.
+/// Seed of all site models, so that the sites are the same in every run of every version.
 const MODELS: u64 = 1;
-/// Visits that only get tickets have numbers of their own.
+/// First number of visits that only obtain tickets.
 const WARMING: u64 = 1 << 32;
 
-/// The sites of a world's cells, and the server of the one that is loaded.
+/// Sites of a testbed's cells, and the server of the current one.
 pub struct Sites {
-    /// Their names and addresses.
+    /// Names and addresses of the sites.
     pub hosts: Vec<(String, IpAddr)>,
     authority: Authority,
     serving: Option<(results::Cell, SiteServer)>,
 }
 
-/// Reason for which something cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum SiteError {
-    /// The cell's protocol is none.
-    #[error(transparent)]
-    Protocol(#[from] UnknownProtocol),
-    /// The site's figures do not go together.
-    #[error(transparent)]
-    Model(#[from] TooShort),
-    /// TLS.
-    #[error(transparent)]
-    Authority(#[from] AuthorityError),
-    /// A second visit did as a first one does.
-    #[error(
-        "over {protocol} a second visit resumes the first one's sessions, but {anew} of {connections} \
-         connections began new ones: the servers took no ticket"
-    )]
-    Anew {
-        /// Over what.
-        protocol: &'static str,
-        /// Connections with a full handshake, or without 0-RTT.
-        anew: u32,
-        /// All that came up.
-        connections: u32,
-    },
-    /// Browsers cannot be made to do that.
-    #[error(transparent)]
-    NotInBrowsers(NotInBrowsers),
-    /// Chromium did not do what it was told.
-    #[error(transparent)]
-    Browser(#[from] BrowserError),
-    /// It has nowhere to keep its profile.
-    #[error("cannot make a folder for a browser's profile: {0}")]
-    Folder(#[source] std::io::Error),
-    /// The page is made of something else.
-    #[error("{0:?} is no page of objects and no site")]
-    NoPage(String),
-    /// A file of the raw results.
-    #[error(transparent)]
-    Raw(#[from] RawError),
-}
-
 impl Sites {
-    /// Those of all these cells.
+    /// Collects the sites of these cells.
     pub fn new<'a>(jobs: impl Iterator<Item = &'a Job<'a>>) -> Result<Self, SiteError> {
         let mut hosts = Vec::new();
         for job in jobs.filter(|job| loads(job)) {
@@ -90,7 +46,7 @@ impl Sites {
         Ok(Self { hosts, authority: Authority::new()?, serving: None })
     }
 
-    /// Key hash of the certificates' signer, for a browser.
+    /// Key hash of the certificate authority, for a browser.
     pub fn key_hash(&self) -> String {
         self.authority.key_hash()
     }
@@ -100,7 +56,7 @@ fn loads(job: &Job<'_>) -> bool {
     matches!(job.grid.workload, results::Workload::Page | results::Workload::Archive)
 }
 
-/// Site that the cell loads, as visit `visit` sees it.
+/// Site that the cell loads, as seen by visit `visit`.
 fn site(job: &Job<'_>, visit: u64) -> Result<Site, SiteError> {
     let page = job.page();
     match page.map(|page| (&page.id, page.content)) {
@@ -113,8 +69,8 @@ fn site(job: &Job<'_>, visit: u64) -> Result<Site, SiteError> {
     }
 }
 
-/// One run.
-pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
+/// Performs one run.
+pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let site = site(scope.job, scope.number)?;
     serve(scope, &site)?;
     let changes = &scope.scene.changes;
@@ -143,12 +99,13 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     };
     let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
     let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
-    let visited = scope.in_client(async || {
+    let visited = scope.world.client.block_on(async || {
         if protocol.resumes() {
             if let Err(error) = warm(&asked, &mut tickets, WARMING + number).await {
                 return Ok(Err(error.to_string()));
             }
-            // Its connections close meanwhile: none of their packets is the measured visit's.
+            // Its connections close meanwhile, so that none of their packets counts for the
+            // measured visit.
             tokio::time::sleep(farewells).await;
         }
         let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
@@ -157,14 +114,15 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     })??;
     let (before, begun, visit) = match visited {
         Ok(visited) => visited,
-        // A visit that the one before it, which brings tickets, did not allow: a failed load.
+        // The preceding visit, which obtains tickets, failed: count a failed load.
         Err(why) => {
             scope.failed = Some(format!("the visit that brings tickets: {why}"));
             return Ok(nothing(scope.job));
         }
     };
     let after = scope.world.radio_counters()?;
-    // After a connection broke there may be no ticket left for the next: that is a failed load.
+    // After a broken connection there may be no ticket left for the next one: that is a failed
+    // load.
     if protocol.resumes() && visit.connections_anew > 0 && !visit.failed() {
         let (anew, connections) = (visit.connections_anew, visit.connections);
         return Err(SiteError::Anew { protocol: protocol.name(), anew, connections }.into());
@@ -179,8 +137,8 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         ways.iter().map(|(before, after)| (of(after) - of(before)) as f64).sum()
     };
     let packets = sum(|wire| wire.own().offered.packets).max(1.0);
-    values.push(Value::of("packets-small", sum(|wire| wire.small) / packets, visit.finished));
-    values.push(Value::of("packets-large", sum(|wire| wire.large) / packets, visit.finished));
+    values.push(Row::of("packets-small", sum(|wire| wire.small) / packets, visit.finished));
+    values.push(Row::of("packets-large", sum(|wire| wire.large) / packets, visit.finished));
     Ok(values)
 }
 
@@ -192,13 +150,13 @@ fn tls(scope: &Scope<'_>) -> TlsVersion {
     }
 }
 
-/// Sees to it that the cell's site is served, and no other.
+/// Starts the server of the cell's site, and stops any other.
 fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
     let cell = &scope.job.planned.cell;
     if scope.sites.serving.as_ref().is_some_and(|(serving, _)| serving == cell) {
         return Ok(());
     }
-    // The last one gives its ports back first.
+    // The previous server must release its ports first.
     scope.sites.serving = None;
     let settings = ServerSettings {
         tls: tls(scope),
@@ -212,28 +170,28 @@ fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
 }
 
 /// Values of a visit.
-fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Value> {
+fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Row> {
     let whole = visit.finished && !visit.failed();
     let bits = 8.0 * visit.bytes() as f64;
     let answered = visit.entries.iter().filter(|entry| entry.bytes > 0);
     let first = answered.map(|entry| entry.started + entry.time() - entry.receive).min();
     let receiving = visit.took.saturating_sub(first.unwrap_or(visit.took));
     let mut values = vec![
-        Value::of("plt", visit.took.as_secs_f64(), whole),
-        Value::of("goodput", per(bits, visit.took), whole),
-        Value::of("utilization", per(bits, receiving) / rate_bps, whole),
-        Value::of("connections", f64::from(visit.connections), true),
-        Value::of("connections-dropped", f64::from(visit.connections_dropped), true),
-        Value::of("failed", f64::from(u8::from(!whole)), true),
+        Row::of("plt", visit.took.as_secs_f64(), whole),
+        Row::of("goodput", per(bits, visit.took), whole),
+        Row::of("utilization", per(bits, receiving) / rate_bps, whole),
+        Row::of("connections", f64::from(visit.connections), true),
+        Row::of("connections-dropped", f64::from(visit.connections_dropped), true),
+        Row::of("failed", f64::from(u8::from(!whole)), true),
     ];
     for entry in &visit.entries {
         let came = entry.failed.is_none() && entry.status.is_some();
-        // A waterfall's bars begin once the connection is there.
+        // A waterfall's bars start when the connection is open.
         let at = (entry.started + entry.connect.unwrap_or_default()).as_secs_f64();
         let times =
             [("block", entry.block), ("wait", entry.send + entry.wait), ("receive", entry.receive)];
         for (metric, time) in times {
-            let value = Value::of(metric, time.as_secs_f64(), came);
+            let value = Row::of(metric, time.as_secs_f64(), came);
             values.push(value.in_series(entry.url.clone()).at(at));
         }
     }
@@ -244,14 +202,8 @@ fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Value> {
         for (slot, bytes) in slots.iter().enumerate().take(to + 1).skip(from) {
             let bps = 8.0 * *bytes as f64 / RATE_SLOT.as_secs_f64();
             let at = slot as f64 * RATE_SLOT.as_secs_f64();
-            values.push(Value::of("rate", bps, true).in_series(number.to_string()).at(at));
+            values.push(Row::of("rate", bps, true).in_series(number.to_string()).at(at));
         }
     }
     values
-}
-
-/// Keeps a HAR file of the run's `which` view beside the results.
-pub(super) fn keep(raw: &Path, scope: &Scope<'_>, which: &str, har: &str) -> Result<(), RawError> {
-    let what = format!("{which}.har");
-    raw::make(raw, scope.job, scope.run, &what, |path| std::fs::write(path, har))
 }

@@ -1,38 +1,38 @@
 //! `sequence`: the page's objects one after another on one connection, down or up.
 //!
-//! All are asked for, or sent, in one request. When a connection breaks, the rest is asked for on a
-//! new one: the time goes on, the break is counted, and the run counts as failed; the log has the first
-//! break's reason. Damaged bytes end it.
+//! All are requested, or sent, in one request. If a connection breaks, the rest is requested on a
+//! new one: the time continues, the break is counted, and the run counts as failed. The log has the
+//! reason of the first break. Damaged bytes end the run.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use bentpipe_results::Content;
+use bentpipe_lab::workload::client::{Connection, HttpError};
+use bentpipe_lab::workload::origin::{Arrival, Uploads};
+use bentpipe_results::{Content, Row};
 use tokio::time::timeout;
 
-use super::http::{Connection, HttpError};
 use super::{Scope, WorkError};
 use crate::figures::Transfer;
-use crate::job::Value;
-use crate::origin::{Arrival, Uploads};
 
-/// Others are under way for so long before the transfer begins.
+/// Time for which other users are active before the transfer starts.
 const OTHERS_FIRST: Duration = Duration::from_secs(20);
-/// Before another connection is tried.
+/// Pause before another connection is tried.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections that one run may lose; with the last of them it has failed, and waits for its deadline.
-const MOST_RESETS: u32 = 1000;
+/// Maximum number of connections that one run may lose. After the last, the run has failed and
+/// waits for its deadline.
+const MAX_RESETS: u32 = 1000;
 
-/// The connections of a run that broke.
+/// Broken connections of a run.
 #[derive(Default)]
 struct Broke {
     count: Cell<u32>,
-    /// Reason of the first that broke.
+    /// First failure.
     first: RefCell<Option<HttpError>>,
 }
 
-/// One run.
-pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
+/// Performs one run.
+pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let Some(Content::Objects { count, bytes }) = scope.job.page().map(|page| page.content) else {
         return Err(WorkError::cannot("a sequence of anything but objects"));
     };
@@ -47,9 +47,9 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let uploads = scope.origin.uploads.clone();
     let resets_before = scope.running.resets();
     let before = scope.look(up)?;
-    let (broke, damage, arrival, began, end) = scope.in_client(async || {
+    let (broke, damage, arrival, began, end) = scope.world.client.block_on(async || {
         let (broke, arrival) = (Broke::default(), Cell::default());
-        // Before the connection: a handshake across the link is part of the transfer.
+        // Before the connection, because a handshake across the link is part of the transfer.
         let began = Instant::now();
         let work = async {
             match up {
@@ -59,7 +59,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         };
         let damage = match timeout(deadline, work).await {
             Ok(Err(damage)) => Some(damage),
-            // The client may have been told of another break before, and gone on.
+            // The client may have seen another failure first, and continued.
             _ => uploads.damage(number).map(|at| damaged(all, at)),
         };
         let end = if damage.is_some() { began + deadline } else { Instant::now() };
@@ -91,7 +91,7 @@ impl Broke {
         self.first.borrow_mut().get_or_insert(error);
     }
 
-    /// For the log; nothing where none did.
+    /// Text for the log; `None` if no connection broke.
     fn words(&self) -> Option<String> {
         let first = self.first.borrow();
         let first = first.as_ref()?;
@@ -102,13 +102,13 @@ impl Broke {
     }
 }
 
-/// Downloads all of it, on as many connections as it takes.
+/// Downloads everything, on as many connections as necessary.
 async fn fetch(all: u64, broke: &Broke, arrival: &Cell<Arrival>) -> Result<(), HttpError> {
     persist(broke, async || Connection::open().await?.get(all, arrival).await).await
 }
 
-/// Uploads all of it on connections that `open` makes: after a break the server says how much it has.
-/// A break over bytes that the server found damaged is that damage.
+/// Uploads everything on connections that `open` creates. After a break, the server reports how
+/// much it has. If the server found damaged bytes, the break is reported as that damage.
 async fn send(
     open: impl AsyncFn() -> Result<Connection, HttpError>,
     all: u64,
@@ -132,8 +132,8 @@ fn damaged(all: u64, at: u64) -> HttpError {
     HttpError::Damaged { path: format!("the upload of /object/{all}"), at }
 }
 
-/// Tries again after every break, which is noted; after as many as one run may lose it waits for
-/// ever. An error where the bytes are not those that were sent.
+/// Repeats `once` after every failure, which is recorded. After [`MAX_RESETS`] failures it waits
+/// forever. Returns an error if the bytes are damaged.
 async fn persist(
     broke: &Broke,
     once: impl AsyncFn() -> Result<(), HttpError>,
@@ -144,7 +144,7 @@ async fn persist(
             Err(error) if error.is_damage() => return Err(error),
             Err(error) => broke.add(error),
         }
-        if broke.count.get() >= MOST_RESETS {
+        if broke.count.get() >= MAX_RESETS {
             return std::future::pending().await;
         }
         tokio::time::sleep(PAUSE).await;
@@ -160,7 +160,8 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::origin;
+    use bentpipe_lab::emu::listen_here;
+    use bentpipe_lab::workload::origin;
 
     fn reset() -> HttpError {
         HttpError::Connect(std::io::ErrorKind::ConnectionReset.into())
@@ -195,8 +196,8 @@ mod tests {
         assert_eq!((tried.get(), broke.count.get()), (2, 1));
     }
 
-    /// A gateway that changes a byte of what the first client sends, and resets that client as soon as
-    /// the server says anything, which nobody hears. Those after it are served well.
+    /// A gateway that changes a byte of the first client's data, and resets that client when the
+    /// server responds, without passing the response on. Later clients are served correctly.
     async fn damage_one(listener: TcpListener, server: SocketAddr, mut at: usize) {
         let (mut client, _) = listener.accept().await.unwrap();
         let mut behind = TcpStream::connect(server).await.unwrap();
@@ -230,7 +231,7 @@ mod tests {
     async fn an_upload_that_was_damaged_fails_as_such_though_its_client_saw_a_reset() {
         const BYTES: u64 = 4_000_000;
         let uploads = Uploads::default();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = listen_here("127.0.0.1:0".parse().unwrap(), None).unwrap();
         let server = listener.local_addr().unwrap();
         tokio::spawn(origin::serve(listener, uploads.clone()));
         let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -246,7 +247,7 @@ mod tests {
         assert!(error.is_damage(), "{error}");
         assert_eq!((opened.get(), broke.count.get()), (1, 0));
         assert!(uploads.damage(7).unwrap() <= 1_000_000 && uploads.of(7).bytes < BYTES);
-        // Another upload behind the same gateway is whole.
+        // Another upload through the same gateway is intact.
         let open = async || Connection::to(near).await;
         send(open, BYTES, 8, &uploads, &broke).await.unwrap();
         assert_eq!((uploads.of(8).bytes, uploads.damage(8)), (BYTES, None));

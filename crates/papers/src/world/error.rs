@@ -1,44 +1,42 @@
-//! Errors that end a world, and if another may do better.
+//! Errors that end a testbed, and whether another one may succeed.
 
 use bentpipe_lab::browser::BrowserError;
 use bentpipe_lab::contender::{self, ContenderError};
-use bentpipe_lab::emu::{EmuError, MeasureError};
-use bentpipe_lab::experiment::ExperimentError;
+use bentpipe_lab::emu::{EmuError, MeasureError, TooLate};
+use bentpipe_lab::experiment::stand::SILENCE;
 
-use super::SILENCE;
-use crate::lateness::TooLate;
 use crate::link::SceneError;
 use crate::raw::RawError;
 use crate::settle::DRAIN;
 use crate::workload::WorkError;
-use crate::workload::page::SiteError;
+use crate::workload::site::SiteError;
 
-/// Reason for which a world gave nothing, or nothing more.
+/// Reason why a testbed gave no results, or no further ones.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// The emulator could not be brought up.
+    /// The emulator could not be started.
     #[error(transparent)]
     Emulator(#[from] EmuError),
-    /// The link is not the declared one.
+    /// The link does not match its specification.
     #[error(transparent)]
     Measure(#[from] MeasureError),
-    /// There is no such contender.
+    /// The system under test is unknown.
     #[error(transparent)]
     Unknown(#[from] contender::UnknownContender),
-    /// A contender could not be set up, or has ended.
+    /// A system under test could not be set up, or has ended.
     #[error("{name}: {source}{said}")]
     Contender {
-        /// The contender.
+        /// Name of the system.
         name: &'static str,
         /// Cause.
         source: ContenderError,
         /// Its last message.
         said: String,
     },
-    /// Nothing comes through a contender.
+    /// No data passes the system under test.
     #[error("{name}: nothing came through within {} s ({why}){said}", SILENCE.as_secs())]
     Silent {
-        /// The contender.
+        /// Name of the system.
         name: &'static str,
         /// Last observation.
         why: String,
@@ -48,10 +46,10 @@ pub enum WorldError {
     /// The emulator was late.
     #[error(transparent)]
     Late(#[from] TooLate),
-    /// Traffic that a run left behind does not end.
+    /// Traffic left by a run does not end.
     #[error("{name}: what a run left on the link was still under way {} s later", DRAIN.as_secs())]
     Undrained {
-        /// The contender.
+        /// Name of the system.
         name: &'static str,
     },
     /// The emulator itself lost packets.
@@ -60,35 +58,35 @@ pub enum WorldError {
          fewer worlds at once (--jobs)"
     )]
     Unmodelled(u64),
-    /// The page cannot be made.
+    /// The page cannot be served.
     #[error(transparent)]
     Site(#[from] SiteError),
-    /// A run gave nothing.
+    /// A run gave no results.
     #[error("{name}: {source}{said}")]
     Work {
-        /// The contender.
+        /// Name of the system.
         name: &'static str,
         /// Cause.
         source: WorkError,
-        /// Last message of the contender.
+        /// Last message of the system.
         said: String,
     },
-    /// The settings of a cell of Rural-PAWS's policy cannot be used.
+    /// The settings of a cell of the Rural-PAWS policy are invalid.
     #[error(transparent)]
     Declared(#[from] SceneError),
-    /// The policy of Rural-PAWS could not be run.
-    #[error(transparent)]
-    Policy(#[from] ExperimentError),
-    /// A file of the raw results.
+    /// The Rural-PAWS policy could not be run.
+    #[error("{0}")]
+    Policy(anyhow::Error),
+    /// A file of the raw data could not be written.
     #[error(transparent)]
     Raw(#[from] RawError),
-    /// A folder for keys and configs could not be made.
+    /// A folder for keys and configurations could not be created.
     #[error("cannot make a folder for keys and configs: {0}")]
     Folder(#[from] std::io::Error),
 }
 
 impl WorldError {
-    /// Returns `true` if another attempt may end otherwise.
+    /// Returns `true` if another attempt may succeed.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unknown(_) | Self::Site(_) | Self::Declared(_) | Self::Raw(_) => false,
@@ -109,12 +107,13 @@ impl WorldError {
         }
     }
 
-    /// Returns `true` if this machine was too busy, which may be over later.
+    /// Returns `true` if this machine was too busy, which may change.
     pub fn is_of_machine(&self) -> bool {
         matches!(self, Self::Late(_) | Self::Unmodelled(_) | Self::Measure(_))
     }
 
-    /// Returns `true` if it concerns the run in progress, and says nothing of others in its world.
+    /// Returns `true` if the error concerns only the run in progress, and not others in its
+    /// testbed.
     pub fn is_of_run(&self) -> bool {
         matches!(self, Self::Late(_) | Self::Work { .. })
     }

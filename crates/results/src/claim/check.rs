@@ -1,4 +1,4 @@
-//! Checks a claim against the study that it names.
+//! Checks a claim against its study.
 
 use std::collections::BTreeSet;
 
@@ -64,8 +64,8 @@ impl Claim {
     }
 }
 
-/// That every value which the pattern names is in some cell: a typing error would else be a claim
-/// that is never measured.
+/// Checks that every value in the pattern occurs in a cell. Otherwise a typing error would produce
+/// a claim that is never measured.
 fn occurs(pattern: &Pattern, cells: &[&Cell]) -> Result<(), String> {
     for (column, values) in pattern.columns() {
         let known: BTreeSet<&str> = cells.iter().filter_map(|cell| cell.on(column)).collect();

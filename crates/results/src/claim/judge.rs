@@ -1,4 +1,4 @@
-//! Holding a claim against measured cells.
+//! Judges a claim by measured cells.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use super::{Bound, Claim, Compare, Take};
 use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::{Statistic, percentile};
 
-/// A combination, with the cells that each pattern has of it.
+/// A combination, with its cells for each pattern.
 pub(super) struct Combination<'a> {
     pub values: Vec<&'a str>,
     pub cells: Vec<Vec<&'a Cell>>,
 }
 
-/// Value of a cell that a claim judges.
+/// Value of a cell, as the claim uses it.
 struct Seen {
     value: f64,
-    /// Number of runs behind the value …
+    /// Number of runs behind the value.
     runs: usize,
-    /// … and how many values of theirs.
+    /// Number of values in these runs.
     values: usize,
 }
 
 impl Bound {
-    /// Returns `true` if `value` keeps the bound.
+    /// Returns `true` if `value` satisfies the bound.
     pub fn keeps(self, value: f64) -> bool {
         match self {
             Self::Below(bound) => value < bound,
@@ -32,8 +32,8 @@ impl Bound {
         }
     }
 
-    /// Returns `true` if all values between `low` and `high` keep the bound; `None` if only some
-    /// do.
+    /// Returns `true` if all values between `low` and `high` satisfy the bound, `false` if none
+    /// does, and `None` if only some do.
     fn keeps_all(self, low: f64, high: f64) -> Option<bool> {
         let none = match self {
             Self::Below(bound) => low >= bound,
@@ -45,7 +45,8 @@ impl Bound {
 }
 
 impl Claim {
-    /// The patterns, in the order in which their values are divided, each with what `where` adds.
+    /// The patterns in the order in which their values are divided, each extended by the
+    /// restriction of `where`.
     pub(super) fn patterns(&self) -> Vec<Pattern> {
         let bases = self.bases.as_ref();
         let all = [
@@ -57,9 +58,9 @@ impl Claim {
         all.into_iter().flatten().map(|pattern| pattern.or(&self.cells)).collect()
     }
 
-    /// Every combination of the columns of `each` that all patterns have among `cells`. Pooled
-    /// patterns keep those cells only that have a partner in every other one: a cell that is the
-    /// same in all columns for which the patterns ask the same.
+    /// Every combination of the columns of `each` for which all patterns have cells among `cells`.
+    /// Pooled patterns keep only cells with a partner in every other pattern. A partner has the
+    /// same value in every column, except those for which the patterns differ.
     pub(super) fn combinations<'a>(&self, cells: &[&'a Cell]) -> Vec<Combination<'a>> {
         let patterns = self.patterns();
         let matching = |pattern: &Pattern| -> Vec<&'a Cell> {
@@ -84,12 +85,12 @@ impl Claim {
         keys.into_iter().filter_map(of_key).collect()
     }
 
-    /// Number of `cells` that it needs, each once.
+    /// Number of distinct `cells` that the claim needs.
     pub(super) fn needs(&self, cells: &[&Cell]) -> usize {
         needed(&self.combinations(cells)).len()
     }
 
-    /// Judges it by the measured cells of its grid, of those that were `planned`.
+    /// Judges the claim by the measured cells of its grid. `planned` are the planned cells.
     pub fn judge(&self, measured: &[&Measured], planned: &[&Cell]) -> Verdict {
         let seen: BTreeMap<&Cell, Seen> =
             measured.iter().filter_map(|one| Some((&one.cell, self.of_cell(one)?))).collect();
@@ -117,7 +118,7 @@ impl Claim {
         Verdict { held, found, figures, cover }
     }
 
-    /// Figure of one combination, from the cells that were measured.
+    /// Figure of one combination, from its measured cells.
     fn figure(&self, combination: Combination<'_>, seen: &BTreeMap<&Cell, Seen>) -> Figure {
         let (mut sides, mut missing) = (combination.cells, Vec::new());
         for side in &mut sides {
@@ -133,7 +134,7 @@ impl Claim {
             match values.as_slice() {
                 [one] => Some(*one),
                 many if self.pooled => Statistic::Mean.of(many),
-                // Two cells where there should be one: nobody knows which is meant.
+                // There are two cells instead of one, so the choice is ambiguous.
                 _ => None,
             }
         };
@@ -150,7 +151,7 @@ impl Claim {
         }
     }
 
-    /// Value of a cell; `None` if it lacks the metric. Undecided quotients are not numbers.
+    /// Value of a cell. `None` if it lacks the metric. Undecided quotients are NaN.
     fn of_cell(&self, measured: &Measured) -> Option<Seen> {
         let values = measured.values(&self.metric);
         let mut value = self.statistic.of(&values)?;
@@ -168,8 +169,8 @@ impl Claim {
         is_any && needed.contains(&measured.cell)
     }
 
-    /// Compares the sides. One value stands for itself; two give their quotient or difference; four
-    /// give (of ÷ its base) ÷ (against ÷ its base).
+    /// Compares the sides. A single value is returned unchanged. Two values give their quotient or
+    /// difference. Four values give (of ÷ its base) ÷ (against ÷ its base).
     fn compared(&self, sides: &[f64]) -> f64 {
         match (self.compare, sides) {
             (_, [of]) => *of,
@@ -182,15 +183,15 @@ impl Claim {
         }
     }
 
-    /// The least that a combination can give.
+    /// Smallest possible value of a combination.
     fn least(&self) -> f64 {
         let is_signed = self.compare == Compare::Difference || least_of(&self.metric) < 0.0;
         if is_signed { f64::NEG_INFINITY } else { 0.0 }
     }
 
-    /// Judges the figures. A figure that is undecided or lacks cells may have any value: the
-    /// verdict is open only if that matters. While cells are missing no claim is held, because
-    /// unmeasured cells support nothing.
+    /// Judges the figures. A figure that is undecided or lacks cells may have any value; the
+    /// verdict is open only if that matters. While cells are missing, no claim counts as
+    /// reproduced, because unmeasured cells support nothing.
     fn verdict(&self, figures: &[Figure]) -> (Held, Option<f64>) {
         let with = |unknown: f64| -> Vec<f64> {
             let one = |one: &Figure| one.value.filter(|_| one.keeps.is_some()).unwrap_or(unknown);
@@ -229,7 +230,7 @@ impl Claim {
         (held, found.filter(|_| !is_open))
     }
 
-    /// The value that is nearest to breaking the bound, or farthest beyond it.
+    /// Value that is nearest to breaking the bound, or farthest beyond it.
     fn nearest(&self, values: &[f64]) -> Option<f64> {
         let (least, most) = (percentile(values, 0.0)?, percentile(values, 1.0)?);
         Some(match self.bound {
@@ -246,7 +247,7 @@ impl Claim {
     }
 }
 
-/// The cells of all combinations, each once.
+/// The distinct cells of all combinations.
 fn needed<'a>(combinations: &[Combination<'a>]) -> BTreeSet<&'a Cell> {
     combinations.iter().flat_map(|one| one.cells.iter().flatten().copied()).collect()
 }

@@ -27,7 +27,7 @@ fn row(metric: &str, run: usize, value: f64) -> Row {
     }
 }
 
-/// A cell from `contender page`, with the values of its runs.
+/// A cell from `contender page`, with one value for each run.
 fn cell(name: &str, values: &[f64]) -> Measured {
     let (contender, page) = name.split_once(' ').unwrap();
     let rows = values.iter().enumerate().map(|(run, &value)| row("plt", run, value)).collect();
@@ -35,7 +35,7 @@ fn cell(name: &str, values: &[f64]) -> Measured {
     Measured { paper: "spdy".into(), grid: "sites".into(), cell, rows }
 }
 
-/// The verdict where nothing was planned but what was measured.
+/// Verdict if exactly the measured cells were planned.
 fn judge(text: &str, cells: &[Measured]) -> (Held, Option<f64>) {
     let verdict = judge_of(text, cells, cells);
     (verdict.held, verdict.found)
@@ -131,7 +131,8 @@ fn an_undecided_combination_leaves_open_only_what_it_could_change() {
     assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 3.5"), Held::NotHeld);
 }
 
-/// Pages a, b and c, of each of which the one takes twice, four times and three times as long.
+/// Pages a, b and c. One system under test takes twice, four times and three times as long as the
+/// other.
 fn three_pages() -> [Measured; 6] {
     [
         cell("e2e-bbr a", &[2.0]),
@@ -157,13 +158,13 @@ fn a_claim_with_cells_missing_is_not_held() {
     assert_eq!(of(each, 4), (Held::Undecided, Some(2.0), 4));
     assert_eq!(of(each, 1), (Held::Undecided, None, 1));
     assert_eq!(of(each, 0), (Held::NotMeasured, None, 0));
-    // What is there refutes it, whatever the others would give.
+    // The measured cells refute it, whatever the missing ones would give.
     assert_eq!(of("take = 'all'\nabove = 2.5", 4), (Held::NotHeld, Some(2.0), 4));
     assert_eq!(of("take = 'max'\nbelow = 3.5", 4), (Held::NotHeld, Some(4.0), 4));
     assert_eq!(of("take = 'min'\nabove = 2.5", 4), (Held::NotHeld, Some(2.0), 4));
     let most = "take = 'fraction'\nholds-for = 0.9\nabove = 2.5";
     assert_eq!(of(most, 4), (Held::NotHeld, Some(0.5), 4));
-    // One page that is slow enough is not all that was to be looked at.
+    // One slow page is not enough while others are missing.
     assert_eq!(of("take = 'max'\nabove = 3.5", 6), (Held::Held, Some(4.0), 6));
     assert_eq!(of("take = 'max'\nabove = 3.5", 4), (Held::Undecided, Some(4.0), 4));
     assert_eq!(of("take = 'median'\nabove = 1", 4), (Held::Undecided, Some(3.0), 4));
@@ -220,14 +221,13 @@ fn a_difference_keeps_the_sign_that_a_quotient_loses() {
         (verdict.held, verdict.found)
     };
     assert_eq!(of(0.25, -0.25, "above = 0"), (Held::Held, Some(0.5)));
-    // As a quotient this were 2, which is above 1.
+    // The quotient would be 2, which is above 1.
     assert_eq!(of(-0.5, -0.25, "above = 0"), (Held::NotHeld, Some(-0.25)));
     assert_eq!(of(0.25, 0.0, "above = 0"), (Held::Held, Some(0.25)));
     assert_eq!(of(0.0, 0.0, "above = 0"), (Held::NotHeld, Some(0.0)));
 }
 
-/// A missing difference may be less than nothing, so that it can still break what a missing time
-/// could not.
+/// A missing difference may be negative, so it can break a bound that a missing time could not.
 #[test]
 fn a_missing_difference_may_be_anything() {
     let all = three_pages();
@@ -272,7 +272,7 @@ fn a_pooled_value_uses_the_cells_that_both_sides_have() {
     assert_eq!(judge(text, &cells), (Held::Undecided, None));
     let alone = judge("of = { contender = 'e2e-bbr' }\npool = 'mean'\nbelow = 1", &cells);
     assert_eq!(alone, (Held::NotHeld, Some(110.0 / 3.0)));
-    // Where the patterns ask for different pages, a page is no partner.
+    // If the patterns require different pages, the page does not decide about partners.
     let apart = "of = { contender = 'e2e-bbr', page = ['a', 'c'] }\n\
                  against = { contender = 'bentpipe', page = ['b', 'd'] }\npool = 'mean'\nbelow = 1";
     assert_eq!(judge(apart, &cells), (Held::Held, Some(51.0 / 52.0)));
@@ -363,7 +363,8 @@ fn what_does_not_fit_the_study_is_said() {
     }
 }
 
-/// The claims that only the full run measures: their pages or contenders take too long for a quick one.
+/// Claims that only the full run measures, because their pages or systems take too long for a quick
+/// one.
 const FULL_ONLY: [&str; 4] = [
     "mile-high/quic-gains-with-size",
     "rural-paws/objects-decide-http1-1500k",
@@ -396,7 +397,8 @@ fn the_claims_built_in_fit_the_studies_built_in() {
     }
 }
 
-/// With all cells every claim is judged, by all that it needs; without every fourth nothing is held.
+/// With all cells, every claim is judged by all the cells that it needs. If every fourth cell is
+/// missing, no claim is reproduced.
 #[test]
 fn every_claim_is_judged_when_its_cells_are_there() {
     let (claims, studies) = (Claims::all().unwrap(), Study::all().unwrap());

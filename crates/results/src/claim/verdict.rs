@@ -1,70 +1,73 @@
-//! Verdict of measured cells on a claim, and how many of the planned cells there are.
+//! Verdict on a claim, and the number of cells behind it.
 
 use crate::measured::Cell;
 
-/// Verdict of measured cells on a claim.
+/// Verdict of the measured cells on a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// Outcome.
     pub held: Held,
-    /// Value taken over all combinations, if they are decided. For `all` it is the value nearest to
-    /// breaking the bound or farthest beyond it; for `fraction` it is the share that keeps the
-    /// bound. If cells are missing it covers those that are there.
+    /// Value over all combinations, if they are decided. For `all` it is the value nearest to
+    /// breaking the bound or farthest beyond it. For `fraction` it is the fraction that satisfies
+    /// the bound. If cells are missing, it covers only the measured ones.
     pub found: Option<f64>,
-    /// Every combination that was planned; none where nothing was measured.
+    /// Figure of every planned combination. Empty if nothing was measured.
     pub figures: Vec<Figure>,
-    /// Number of cells behind it.
+    /// Number of cells behind the verdict.
     pub cover: Cover,
 }
 
 /// Outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Held {
-    /// It does, by all cells that were planned.
+    /// Reproduced: all planned cells were measured and support the claim.
     Held,
-    /// It does not, whatever the cells that are missing may give.
+    /// Not reproduced, whatever the missing cells may give.
     NotHeld,
-    /// Cells are missing, or quotients of two infinite or of two zero values leave it open.
+    /// Undecided, because cells are missing, or because a quotient of two infinite or two zero
+    /// values leaves it open.
     Undecided,
-    /// No cells that judge it were measured.
+    /// No cell of the claim was measured.
     NotMeasured,
 }
 
 /// Judged value of one combination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// The columns of the combination, with their values.
+    /// Columns of the combination, with their values.
     pub combination: Vec<(String, String)>,
-    /// The value, infinite where what should end did not; `None` where it is undecided, or where
-    /// what is missing leaves none. Of pooled cells it is that of those that are there.
+    /// The value. It is infinite if something did not finish that should. `None` if it is
+    /// undecided, or if missing cells leave no value. For pooled cells it covers only the measured
+    /// ones.
     pub value: Option<f64>,
-    /// `true` if it keeps the bound; `None` if it is undecided or cells are missing.
+    /// `true` if it satisfies the bound. `None` if it is undecided or cells are missing.
     pub keeps: Option<bool>,
-    /// The cells that it was made of.
+    /// Cells from which it was computed.
     pub cells: Vec<Cell>,
-    /// The cells that were planned for it and gave nothing.
+    /// Planned cells without a result.
     pub missing: Vec<Cell>,
 }
 
-/// Coverage of a verdict.
+/// Cells, runs and values behind a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cover {
-    /// The cells that gave what is judged.
+    /// Number of cells with a value for the claim.
     pub measured: usize,
-    /// The cells that were planned for it, in the quick run or the full one.
+    /// Number of cells planned for it, in the quick or the full run.
     pub planned: usize,
-    /// The cells that the full run has for it.
+    /// Number of cells of the full run for it.
     pub full: usize,
-    /// The least and the most runs of a measured cell.
+    /// Smallest and largest number of runs of a measured cell.
     pub runs: (usize, usize),
-    /// The same of values: more than runs where a run gives one for each object or connection.
+    /// Smallest and largest number of values of a measured cell. There are more values than runs if
+    /// a run gives one for each object or connection.
     pub values: (usize, usize),
-    /// The planned cells that gave values which cannot be: those are left out.
+    /// Number of planned cells with impossible values, which are left out.
     pub faulty: usize,
 }
 
 impl Held {
-    /// As reports write it.
+    /// Wording in reports.
     pub fn words(self) -> &'static str {
         match self {
             Self::Held => "held",
@@ -76,7 +79,7 @@ impl Held {
 }
 
 impl Cover {
-    /// `3 of 4 cells, 2 to 5 runs each; 16 cells in the full run`, as reports write it.
+    /// Wording in reports, such as `3 of 4 cells, 2 to 5 runs each; 16 cells in the full run`.
     pub fn words(&self) -> String {
         let cells =
             |count: usize| if count == 1 { "1 cell".into() } else { format!("{count} cells") };

@@ -1,4 +1,4 @@
-//! Reasons for which a folder cannot be used.
+//! Reasons why a folder cannot be used.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use crate::measured::Cell;
 use crate::parquet::TableError;
 
-/// Reason for which a folder cannot be used.
+/// Reason why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// The system refused.
+    /// A file operation failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -17,7 +17,7 @@ pub enum FolderError {
         /// Cause.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file is damaged.
     #[error("{}: {why}", path.display())]
     Damaged {
         /// The file.
@@ -25,7 +25,7 @@ pub enum FolderError {
         /// Fault.
         why: String,
     },
-    /// It holds another run.
+    /// The folder holds another run.
     #[error(
         "{} holds results of another run ({found}, not {wanted}): name another folder, or remove it",
         path.display()
@@ -38,7 +38,7 @@ pub enum FolderError {
         /// Run that it should hold.
         wanted: String,
     },
-    /// It holds results of another build of the program.
+    /// The folder holds results of another build of the program.
     #[error(
         "{} holds results of another build ({found}, not {wanted}): name another folder, or go on with \
          this one all the same (--mix-builds); the report will say so",
@@ -49,10 +49,10 @@ pub enum FolderError {
         path: PathBuf,
         /// Build that made it.
         found: String,
-        /// Build that would go on.
+        /// Build that wants to continue.
         wanted: String,
     },
-    /// Two shards have different results of one cell.
+    /// Two shards have different results for one cell.
     #[error(
         "{paper} {grid} {cell} is in two folders, with different results: leave one of them out"
     )]
@@ -64,23 +64,23 @@ pub enum FolderError {
         /// Cell.
         cell: Cell,
     },
-    /// A run gave what no file of numbers holds.
+    /// A run gave a value that files cannot represent.
     #[error("{paper} {grid} {cell}: {metric} of run {run} is {value}, which is no finite number")]
     NotFinite {
         /// Study.
         paper: String,
         /// Grid.
         grid: String,
-        /// In which cell.
+        /// Cell.
         cell: Cell,
         /// Metric.
         metric: String,
-        /// In which run.
+        /// Number of the run.
         run: u32,
         /// Value of the cell.
         value: f64,
     },
-    /// A table.
+    /// Error of a table.
     #[error(transparent)]
     Table(#[from] TableError),
 }

@@ -1,4 +1,4 @@
-//! Files of a folder: finding, reading and writing them whole.
+//! Files of a folder: listing, reading, and atomic writing.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,10 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::FolderError;
 
-/// Extension of files until they are whole.
+/// Extension of incomplete files.
 const PART: &str = "part";
 
-/// The whole files of cells below `root` with this extension, or with any, in order.
+/// Sorted list of the complete cell files below `root`, with this extension or, for `None`, with
+/// any.
 pub(super) fn cell_files(root: &Path, only: Option<&str>) -> Result<Vec<PathBuf>, FolderError> {
     let mut files = Vec::new();
     for paper in entries(&root.join("cells"))? {
@@ -27,7 +28,7 @@ pub(super) fn cell_files(root: &Path, only: Option<&str>) -> Result<Vec<PathBuf>
     Ok(files)
 }
 
-/// A file of lines, of which one may be torn; nothing where there is none.
+/// Text of a file of lines, one of which may be incomplete. Empty if the file does not exist.
 pub(super) fn lines(path: &Path) -> Result<String, FolderError> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -35,7 +36,7 @@ pub(super) fn lines(path: &Path) -> Result<String, FolderError> {
     }
 }
 
-/// Contents of a folder, in order; nothing if there is no folder.
+/// Sorted contents of a folder. Empty if the folder does not exist.
 pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
     let listed = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -59,7 +60,7 @@ pub(super) fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, FolderE
         .map_err(|error| FolderError::Damaged { path: path.into(), why: error.to_string() })
 }
 
-/// All of it or nothing, also when the machine stops.
+/// Writes a file completely or not at all, even if the machine stops.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     let part = part(path);
     let write = || {
@@ -71,7 +72,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> 
     write().map_err(io_at(path))
 }
 
-/// All of a file or nothing, however large it is.
+/// Copies a file of any size completely or not at all.
 pub(super) fn copy_whole(from: &Path, to: &Path) -> Result<(), FolderError> {
     let (folder, part) = (to.parent().unwrap_or(to), part(to));
     fs::create_dir_all(folder).map_err(io_at(folder))?;
@@ -86,7 +87,7 @@ fn part(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The same in a folder that may have to be made.
+/// Like [`write_whole`], and creates the file's folder if necessary.
 pub(super) fn write_below(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     let folder = path.parent().unwrap_or(path);
     fs::create_dir_all(folder).map_err(io_at(folder))?;

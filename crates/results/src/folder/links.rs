@@ -4,30 +4,30 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// One direction of a link, as it was measured before a cell was run on it.
+/// One direction of a link, measured before a cell was run on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LinkMeasured {
-    /// `radio`, or `terrestrial`: what lies behind the ground station.
+    /// `radio`, or `terrestrial` for the path behind the ground station.
     pub path: String,
-    /// `forward`, towards the client, or `return`.
+    /// `forward` (towards the client) or `return`.
     pub direction: String,
-    /// The median one-way delay in milliseconds, of small packets; none where no packet came.
+    /// Median one-way delay of small packets in milliseconds. Absent if no packet arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<f64>,
-    /// Rate at which bursts arrived, in Mbit/s; absent if nothing bounds it or no packet arrived.
+    /// Rate at which bursts arrived, in Mbit/s. Absent if nothing limits it or no packet arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_mbps: Option<f64>,
-    /// `true` if the bursts kept the link busy; otherwise it carries at least this rate.
+    /// `true` if the bursts kept the link busy. Otherwise the link carries at least this rate.
     pub filled: bool,
-    /// The probes lost, of all.
+    /// Fraction of probes lost.
     pub loss: f64,
-    /// The probes.
+    /// Number of probes.
     pub probes: usize,
 }
 
-/// One direction of a link, as it was measured before each of the cells that were run on it: the least
-/// and the most.
+/// Range of the measurements of one direction of a link, before each of the cells that were run on
+/// it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LinkRange {
@@ -35,29 +35,29 @@ pub struct LinkRange {
     pub paper: String,
     /// The grid.
     pub grid: String,
-    /// The link, and what may make it another: the columns of the cells.
+    /// Columns of the cells that identify the link, and their values.
     #[serde(rename = "where")]
     pub place: BTreeMap<String, String>,
-    /// As [`LinkMeasured`] has it.
+    /// Same as in [`LinkMeasured`].
     pub path: String,
-    /// As [`LinkMeasured`] has it.
+    /// Same as in [`LinkMeasured`].
     pub direction: String,
-    /// Number of cells run on it.
+    /// Number of cells run on the link.
     pub cells: usize,
     /// Range of the one-way delay, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<[f64; 2]>,
-    /// Range of the rate, in Mbit/s, if bursts kept the link busy.
+    /// Range of the rate in Mbit/s, if the bursts kept the link busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_mbps: Option<[f64; 2]>,
-    /// Range of the part of probes that were lost.
+    /// Range of the fraction of probes lost.
     pub loss: [f64; 2],
 }
 
-/// The columns of a cell that can make a link another one.
+/// Columns of a cell that identify its link.
 const MAKE_A_LINK: [&str; 3] = ["link", "condition", "x"];
 
-/// Part of a log line that concerns links.
+/// The fields of a log line that concern links.
 #[derive(Deserialize)]
 struct Line {
     paper: String,
@@ -67,8 +67,8 @@ struct Line {
     links: Vec<LinkMeasured>,
 }
 
-/// The ranges of all links that a log tells of, in the order of their studies and places. Of a cell that
-/// was run again the last line counts; lines that tell of no links, of whatever kind, add nothing.
+/// Ranges of all links in a log, sorted by study and place. If a cell was run again, its last line
+/// counts. Lines without links are ignored.
 pub(super) fn ranges(log: &str) -> Vec<LinkRange> {
     let lines = log.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
     let by_cell =

@@ -6,37 +6,38 @@ use serde::{Deserialize, Serialize};
 
 use super::links::LinkRange;
 
-/// A machine that gave results.
+/// A machine that produced results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Host {
     /// Host name.
     pub name: String,
-    /// Its kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// Number of its processors.
+    /// Number of processors.
     pub cores: usize,
-    /// The programs that are measured and not ours, with their versions: browsers, tunnels.
+    /// Third-party programs under measurement, such as browsers and tunnels, with their versions.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
 }
 
-/// Description of a run, whoever runs which part of it.
+/// Description of a run, the same for all its shards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Manifest {
     /// Version of this program.
     pub version: String,
-    /// The studies, each with a digest of its file.
+    /// Studies, each with a digest of its file.
     pub studies: Vec<(String, String)>,
     /// Seed of all losses.
     pub seed: u64,
     /// `true` if only the quick part of each grid is run.
     pub quick: bool,
-    /// Every build of the program that gave results, each by a digest of its executable.
+    /// Every build of the program that produced results, each identified by a digest of its
+    /// executable.
     #[serde(default)]
     pub builds: Vec<String>,
-    /// Every machine that gave results.
+    /// Every machine that produced results.
     #[serde(default)]
     pub hosts: Vec<Host>,
     /// Measured properties of the links of all its cells, written with the tables.
@@ -45,13 +46,13 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Returns `true` if both describe the same run, by whatever builds.
+    /// Returns `true` if both describe the same run, regardless of builds.
     pub(super) fn is_same_run(&self, other: &Self) -> bool {
         let of = |one: &Self| (one.version.clone(), one.studies.clone(), one.seed, one.quick);
         of(self) == of(other)
     }
 
-    /// Takes the builds and machines of `other` that it has not; whether there were any.
+    /// Adds the builds and machines of `other` that are new. Returns `true` if there were any.
     pub(super) fn take_givers(&mut self, other: &Self) -> bool {
         let had = (self.builds.len(), self.hosts.len());
         for build in &other.builds {

@@ -1,4 +1,4 @@
-//! Making one run of its shards.
+//! Merging of a run's shards.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,8 +8,8 @@ use super::{Folder, FolderError, LOG, grid_of};
 use crate::measured::Measured;
 
 impl Folder {
-    /// Makes one run of its shards: the same files, whoever ran which part, but for the order of the
-    /// log. What was merged before stays.
+    /// Merges shards into one run. The result is the same however the work was divided, except for
+    /// the order of the log. Results merged earlier are kept.
     pub fn merge(into: &Path, shards: &[Self]) -> Result<(), FolderError> {
         let Some(first) = shards.first() else { return Ok(()) };
         let merged = Self::start_mixed(into, &first.manifest)?;

@@ -68,19 +68,19 @@ fn another_build_goes_on_only_where_it_is_told_to_and_is_named() {
     let both = Folder::start_mixed(place.path(), &by("2233")).unwrap();
     assert_eq!(both.manifest().builds, ["0011", "2233"]);
     assert_eq!(Folder::start(place.path(), &by("2233")).unwrap().manifest(), both.manifest());
-    // Shards of several builds are of all of them.
+    // Merging shards of several builds lists all builds.
     let shard = |name: &str, build| Folder::start(&place.path().join(name), &by(build)).unwrap();
     let merged = place.path().join("merged");
     Folder::merge(&merged, &[shard("one", "44"), shard("two", "55")]).unwrap();
     assert_eq!(Folder::open(&merged).unwrap().manifest().builds, ["44", "55"]);
-    // And of all machines.
+    // The same for machines.
     let mut elsewhere = by("55");
     elsewhere.hosts[0].name = "two".into();
     let further = Folder::start(&place.path().join("three"), &elsewhere).unwrap();
     Folder::merge(&merged, &[further]).unwrap();
     let hosts = Folder::open(&merged).unwrap().manifest().hosts.clone();
     assert_eq!(hosts.iter().map(|host| &host.name[..]).collect::<Vec<_>>(), ["one", "two"]);
-    // A folder that was made before builds and machines were named.
+    // A folder from before builds and machines were recorded.
     let text = fs::read_to_string(place.path().join(MANIFEST)).unwrap();
     let old: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mut old = old.as_object().unwrap().clone();
@@ -89,7 +89,7 @@ fn another_build_goes_on_only_where_it_is_told_to_and_is_named() {
     fs::write(place.path().join(MANIFEST), serde_json::to_vec(&old).unwrap()).unwrap();
     let error = Folder::start(place.path(), &manifest()).unwrap_err().to_string();
     assert!(error.contains("an unknown one, not 0011"), "{error}");
-    // Another run is one whoever makes it.
+    // A different run stays different for every build.
     let other = Manifest { seed: 2, ..by("66") };
     let error = Folder::start(place.path(), &other).unwrap_err().to_string();
     assert!(error.contains("seed 1") && !error.contains("--mix-builds"), "{error}");
@@ -100,7 +100,7 @@ fn shards_become_the_run_they_are_parts_of() {
     let place = tempfile::tempdir().unwrap();
     let start = |name: &str| Folder::start(&place.path().join(name), &manifest()).unwrap();
     let (whole, one, two) = (start("whole"), start("one"), start("two"));
-    // A number whose last digit a hasty reader of JSON gets wrong.
+    // An imprecise JSON parser gets the last digit of this number wrong.
     let hard = 3.812_042_376_882_124_6;
     let all = [measured("0.001", hard), measured("0.01", 0.9), measured("0.1", 0.8)];
     all.iter().for_each(|cell| keep(&whole, cell));
@@ -111,7 +111,7 @@ fn shards_become_the_run_they_are_parts_of() {
         }
     }
     whole.write_tables().unwrap();
-    // Not whole: its run was stopped.
+    // An incomplete file of a run that was stopped.
     let cell = two.raw().join(Folder::cell_file("aerotcp", "files", &all[0].cell));
     write_below(&cell.with_extension("pcapng.part"), b"").unwrap();
     keep(&one, &all[2]);
@@ -132,7 +132,7 @@ fn shards_become_the_run_they_are_parts_of() {
     assert!(matches!(error, FolderError::Twice { .. }), "{error}");
 }
 
-/// Every file but the log, with what is in it.
+/// Every file except the log, with its contents.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for path in entries(folder).unwrap() {

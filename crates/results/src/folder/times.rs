@@ -1,8 +1,8 @@
-//! Time at which a run was made.
+//! Times of a run.
 
 use serde::Deserialize;
 
-/// Part of a log line that concerns time.
+/// The field of a log line that concerns time.
 #[derive(Deserialize)]
 struct Line {
     /// End time of its cell, in seconds since 1970.

@@ -1,4 +1,4 @@
-//! Addresses of a run's files, relative to the page.
+//! URLs of a run's files, relative to the page.
 
 use std::path::{Component, Path};
 
@@ -7,10 +7,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::folder::Folder;
 use crate::measured::Measured;
 
-/// Characters that a part of a path holds unescaped.
+/// Characters that are not escaped in a path segment.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The files of a run that a report leads to.
+/// Files of a run to which a report links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Files {
     folder: String,
@@ -18,9 +18,9 @@ pub struct Files {
 }
 
 impl Files {
-    /// Those of the run in `folder` for a page in the folder `page`, both as absolute paths without
-    /// links; `has_cells` says whether each cell has a file, as a copy of a run may have its tables
-    /// only.
+    /// Files of the run in `folder`, for a page in the folder `page`. Both are absolute paths
+    /// without symbolic links. `has_cells` is `true` if each cell has a file, because a copy of a
+    /// run may have only its tables.
     pub fn new(folder: &Path, page: &Path, has_cells: bool) -> Self {
         let parts = |path: &Path| path.components().map(part).collect::<Vec<_>>();
         let (to, from) = (parts(folder), parts(page));
@@ -35,14 +35,14 @@ impl Files {
         self.has_cells
     }
 
-    /// The address of what has a cell's values: its own file, or else the table of its grid.
+    /// URL of the file with a cell's values: its own file, or otherwise the table of its grid.
     pub(super) fn of(&self, measured: &Measured) -> String {
         let Measured { paper, grid, cell, .. } = measured;
         let path = match self.has_cells {
             true => Folder::cell_file(paper, grid, cell),
             false => Folder::table_file(paper, grid),
         };
-        // What the file's name has encoded is encoded once more.
+        // Percent signs in the file's name are escaped once more.
         format!("{}{}", self.folder, path.to_string_lossy().replace('%', "%25"))
     }
 }

@@ -1,11 +1,11 @@
-//! Claims, each with its verdict and with what it was judged by.
+//! Claims, each with its verdict and the evidence.
 
 use maud::{Markup, html};
 
 use super::Worked;
 use super::format::{DIGITS, digits_apart, digits_to, show_to, unit};
 use crate::claim::{Bound, Claim, Compare, Figure, Held, PaperValue, Take, Verdict};
-use crate::statistics::{LEAST_FOR_P95, Statistic};
+use crate::statistics::{MIN_FOR_P95, Statistic};
 
 /// Number of claims with each outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Counts {
     }
 }
 
-/// The verdict as a word in a colour.
+/// The verdict as a coloured word.
 pub(super) fn badge(held: Held) -> Markup {
     let class = match held {
         Held::Held => "held",
@@ -114,32 +114,39 @@ fn combination(worked: &Worked<'_>, claim: &Claim, figure: &Figure) -> Markup {
     }
 }
 
-/// The digits that show whether a combination's value keeps the bound.
+/// Number of digits needed to show if a combination's value satisfies the bound.
 fn apart(claim: &Claim, value: f64) -> usize {
     match claim.bound {
-        Bound::Below(bound) | Bound::Above(bound) => digits_apart(value, &[bound]),
-        Bound::Between(low, high) => digits_apart(value, &[low, high]),
+        Bound::Below(bound) | Bound::Above(bound) => {
+            digits_apart(value, &[bound], unit_of_one(claim))
+        }
+        Bound::Between(low, high) => digits_apart(value, &[low, high], unit_of_one(claim)),
     }
 }
 
-/// The digits that show the verdict by what was found, for that and for what is asked.
+/// Number of digits needed to show the verdict, for the measured value and the bound.
 fn telling(claim: &Claim, found: f64) -> usize {
     match claim.take {
-        Take::Fraction(share) => digits_apart(found, &[share]),
+        Take::Fraction(share) => digits_apart(found, &[share], "ratio"),
         _ => apart(claim, found),
     }
 }
 
 fn value_of_one(claim: &Claim, value: f64, count: usize) -> String {
+    show_to(value, unit_of_one(claim), count)
+}
+
+/// Unit of a combination's value.
+fn unit_of_one(claim: &Claim) -> &str {
     let is_difference = claim.against.is_some() && claim.compare == Compare::Difference;
     let is_quotient = claim.over.is_some() || (claim.against.is_some() && !is_difference);
     match unit(&claim.metric, is_quotient) {
-        "ratio" if is_difference => show_to(value, "percentage points", count),
-        unit => show_to(value, unit, count),
+        "ratio" if is_difference => "percentage points",
+        unit => unit,
     }
 }
 
-/// Value taken over all combinations: a share if the claim asks for one.
+/// Value over all combinations: a fraction if the claim is about one.
 pub(super) fn value(claim: &Claim, found: f64) -> String {
     let count = telling(claim, found);
     match claim.take {
@@ -183,14 +190,14 @@ pub(super) fn bound(claim: &Claim, verdict: &Verdict) -> String {
     format!("{bound}{take}{statistic}")
 }
 
-/// Actual meaning of the 95th percentile of this many values, at least and at most.
+/// Meaning of the 95th percentile for a number of values between these limits.
 fn p95((least, most): (usize, usize)) -> String {
     match (least, most) {
-        (_, 0) | (LEAST_FOR_P95.., _) => ", 95th percentiles of runs".into(),
+        (_, 0) | (MIN_FOR_P95.., _) => ", 95th percentiles of runs".into(),
         (least, most) => {
             let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
             format!(
-                ", 95th percentiles (of fewer than {LEAST_FOR_P95} values the greatest: a cell has {count})"
+                ", 95th percentiles (of fewer than {MIN_FOR_P95} values the greatest: a cell has {count})"
             )
         }
     }

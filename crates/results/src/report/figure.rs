@@ -1,5 +1,5 @@
-//! Figure of a section: a Vega-Lite specification, and its data as rows from which the page's
-//! script picks, one panel for each facet.
+//! Figure of a section: a Vega-Lite specification and its data. The page's script selects rows, one
+//! panel for each facet.
 
 mod pool;
 mod spec;
@@ -15,31 +15,31 @@ use crate::measured::{COLUMNS, Measured, Row};
 use crate::statistics::{Statistic, percentile};
 use crate::study::{FigureKind, Section};
 
-/// The most points of one cell in a figure: more than a panel is wide.
-const MOST_POINTS: usize = 3_000;
+/// Maximum points of one cell in a figure: more than the width of a panel.
+const MAX_POINTS: usize = 3_000;
 
-/// The most objects of a waterfall: more are a black wall.
-const MOST_OBJECTS: usize = 120;
+/// Maximum objects of a waterfall. More of them would be illegible.
+const MAX_OBJECTS: usize = 120;
 
-/// Lower end of an axis in powers of ten.
+/// Lower end of a logarithmic axis.
 const FOOT: f64 = 0.001;
 
-/// The colours that the page's style knows.
+/// Number of colours in the page's style.
 const COLOURS: usize = 9;
 
-/// A figure on its way to the page.
+/// A figure in preparation.
 struct Drawing<'a> {
     shown: &'a Shown<'a>,
     cells: Vec<&'a Measured>,
-    /// `true` if the baseline and Bentpipe have panels of their own.
+    /// `true` if the baseline and Bentpipe have separate panels.
     by_contender: bool,
-    /// The columns that a reader picks a value of.
+    /// Columns of which the reader selects a value.
     picked: Vec<&'static str>,
-    /// Members of the mean at each place, if bars are means.
+    /// Cells of the mean at each position, if bars are means.
     pools: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
-/// The figure of a section; nothing for a table or where nothing was measured.
+/// The figure of a section. Empty for a table, or if nothing was measured.
 pub(super) fn figure(shown: &Shown<'_>) -> Markup {
     let section = shown.section;
     let Some(drawing) = Drawing::new(shown) else { return html! {} };
@@ -60,7 +60,7 @@ pub(super) fn figure(shown: &Shown<'_>) -> Markup {
             div.picks {}
             div.panels role="img" aria-label={ (section.title) ": " (what) ". The table beneath has the numbers." } {}
             figcaption { (what) (drawing.caption()) }
-            // No text in a script element may end it; in JSON the sign can be written otherwise.
+            // `<` could end the script element, so it is escaped in JSON.
             script type="application/json" { (PreEscaped(data.to_string().replace('<', "\\u003c"))) }
         }
     }
@@ -93,7 +93,7 @@ impl<'a> Drawing<'a> {
             });
         }
         cells.first()?;
-        // A distribution is over the objects of all sites, a cloud of all runs.
+        // A distribution covers the objects of all sites; a scatter plot covers all runs.
         let pooled = |column: &str| match figure.kind {
             FigureKind::Cdf => column == "page",
             FigureKind::Scatter => true,
@@ -141,7 +141,8 @@ impl<'a> Drawing<'a> {
         })
     }
 
-    /// Initial choice: the values that show most panels, then most colours, then most rows.
+    /// Initial selection: the values that show the most panels, then the most colours, then the
+    /// most rows.
     fn start(&self, rows: &[Value]) -> Vec<String> {
         let fields: Vec<String> = (0..self.picked.len()).map(|place| format!("p{place}")).collect();
         let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
@@ -156,7 +157,7 @@ impl<'a> Drawing<'a> {
             seen[place].1[1].insert(text(row, "c"));
             seen[place].2 += 1;
         }
-        // Of several that are as good as one another the first.
+        // If several are equally good, take the first.
         let best = seen
             .into_iter()
             .rev()
@@ -164,7 +165,8 @@ impl<'a> Drawing<'a> {
         best.map(|(key, ..)| key).unwrap_or_default()
     }
 
-    /// A column's values as the grid has them in order; contenders as the section does.
+    /// Values of a column in the order of the grid. Systems under test are in the order of the
+    /// section.
     fn order(&self, column: &str) -> Vec<String> {
         if column == "contender" {
             return self.shown.contenders(&self.cells).into_iter().map(str::to_owned).collect();
@@ -202,7 +204,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Fields that every row of a cell has: its panel, its colour, and the keys of the choice.
+    /// Fields common to all rows of a cell: its panel, its colour, and the keys of the selection.
     fn base(&self, one: &Measured) -> Map<String, Value> {
         let figure = &self.shown.section.figure;
         let on = |column: Option<&String>| {
@@ -238,13 +240,13 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Returns `true` if `x` is the place of each value and not a column of the grid.
+    /// Returns `true` if `x` is the position of each value and not a column of the grid.
     fn is_over_time(&self) -> bool {
         self.shown.section.figure.x == "x"
             && self.cells.iter().all(|one| one.cell.on("x").is_none())
     }
 
-    /// A bar or a point: of one cell, or the mean of several.
+    /// A bar or a point of one cell, or the mean of several.
     fn cell_row(&self, group: &[&Measured]) -> Option<Value> {
         let figure = &self.shown.section.figure;
         let (one, others) = group.split_first()?;
@@ -271,12 +273,12 @@ impl<'a> Drawing<'a> {
         let finite =
             |value: f64| if value.is_finite() { json!(value * scale) } else { Value::Null };
         row.insert("y".into(), finite(summary.centre.value));
-        // How far sites are apart is no interval of their mean.
+        // The spread between sites is not a confidence interval of their mean.
         if others.is_empty() {
             row.insert("low".into(), finite(summary.centre.low));
             row.insert("high".into(), finite(summary.centre.high));
         }
-        // A bar without length says why.
+        // A bar of zero length gets a text that explains it.
         let word = match summary.centre.value {
             value if value.is_infinite() => Some("never"),
             0.0 => Some("0"),
@@ -297,8 +299,8 @@ impl<'a> Drawing<'a> {
         Some(row.into())
     }
 
-    /// Rows of the first run: each series over time, without what lies between zeros and thinned to
-    /// what a panel can show.
+    /// Rows of the first run: each series over time, without values between zeros, and thinned to
+    /// the resolution of a panel.
     fn time_rows(&self, one: &Measured) -> Vec<Value> {
         let figure = &self.shown.section.figure;
         let run = one.of(&figure.y).map(|row| row.run).min();
@@ -315,7 +317,7 @@ impl<'a> Drawing<'a> {
             })
             .map(|at| rows[at])
             .collect();
-        let step = rows.len().div_ceil(MOST_POINTS).max(1);
+        let step = rows.len().div_ceil(MAX_POINTS).max(1);
         let scale = scale(unit(&figure.y, false));
         let of = |(_, row): (usize, &Row)| {
             let mut point = self.base(one);
@@ -327,7 +329,8 @@ impl<'a> Drawing<'a> {
         rows.into_iter().enumerate().filter(|(place, _)| place % step == 0).map(of).collect()
     }
 
-    /// A hundred points of the distribution of all objects of the cells that differ in page alone.
+    /// A hundred points of the distribution of all objects of the cells that differ only in their
+    /// page.
     fn distribution_rows(&self) -> Vec<Value> {
         let figure = &self.shown.section.figure;
         let mut pools: Vec<(Map<String, Value>, Vec<f64>)> = Vec::new();
@@ -355,7 +358,7 @@ impl<'a> Drawing<'a> {
         rows
     }
 
-    /// A point for each run that can be.
+    /// A point for each run with a possible value.
     fn run_rows(&self, one: &Measured) -> Vec<Value> {
         let figure = &self.shown.section.figure;
         let of = |x: &Row| {
@@ -369,10 +372,10 @@ impl<'a> Drawing<'a> {
             Some(point.into())
         };
         let rows = one.of(&figure.x).filter(|x| x.is_possible());
-        rows.take(MOST_POINTS).filter_map(of).collect()
+        rows.take(MAX_POINTS).filter_map(of).collect()
     }
 
-    /// The phases of each object of the run that is nearest to the median.
+    /// Phases of each object, from the run nearest to the median.
     fn object_rows(&self, one: &Measured) -> Vec<Value> {
         let y = &self.shown.section.figure.y;
         let Some(median) = Statistic::Median.of(&one.values(y)) else { return Vec::new() };
@@ -382,7 +385,7 @@ impl<'a> Drawing<'a> {
         let mut objects: Vec<&Row> = mine("block").filter(|row| row.x.is_some()).collect();
         objects.sort_by(|one, two| one.x.unwrap_or(0.0).total_cmp(&two.x.unwrap_or(0.0)));
         let mut rows = Vec::new();
-        for (place, object) in objects.into_iter().take(MOST_OBJECTS).enumerate() {
+        for (place, object) in objects.into_iter().take(MAX_OBJECTS).enumerate() {
             let mut from = object.x.unwrap_or_default();
             for phase in ["block", "wait", "receive"] {
                 let found = mine(phase).find(|row| row.series == object.series);
@@ -454,7 +457,7 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Systems whose panels stand side by side, each with a prefix for its name.
+/// Systems with separate panels, each with a prefix for its name.
 fn contenders(section: &Section) -> impl Iterator<Item = (&str, &'static str)> {
     let today = section.today.as_deref().map(|one| (one, "measured today: "));
     let with = section.with.as_deref().map(|one| (one, "with Bentpipe: "));
@@ -462,8 +465,8 @@ fn contenders(section: &Section) -> impl Iterator<Item = (&str, &'static str)> {
     today.into_iter().chain(with).chain(beside)
 }
 
-/// Returns `true` if the cells' values in `column` follow from those in `told`: then there is
-/// nothing to choose.
+/// Returns `true` if the cells' values in `column` follow from those in `told`. Then there is
+/// nothing to select.
 fn follows(cells: &[&Measured], column: &str, told: &[&str]) -> bool {
     let mut values = BTreeMap::new();
     cells.iter().all(|one| {
@@ -472,7 +475,7 @@ fn follows(cells: &[&Measured], column: &str, told: &[&str]) -> bool {
     })
 }
 
-/// Factor for values in a figure: rates are in Mbit/s.
+/// Factor for values in a figure, because rates are shown in Mbit/s.
 fn scale(unit: &str) -> f64 {
     if unit == "bit/s" { 1e-6 } else { 1.0 }
 }

@@ -1,43 +1,43 @@
-//! Numbers and names as people read them.
+//! Human-readable numbers and names.
 
 use crate::measured::unit_of;
-use crate::statistics::{Interval, LEAST_FOR_P95, Statistic};
+use crate::statistics::{Interval, MIN_FOR_P95, Statistic};
 use crate::study::StatedValue;
 
 /// Summary of some values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     pub centre: Interval,
-    /// 95th percentile; with fewer than [`LEAST_FOR_P95`] values, the greatest value.
+    /// 95th percentile. With fewer than [`MIN_FOR_P95`] values, the largest value.
     pub p95: f64,
     pub n: usize,
 }
 
 impl Summary {
-    /// Summarizes `values`; `None` if there are none. The bootstrap's generator has the same seed
-    /// every time, so that the same values give the same page.
+    /// Summarizes `values`; `None` if there are none. The seed of the bootstrap is fixed, so that
+    /// equal values give an equal page.
     pub fn of(values: &[f64], statistic: Statistic) -> Option<Self> {
         let centre = statistic.with_interval(values, 1)?;
         Some(Self { centre, p95: Statistic::P95.of(values)?, n: values.len() })
     }
 
-    /// `1 to 2 s · p95 3 s · n 20`, or `1 to 2 s · max 3 s · n 10`: what stands beneath the value.
+    /// Text below the value: `1 to 2 s · p95 3 s · n 20`, or `1 to 2 s · max 3 s · n 10`.
     pub fn beside(&self, unit: &str) -> String {
         if self.n == 1 {
             return "one run".into();
         }
         let (low, high) = (show(self.centre.low, unit), show(self.centre.high, unit));
         let interval = if low == high { low } else { range(&low, &high) };
-        // A line may end at the points only.
+        // A line may break only at the dots.
         let most = format!("{} {}", p95(self.n), show(self.p95, unit));
         let parts = [interval, most, format!("n {}", self.n)];
         parts.map(|part| part.replace(' ', "\u{a0}")).join(" · ")
     }
 }
 
-/// Actual meaning of the 95th percentile of `n` values.
+/// Label of the 95th percentile of `n` values.
 pub(super) fn p95(n: usize) -> &'static str {
-    if n < LEAST_FOR_P95 { "max" } else { "p95" }
+    if n < MIN_FOR_P95 { "max" } else { "p95" }
 }
 
 /// Note on the number of impossible values that were left out; empty if there are none.
@@ -45,7 +45,7 @@ pub(super) fn aside(count: usize) -> String {
     if count == 0 { String::new() } else { format!("{count} set aside") }
 }
 
-/// `1 to 2 s`, the unit once where both have the same.
+/// A range such as `1 to 2 s`, with the unit once if both ends share it.
 fn range(low: &str, high: &str) -> String {
     match (low.split_once(' '), high.split_once(' ')) {
         (Some((number, one)), Some((_, two))) if one == two => format!("{number} to {high}"),
@@ -53,35 +53,28 @@ fn range(low: &str, high: &str) -> String {
     }
 }
 
-/// Digits of a value where nothing asks for more.
+/// Default number of digits of a value.
 pub(super) const DIGITS: usize = 3;
 
-/// The most digits of a value: more are those of binary fractions.
-const MOST_DIGITS: usize = 12;
+/// Maximum digits of a value. More digits would only show binary rounding.
+const MAX_DIGITS: usize = 12;
 
-/// A value with its unit, with three digits: `12.3 s`, `1.89 Mbit/s`, `93 %`, `2.5 ×`. The unit of
-/// a quotient is `×`.
+/// A value with its unit and three digits: `12.3 s`, `1.89 Mbit/s`, `93 %`, `2.5 ×`. The unit of a
+/// quotient is `×`.
 pub(super) fn show(value: f64, unit: &str) -> String {
     show_to(value, unit, DIGITS)
 }
 
-/// Number of digits that shows on which side of all `bounds` `value` lies.
-pub(super) fn digits_apart(value: f64, bounds: &[f64]) -> usize {
-    let is_seen = |count: &usize| {
-        bounds.iter().all(|bound| {
-            let shown = rounded(value, *count).total_cmp(&rounded(*bound, *count));
-            shown == value.total_cmp(bound)
-        })
+/// Number of digits needed to show that `value` differs from all `bounds` that it does not equal.
+pub(super) fn digits_apart(value: f64, bounds: &[f64], unit: &str) -> usize {
+    let differ = |count: &usize| {
+        let shown = show_to(value, unit, *count);
+        bounds.iter().all(|bound| value == *bound || show_to(*bound, unit, *count) != shown)
     };
-    (DIGITS..=MOST_DIGITS).find(is_seen).unwrap_or(DIGITS)
+    (DIGITS..=MAX_DIGITS).find(differ).unwrap_or(DIGITS)
 }
 
-/// Value as a reader sees it when it is written with this many digits.
-fn rounded(value: f64, count: usize) -> f64 {
-    if value.is_finite() { digits_to(value, count).parse().unwrap_or(value) } else { value }
-}
-
-/// The same as [`show`] with so many digits.
+/// Like [`show`], with this number of digits.
 pub(super) fn show_to(value: f64, unit: &str, count: usize) -> String {
     let digits = |value| digits_to(value, count);
     if value.is_infinite() {
@@ -101,7 +94,8 @@ pub(super) fn show_to(value: f64, unit: &str, count: usize) -> String {
     }
 }
 
-/// So many digits, or all that stand before the point.
+/// Rounds to `count` significant digits, keeps every digit before the point, and drops zeros at the
+/// end.
 pub(super) fn digits_to(value: f64, count: usize) -> String {
     if value == 0.0 {
         return "0".into();
@@ -123,12 +117,12 @@ pub(super) fn stated(value: StatedValue, unit: &str) -> String {
     }
 }
 
-/// The unit of a metric, or of its quotient.
+/// Unit of a metric, or of its quotient.
 pub(super) fn unit(metric: &str, quotient: bool) -> &str {
     if quotient { "×" } else { unit_of(metric).unwrap_or_default() }
 }
 
-/// A metric's name in words.
+/// Name of a metric in words.
 pub(super) fn name(metric: &str) -> &str {
     match metric {
         "plt" => "page load time",
@@ -157,7 +151,7 @@ pub(super) fn name(metric: &str) -> &str {
     }
 }
 
-/// `text` in lines of at most `width`.
+/// Wraps `text` into lines of at most `width`.
 pub(super) fn folded(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -175,7 +169,7 @@ pub(super) fn folded(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The beginning of `text` where all of it is longer than `width`.
+/// Cuts `text` off if it is longer than `width`.
 pub(super) fn clipped(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.into();
@@ -216,7 +210,7 @@ mod tests {
     #[test]
     fn a_value_has_the_digits_that_tell_it_from_its_bounds() {
         let shown = |value: f64, bounds: &[f64], unit: &str| {
-            let count = digits_apart(value, bounds);
+            let count = digits_apart(value, bounds, unit);
             let bounds = bounds.iter().map(|bound| show_to(*bound, unit, count));
             (show_to(value, unit, count), bounds.collect::<Vec<_>>().join(", "))
         };
@@ -229,6 +223,8 @@ mod tests {
             (0.895, &[0.9], "ratio", "89.5 %", "90 %"),
             (0.0, &[0.0, 0.0], "count", "0", "0, 0"),
             (1.05, &[1.05], "×", "1.05 ×", "1.05 ×"),
+            (1_049_600.0, &[1_050_000.0], "bit/s", "1.0496 Mbit/s", "1.05 Mbit/s"),
+            (799_800.0, &[800_000.0], "bit/s", "799.8 kbit/s", "800 kbit/s"),
             (f64::INFINITY, &[5.0], "s", "never", "5 s"),
         ] {
             assert_eq!(shown(value, bounds, unit), (found.into(), asked.into()));

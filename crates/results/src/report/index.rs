@@ -1,15 +1,15 @@
-//! Finding what a cell gave, and where the page lists its runs.
+//! Lookup of a cell's results, and of its place on the page.
 
 use std::collections::BTreeMap;
 
 use crate::measured::{Cell, Measured};
 
-/// The measured cells of every grid.
+/// Measured cells of every grid.
 pub(super) struct Index<'a> {
-    /// By study, then by grid.
+    /// Cells by study, then by grid.
     grids: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a Cell, &'a Measured>>>,
     none: BTreeMap<&'a Cell, &'a Measured>,
-    /// Place of every measured cell in its grid.
+    /// Position of every measured cell in its grid.
     places: BTreeMap<(&'a str, &'a str, &'a Cell), usize>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Index<'a> {
         Self { grids, none: BTreeMap::new(), places }
     }
 
-    /// The cells of a grid, in their own order.
+    /// The cells of a grid, sorted.
     pub fn grid(&self, paper: &str, grid: &str) -> &BTreeMap<&'a Cell, &'a Measured> {
         self.grids.get(paper).and_then(|grids| grids.get(grid)).unwrap_or(&self.none)
     }
@@ -43,7 +43,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Anchor of the runs of the cell at this place of its grid.
+/// Anchor of the runs of the cell at this position of its grid.
 pub(super) fn anchor(paper: &str, grid: &str, place: usize) -> String {
     format!("runs-{paper}-{grid}-{place}")
 }

@@ -8,7 +8,7 @@ use crate::folder::LinkRange;
 use crate::measured::COLUMNS;
 use crate::study::Study;
 
-/// The links of a study, a line for each direction; nothing where none was measured.
+/// The links of a study, one line for each direction. Empty if none was measured.
 pub(super) fn links(worked: &Worked<'_>, study: &Study) -> Markup {
     let own: Vec<&LinkRange> =
         worked.report.manifest.links.iter().filter(|link| link.paper == study.name).collect();
@@ -49,7 +49,7 @@ fn none() -> String {
     "–".into()
 }
 
-/// `1.0` or `1.0 to 1.2`.
+/// A range: `1.0` or `1.0 to 1.2`.
 fn between([least, most]: [f64; 2], digits: usize) -> String {
     let (least, most) = (format!("{least:.digits$}"), format!("{most:.digits$}"));
     if least == most { least } else { format!("{least} to {most}") }

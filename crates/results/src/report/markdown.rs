@@ -1,5 +1,5 @@
-//! The report as a page of Markdown: what is asked of Bentpipe, each paper's numbers beside ours, and every
-//! claim that does not hold.
+//! The report as a Markdown page: Bentpipe's goals, each paper's numbers next to ours, and every
+//! claim that is not reproduced.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ const WIDTH: usize = 112;
 
 type Judged<'a> = (&'a Claim, Verdict);
 
-/// The whole report as Markdown with tables as GitHub has them.
+/// The complete report as Markdown, with tables in GitHub's syntax.
 pub fn markdown(report: &Report<'_>) -> String {
     let worked = Worked::new(report);
     let mut out = String::new();
@@ -98,7 +98,7 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
     out.push('\n');
 }
 
-/// The numbers of the paper, each section's under its title.
+/// The paper's numbers, by section.
 fn numbers(out: &mut String, worked: &Worked<'_>, study: &Study) {
     let shown = study.sections.iter().filter_map(|section| Shown::new(worked, study, section));
     let sections: Vec<_> =
@@ -135,7 +135,7 @@ fn numbers(out: &mut String, worked: &Worked<'_>, study: &Study) {
     }
 }
 
-/// Reasons for which a section's numbers differ, all of them or some.
+/// Reasons why a section's numbers differ, for all of them or for some.
 fn differences(given: &[Given], shown: &Shown<'_>) -> Vec<String> {
     let section = shown.section;
     let all =
@@ -147,7 +147,7 @@ fn differences(given: &[Given], shown: &Shown<'_>) -> Vec<String> {
     all.into_iter().chain(some).collect()
 }
 
-/// A claim that is not held, or of which that is not known.
+/// A claim that is not reproduced or undecided.
 fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
     let said = plain(&claim.claim);
     if verdict.held == Held::NotMeasured {
@@ -169,7 +169,7 @@ fn of_paper<'a>(worked: &'a Worked<'a>, paper: &'a str) -> impl Iterator<Item = 
     worked.verdicts.iter().filter(move |(claim, _)| claim.paper == paper)
 }
 
-/// `3 held, 1 not held, 2 undecided, 4 not measured`.
+/// Counts such as `3 held, 1 not held, 2 undecided, 4 not measured`.
 fn counts(of: &[&Judged<'_>]) -> String {
     let counts = Counts::of(of.iter().map(|(_, verdict)| verdict));
     let Counts { held, not_held, undecided, not_measured } = counts;
@@ -177,39 +177,39 @@ fn counts(of: &[&Judged<'_>]) -> String {
 }
 
 fn heading(out: &mut String, level: &str, text: &str) {
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(out, "{level} {}\n", plain(text));
 }
 
-/// Text that is Markdown already, in lines.
+/// Adds a paragraph of text that is already Markdown, wrapped into lines.
 fn paragraph(out: &mut String, text: &str) {
     let _ = writeln!(out, "{}\n", lines(text, WIDTH).join("\n"));
 }
 
-/// The same as an item of a list.
+/// Adds an item of a list, from text that is already Markdown.
 fn item(out: &mut String, text: &str) {
     let _ = writeln!(out, "- {}", lines(text, WIDTH - 2).join("\n  "));
 }
 
-/// A row of a table, of plain texts.
+/// Adds a row of a table, from plain text.
 fn row(out: &mut String, cells: &[&str]) {
     let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
     raw_row(out, &cells.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// The same of Markdown.
+/// Adds a row of a table, from Markdown.
 fn raw_row(out: &mut String, cells: &[&str]) {
     let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
 
-/// Text as Markdown that shows the same, in one line. What stands between backticks is code already, and
-/// of its signs only that between columns has to be kept from a table.
+/// Escapes text for Markdown, in one line. Text between backticks is already code; there, only the
+/// column separator needs escaping.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut is_code = false;
     let mut signs = text.chars().peekable();
     while let Some(sign) = signs.next() {
-        // An entity begins so.
+        // This could begin an entity.
         let begins = sign == '&' && signs.peek().is_some_and(|next| !next.is_whitespace());
         match sign {
             '`' => {
@@ -226,7 +226,8 @@ fn plain(text: &str) -> String {
     out
 }
 
-/// Markdown in lines, of which none begins what it is not: a list, a heading.
+/// Wraps Markdown into lines. No line may begin with a marker that turns it into a list or a
+/// heading.
 fn lines(text: &str, width: usize) -> Vec<String> {
     let mut lines = folded(text, width);
     for line in lines.iter_mut().skip(1) {

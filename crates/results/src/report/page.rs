@@ -1,4 +1,4 @@
-//! The page: an overview, a part for each paper, and at its end every run.
+//! The page: an overview, a part for each paper, and finally a list of every run.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,15 @@ use super::links::links;
 use super::section::Shown;
 use super::{Report, Worked, set_aside};
 use crate::measured::{Measured, Row};
-use crate::statistics::{LEAST_FOR_P95, Statistic};
+use crate::statistics::{MIN_FOR_P95, Statistic};
 use crate::study::{Grid, Planned, Section, Study};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Content security policy: the page may only show what is in it. Vega makes functions of its
-/// expressions, hence `unsafe-eval`; without `connect-src` nothing of it can reach a network.
+/// Content security policy: the page may only use its own contents. Vega compiles its expressions
+/// into functions, hence `unsafe-eval`. Without `connect-src`, nothing on the page can reach a
+/// network.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
                       script-src 'unsafe-inline' 'unsafe-eval'; img-src data:";
 
@@ -28,7 +29,7 @@ const NO_CELLS: &str = "This copy of the run has no raw files of its cells: the 
                         of many values of a metric the median, and the table of the grid, to which they lead, has \
                         all of them.";
 
-/// The whole report as one HTML file that needs no other.
+/// The complete report as one self-contained HTML file.
 pub fn html(report: &Report<'_>) -> String {
     let worked = Worked::new(report);
     let page = html! {
@@ -65,8 +66,8 @@ pub fn html(report: &Report<'_>) -> String {
     page.into_string()
 }
 
-/// The text of a script, which must not hold what ends the element or opens a comment in it; in texts
-/// and patterns of a script the sign after `\` stands for itself.
+/// Source of a script, in which sequences that end the element or open a comment are escaped. In
+/// strings and patterns of a script, a character after `\` stands for itself.
 fn script(text: &str) -> PreEscaped<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -124,7 +125,7 @@ fn overview(worked: &Worked<'_>) -> Markup {
                 }
                 li {
                     "Beneath it stand the 95 % interval by bootstrap, the 95th percentile and the number of values; of fewer than "
-                    (LEAST_FOR_P95) " values the greatest stands in its place, and is called " b { "max" } "."
+                    (MIN_FOR_P95) " values the greatest stands in its place, and is called " b { "max" } "."
                 }
                 li {
                     b { "set aside" } ": more than the whole of which it is a part, or less than nothing. That is a fault of "
@@ -326,8 +327,8 @@ fn runs(worked: &Worked<'_>, study: &Study, grid: &Grid) -> Markup {
     }
 }
 
-/// A row for each run, a column for each metric. Of a metric with many values in a run it shows the
-/// median and their number.
+/// Table with a row for each run and a column for each metric. For a metric with many values in a
+/// run, it shows the median and their number.
 fn run_table(grid: &Grid, measured: &Measured) -> Markup {
     let mut runs: BTreeMap<(u32, u64), BTreeMap<&str, Vec<&Row>>> = BTreeMap::new();
     for row in &measured.rows {

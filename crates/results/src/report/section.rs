@@ -1,4 +1,4 @@
-//! The tables of a section: what the paper says beside what was measured, and every cell.
+//! The tables of a section: the paper's values next to the measured ones, and every cell.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use maud::{Markup, html};
 use super::Worked;
 use super::format::{Summary, aside, name, show, stated, unit};
 use crate::measured::{COLUMNS, Cell, Measured, Pattern};
-use crate::statistics::{LEAST_FOR_P95, Statistic, percentile};
+use crate::statistics::{MIN_FOR_P95, Statistic, percentile};
 use crate::study::{CONTENDERS, FigureKind, Found, Grid, Kind, Section, Stated, Study};
 
-/// A section with all that is needed to show it.
+/// A section, with everything that is needed to show it.
 pub(super) struct Shown<'a> {
     pub worked: &'a Worked<'a>,
     pub study: &'a Study,
@@ -27,7 +27,7 @@ impl<'a> Shown<'a> {
         Some(Self { worked, study, section, grid, among })
     }
 
-    /// The section's own cells in the order of the grid, those that were measured.
+    /// Measured cells of the section, in the order of the grid.
     pub fn cells(&self) -> Vec<&'a Measured> {
         let mine = |cell: &&Cell| self.section.cells.matches(cell);
         let cells = self.grid.cells.iter().map(|planned| &planned.cell).filter(mine);
@@ -39,7 +39,7 @@ impl<'a> Shown<'a> {
         self.grid.cells.first().is_some_and(|one| one.cell.on("contender").is_some())
     }
 
-    /// The contenders of `cells`: today's, the one beside it, then the others.
+    /// Systems under test of `cells`: the baseline, then Bentpipe, then the others.
     pub fn contenders(&self, cells: &[&Measured]) -> Vec<&'a str> {
         let first = [self.section.today.as_deref(), self.section.with.as_deref()];
         let mut all: Vec<&str> = first.into_iter().flatten().collect();
@@ -48,9 +48,9 @@ impl<'a> Shown<'a> {
         all
     }
 
-    /// Finds the measurements for a value that a paper states, for the baseline and for Bentpipe.
-    /// Bentpipe's come only from cells that have a baseline. A value that names its system belongs
-    /// to that system.
+    /// Finds the measurements for a value from a paper, for the baseline and for Bentpipe.
+    /// Bentpipe's measurements come only from cells that the baseline has too. A value that names
+    /// its system belongs to that system.
     pub fn found(&self, stated: &'a Stated) -> (Option<Found<'a>>, Option<Found<'a>>) {
         let (section, shown) = (self.section, &self.section.cells);
         let find = |contender: Option<&str>| stated.found(self.among, shown, contender);
@@ -58,7 +58,7 @@ impl<'a> Shown<'a> {
             return (find(None), None);
         }
         let named = stated.cells.on("contender").is_some();
-        // A section that leaves a contender out has nothing to say of it.
+        // A section that excludes a system reports nothing about it.
         let part =
             |one: &&str| shown.on("contender").is_none_or(|all| all.iter().any(|it| it == one));
         let beside = match stated.cells.on("contender") {
@@ -80,8 +80,8 @@ impl<'a> Shown<'a> {
         (today, with)
     }
 
-    /// All cells but those of Bentpipe that the contender `beside` it has no like of; where it has none at
-    /// all, all.
+    /// All cells, except those of Bentpipe without a counterpart of the system `beside`. If there
+    /// are no counterparts at all, all cells.
     fn compared(&self, beside: Option<&str>) -> BTreeMap<&'a Cell, &'a Measured> {
         let all = || self.among.iter().map(|(cell, measured)| (*cell, *measured));
         let (Some(beside), Some(with)) = (beside, &self.section.with) else {
@@ -95,7 +95,7 @@ impl<'a> Shown<'a> {
         all().filter(|(cell, _)| !is_with(cell) || has_like(cell)).collect()
     }
 
-    /// The metrics that the section is about, the figure's first.
+    /// Metrics of the section, those of the figure first.
     pub fn metrics(&self) -> Vec<&'a str> {
         let figure = &self.section.figure;
         let drawn: &[&String] = match figure.kind {
@@ -117,12 +117,13 @@ impl<'a> Shown<'a> {
         self.worked.index.anchor(&self.study.name, &self.grid.id, cell)
     }
 
-    /// `the paper says | measured today | with Bentpipe`; nothing where the paper has no values.
+    /// Table with `the paper says | measured today | with Bentpipe`. Empty if the paper has no
+    /// values.
     pub fn stated_table(&self) -> Markup {
         let section = self.section;
         html! {
             @if !section.paper.is_empty() {
-                // Where the table has no head.
+                // Shown on narrow screens, where the table has no header.
                 p.who {
                     @if let Some(today) = &section.today { "Measured today: " code { (today) } ". " }
                     @if let Some(with) = &section.with { "With Bentpipe: " code { (with) } "." }
@@ -191,7 +192,8 @@ impl<'a> Shown<'a> {
         self.section.today.is_some() || !self.has_contenders()
     }
 
-    /// Reason for a missing measurement: it was never planned, not in this run, or gave no value.
+    /// Reason for a missing measurement: it was never planned, not planned in this run, or gave no
+    /// value.
     fn absent(&self, stated: &Stated, with: Option<&str>) -> &'static str {
         let contender = with.or_else(|| match stated.cells.on("contender") {
             Some(_) => None,
@@ -241,7 +243,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// The cells in words; the contender that stands above the column is not said again.
+    /// The cells in words, without the system that already heads the column.
     fn pattern(&self, pattern: &Pattern) -> String {
         let today = self.section.today.as_ref().map(std::slice::from_ref);
         let parts = pattern
@@ -251,7 +253,7 @@ impl<'a> Shown<'a> {
         parts.map(of).collect::<Vec<_>>().join(" · ")
     }
 
-    /// A number as the way to the runs it was made of.
+    /// A number as a link to the runs from which it was computed.
     fn link(&self, cell: &Cell, text: &str) -> Markup {
         match self.anchor(cell) {
             Some(anchor) => html! { a.value href={ "#" (anchor) } { (text) } },
@@ -259,7 +261,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// A cell by what tells it from the others of its grid.
+    /// The values that distinguish a cell from the others of its grid.
     fn short(&self, cell: &Cell) -> String {
         let varies = |column: &str| {
             self.grid.cells.iter().any(|planned| planned.cell.on(column) != cell.on(column))
@@ -268,7 +270,7 @@ impl<'a> Shown<'a> {
         parts.map(|(column, value)| label(column, value)).collect::<Vec<_>>().join(" · ")
     }
 
-    /// Every cell of the section, a row for each combination, a column for each contender.
+    /// Every cell of the section: a row for each combination, a column for each system under test.
     pub fn cells_table(&self) -> Markup {
         let cells = self.cells();
         if cells.is_empty() {
@@ -328,7 +330,7 @@ impl<'a> Shown<'a> {
     fn cell(&self, cell: &Cell, metric: &str) -> Markup {
         let measured = self.among.get(cell).filter(|one| self.section.cells.matches(&one.cell));
         let unit = unit(metric, false);
-        // Most of a page's time nothing comes, so that a rate's median says nothing.
+        // During most of a page's time nothing arrives, so the median of a rate says nothing.
         let statistic = if metric == "rate" { Statistic::Mean } else { Statistic::Median };
         let summary = measured.and_then(|one| Summary::of(&one.values(metric), statistic));
         let aside = aside(measured.map_or(0, |one| one.set_aside(metric)));
@@ -350,10 +352,10 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Returns `true` if the so-called 95th percentile is the greatest value, because there are too few
+/// Returns `true` if the 95th percentile is really the largest value, because there are too few
 /// values.
 pub(super) fn is_greatest(stated: &Stated, found: &Found<'_>) -> bool {
-    stated.kind == Kind::P95 && fewest(stated, found) < LEAST_FOR_P95
+    stated.kind == Kind::P95 && fewest(stated, found) < MIN_FOR_P95
 }
 
 /// Numbers of cells behind Bentpipe's value and behind the baseline's, if the latter is larger.
@@ -362,8 +364,8 @@ pub(super) fn fewer(today: Option<&Found<'_>>, with: Option<&Found<'_>>) -> Opti
     (of < all).then_some((of, all))
 }
 
-/// Number of values behind a percentile: of all runs together, or for a quotient of the cell that
-/// has the fewest.
+/// Number of values behind a percentile: of all runs together or, for a quotient, of the cell with
+/// the fewest.
 fn fewest(stated: &Stated, found: &Found<'_>) -> usize {
     let of_cells = found.cells.iter().map(|one| one.values(&stated.metric).len());
     let is_by_cell = stated.against.is_some() || stated.pooled().is_some();
@@ -381,12 +383,13 @@ fn spread(what: &str, values: &[f64], unit: &str) -> String {
     }
 }
 
-/// A column's value in a row of such: where it does not speak for itself, with its column.
+/// A column's value in a list of values. It includes the column's name if the value alone is
+/// unclear.
 pub(super) fn label(column: &str, value: &str) -> String {
     if column == "x" { format!("x = {value}") } else { value.into() }
 }
 
-/// Systems that carried the cells, each once.
+/// Systems that carried the cells, without duplicates.
 fn of_whom<'a>(found: &Found<'a>) -> Vec<&'a str> {
     let mut all: Vec<&str> = Vec::new();
     for contender in found.cells.iter().filter_map(|one| one.cell.on("contender")) {

@@ -190,7 +190,7 @@ fn with_more<T>(more: Vec<Measured>, vega: Option<&str>, look: impl FnOnce(&Repo
     })
 }
 
-/// The texts between `from` and `to`.
+/// All texts between `from` and `to`.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     text.split(from).skip(1).filter_map(|rest| rest.split_once(to)).map(|(one, _)| one).collect()
 }
@@ -323,7 +323,7 @@ fn claims_are_held_or_not_and_say_by_what() {
     assert!(between(goals, "<li>", "</li>")[0].contains("1 of 1 cell, 2 runs each"), "{goals}");
 }
 
-/// If three digits hide the verdict there are more, the same in the page and in the text.
+/// If three digits hide the verdict, both the page and the text show more.
 #[test]
 fn what_was_found_can_be_told_from_what_was_asked() {
     let look = |report: &Report<'_>| {
@@ -442,12 +442,12 @@ fn bentpipe_is_compared_where_today_was_measured_and_fewer_cells_are_marked() {
     let line = |text: &str| {
         text.lines().find(|line| line.contains("mss http/1.1")).expect("a row").to_owned()
     };
-    // Of another page than today's: no part of the row.
+    // The page differs from the baseline's, so this cell does not count.
     let other = cell("bentpipe", "mss", "http/1.1", [20.0, 30.0]);
     let other = Measured { cell: other.cell.with("page", "two"), ..other };
     let said = with_more(vec![other], None, text);
     assert!(line(&said).ends_with(" 2.5 s") && !said.contains("of fewer cells"), "{said}");
-    // Today's of another page, which Bentpipe has not.
+    // A baseline of another page, which Bentpipe lacks.
     let other = cell("e2e-cubic", "mss", "http/1.1", [20.0, 30.0]);
     let other = || Measured { cell: other.cell.with("page", "two"), ..other.clone() };
     let said = with_more(vec![other()], None, text);
@@ -481,8 +481,8 @@ fn the_text_has_the_same_in_80_columns() {
     assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
 }
 
-/// Each study of the repository, with a value in every cell of its quick run: no kind of figure and no
-/// column lacks its way onto the page.
+/// Shows each built-in study with a value in every cell of its quick run. Every kind of figure and
+/// every column must appear on the page.
 #[test]
 fn every_section_of_the_studies_built_in_is_shown() {
     let (studies, claims) = (Study::all().unwrap(), Claims::all().unwrap());

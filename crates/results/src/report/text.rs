@@ -14,12 +14,14 @@ use crate::study::{Section, Study};
 /// Width of a line, in columns.
 const WIDTH: usize = 80;
 
-/// Width of the label before the three numbers of a line, and width of each number.
+/// Width of the label before the three numbers of a line.
 const WHAT: usize = 35;
+/// Width of each number.
 const NUMBER: usize = 15;
 
-/// A summary in lines of at most 80 columns: for each paper its values beside ours, how many claims
-/// held, and of each that was judged by how many cells and runs; and what was set aside.
+/// A summary in lines of at most 80 columns. For each paper it has the paper's values next to ours,
+/// and the number of reproduced claims. For each judged claim it has the number of cells and runs.
+/// It ends with the impossible values.
 pub fn text(report: &Report<'_>) -> String {
     let worked = Worked::new(report);
     let mut out = String::new();
@@ -81,7 +83,7 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
     for (claim, verdict) in &own {
         let cover = verdict.cover.words();
         let text = match verdict.held {
-            // They are counted above; there is nothing to say of each.
+            // These claims are counted above and need no line of their own.
             Held::NotMeasured => continue,
             Held::Held => format!("{} ({cover})", claim.claim),
             Held::NotHeld | Held::Undecided => {
@@ -95,7 +97,7 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
     out.push('\n');
 }
 
-/// A verdict in words, and why it is not held.
+/// A verdict in words, with the reason if it is not reproduced.
 fn judged(out: &mut String, claim: &Claim, verdict: &Verdict, text: &str) {
     wrapped(out, &format!("  {:<13}", verdict.held.words()), text);
     if let Some(why) = claim.differs(verdict.held) {
@@ -103,7 +105,7 @@ fn judged(out: &mut String, claim: &Claim, verdict: &Verdict, text: &str) {
     }
 }
 
-/// Numbers that the paper gives; nothing if it gives none.
+/// The paper's numbers. Empty if it gives none.
 fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
     let all = given(shown);
     if all.is_empty() {
@@ -116,7 +118,7 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
         let numbers = format!("{paper:>NUMBER$}{:>NUMBER$}{with:>NUMBER$}", one.today);
         let what = folded(&one.what, WHAT - 3);
         for (place, part) in what.iter().enumerate() {
-            // Numbers stand beside the last line.
+            // The numbers are on the label's last line.
             let numbers = if place + 1 < what.len() { "" } else { &numbers };
             let indent = if place == 0 { "  " } else { "   " };
             line(out, &format!("{:<WHAT$}{numbers}", format!("{indent}{part}")));
@@ -141,11 +143,12 @@ fn counts(what: &str, counts: Counts) -> String {
 }
 
 fn line(out: &mut String, text: &str) {
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(out, "{}", text.trim_end());
 }
 
-/// Words in lines, the first after `before` and the others as far to the right.
+/// Wraps text into lines. `before` precedes the first line, and the others are indented by its
+/// width.
 fn wrapped(out: &mut String, before: &str, text: &str) {
     let indent = before.chars().count();
     for (place, part) in folded(text, WIDTH - indent).iter().enumerate() {

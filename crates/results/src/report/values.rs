@@ -1,11 +1,11 @@
-//! The numbers that a paper gives, each beside ours, in words.
+//! The paper's numbers, each next to ours, in words.
 
 use super::format::{name, show, stated, unit};
 use super::section::{Shown, fewer, is_greatest};
 use crate::measured::Pattern;
 use crate::study::{Found, Kind, Section, Stated, StatedValue};
 
-/// A number of a paper's, and ours.
+/// A number from a paper, and ours.
 pub(super) struct Given {
     /// Label of the value.
     pub what: String,
@@ -13,15 +13,15 @@ pub(super) struct Given {
     pub paper: String,
     /// Value measured with the baseline, or `–`.
     pub today: String,
-    /// The same with Bentpipe.
+    /// Value measured with Bentpipe, or `–`.
     pub with: String,
     /// `true` if Bentpipe's value comes from fewer cells than the baseline's.
     pub is_of_fewer: bool,
-    /// Reason for which ours differs, if it differs much.
+    /// Reason why ours differs, if it differs much.
     pub differs: Option<String>,
 }
 
-/// The numbers that the paper gives of what a section shows; none of those that its text has lost.
+/// The paper's numbers for a section, without those that are missing in our copy of its text.
 pub(super) fn given(shown: &Shown<'_>) -> Vec<Given> {
     let section = shown.section;
     let given: Vec<&Stated> =
@@ -49,7 +49,7 @@ fn beside<'a>(shown: &Shown<'a>, one: &'a Stated, given: &[&Stated]) -> Given {
 }
 
 /// Label of a value: its metric, its distinction from the section's other values, and its system if
-/// that is not the baseline. A 95th percentile of `few` values is labelled as what it is.
+/// that is not the baseline. With `few` values, a 95th percentile is labelled as the largest value.
 fn label(one: &Stated, given: &[&Stated], section: &Section, few: bool) -> String {
     let today = section.today.as_ref().map(std::slice::from_ref);
     let differs = |column: &str| {

@@ -8,7 +8,7 @@ use super::{
 use crate::measured::{COLUMNS, Cell, Pattern, unit_of};
 use crate::statistics::Statistic;
 
-/// The values of columns that are the same in every study; `x` must be a number.
+/// Allowed values of columns that are the same in every study. `x` must be a number.
 const VALUES: [(&str, &[&str]); 6] = [
     ("engine", &["emu", "sim"]),
     ("loader", &["light", "chromium"]),
@@ -43,7 +43,7 @@ pub(super) fn check(study: &Study) -> Result<(), String> {
     Ok(())
 }
 
-/// That no two of `ids` are the same.
+/// Checks that all `ids` differ.
 pub(crate) fn once<'a>(what: &str, ids: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for id in ids {

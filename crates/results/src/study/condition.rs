@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// Its name.
+    /// Name of the condition.
     pub id: String,
     /// Meaning of the condition.
     pub about: String,
@@ -14,29 +14,31 @@ pub struct Condition {
     pub set: Changes,
 }
 
-/// Changes of a condition; absent fields stay as the link's profile and the workload have them.
+/// Changes of a condition. Absent fields leave the values of the link's profile and of the
+/// workload.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Changes {
-    /// Loss on the link, in each direction, as a share of its packets.
+    /// Loss on the link in each direction, as a fraction of packets.
     pub loss: Option<f64>,
-    /// Bit errors on the link, in each direction, as a share of its bits.
+    /// Bit errors on the link in each direction, as a fraction of bits.
     pub ber: Option<f64>,
     /// Mean length of a burst of losses in packet times.
     pub burst: Option<f64>,
-    /// Between ground gateway and server.
+    /// Round-trip time between ground gateway and server.
     pub terrestrial_rtt_ms: Option<f64>,
-    /// Between ground gateway and server, in each direction, as a share.
+    /// Loss between ground gateway and server in each direction, as a fraction of packets.
     pub terrestrial_loss: Option<f64>,
-    /// Endless CUBIC transfers of others through the link's queue, in the same direction.
+    /// Number of endless CUBIC transfers of other users through the link's queue, in the same
+    /// direction.
     pub cross_flows: Option<u32>,
-    /// Share of the rate that other users leave to one connection.
+    /// Fraction of the rate that other users leave to one connection.
     pub fair_share: Option<f64>,
     /// Initial window of TCP, in segments.
     pub initial_window: Option<u32>,
-    /// TCP Fast Open.
+    /// `true` if TCP Fast Open is allowed.
     pub fast_open: Option<bool>,
-    /// `true` if TCP starts over after a pause.
+    /// `true` if TCP's congestion window restarts after idle periods.
     pub slow_start_after_idle: Option<bool>,
     /// Congestion control of TCP at client and server.
     pub congestion: Option<Congestion>,
@@ -46,13 +48,13 @@ pub struct Changes {
     pub receive_window_bytes: Option<u64>,
     /// Version of TLS.
     pub tls: Option<TlsVersion>,
-    /// Concurrent streams of an HTTP/2 connection.
+    /// Maximum concurrent streams of an HTTP/2 connection.
     pub max_streams: Option<u32>,
-    /// Another connection is tried when one is not up in this time.
+    /// Time after which another connection is tried if the first is not up.
     pub connect_retry_ms: Option<u64>,
     /// Number of passengers who saturate the lowest class.
     pub lower_effort_passengers: Option<u32>,
-    /// Connections of each of them.
+    /// Number of connections of each of these passengers.
     pub connections_each: Option<u32>,
 }
 

@@ -1,11 +1,11 @@
 //! Contents of a page.
 
-/// A page that is loaded.
+/// A page to load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// Its name.
+    /// Name of the page.
     pub id: String,
-    /// Its content.
+    /// Content of the page.
     pub content: Content,
     /// The real page that it represents.
     pub about: Option<String>,
@@ -18,20 +18,20 @@ pub enum Content {
     Objects {
         /// Number of objects.
         count: u32,
-        /// Size of each.
+        /// Size of each object.
         bytes: u64,
     },
-    /// A site as the averages of its visits describe it.
+    /// A site, described by the averages of its visits.
     Site {
-        /// Opened by the paper's browser.
+        /// Number of connections that the paper's browser opened.
         connections: u32,
-        /// Size of all objects together, in units of 1000 bytes.
+        /// Total size of all objects, in units of 1000 bytes.
         kilobytes: f64,
-        /// For objects.
+        /// Number of requests for objects.
         requests: f64,
-        /// They are on.
+        /// Number of domains of the objects.
         domains: f64,
     },
-    /// A mix of readers, as the grid's settings describe it.
+    /// A mix of readers, described by the grid's settings.
     Mix,
 }

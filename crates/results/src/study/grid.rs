@@ -1,4 +1,4 @@
-//! Measurements as blocks of columns, and the cells that they stand for.
+//! Measurements as blocks of columns, and the cells into which they expand.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use serde::Deserialize;
 
 use crate::measured::{Cell, Pattern};
 
-/// The most cells of a grid: ten times the largest there is, and 10 MB in memory.
-pub(super) const MOST_CELLS: usize = 20_000;
+/// Maximum cells of a grid, 10 MB in memory. More is a mistake in the file.
+pub(super) const MAX_CELLS: usize = 20_000;
 
 /// A set of measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
-    /// Its name.
+    /// Name of the grid.
     pub id: String,
     /// Work of one run.
     pub workload: Workload,
@@ -25,14 +25,14 @@ pub struct Grid {
     pub x: Option<String>,
     /// Settings of the workload.
     pub settings: toml::Table,
-    /// Its cells in the order of the blocks; within a block the first column in alphabetical order
-    /// changes last, and values keep the order of the file.
+    /// Cells in the order of the blocks. Within a block, the first column in alphabetical order
+    /// changes slowest, and values keep the order of the file.
     pub cells: Vec<Planned>,
-    /// Those of a quick run.
+    /// Cells of a quick run.
     pub quick: Vec<Planned>,
 }
 
-/// Work of one run of a cell.
+/// Work in one run of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -42,19 +42,19 @@ pub enum Workload {
     Page,
     /// A site of several domains, replayed.
     Archive,
-    /// A file on each of several connections, all begun at once.
+    /// One file on each of several connections, all started together.
     Files,
-    /// Readers of pages and of files for a fixed time.
+    /// Readers of pages and of files, for a fixed time.
     Mixed,
-    /// The page's objects one after another on one connection.
+    /// The page's objects, one after another on one connection.
     Sequence,
     /// Endless transfers, measured in steady state.
     Bulk,
-    /// A reader of public services, with and without saturated lower effort.
+    /// A reader of public services, with and without saturated lower-effort traffic.
     RuralPolicy,
 }
 
-/// A cell to be run.
+/// A cell to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
     /// The cell.
@@ -65,35 +65,36 @@ pub struct Planned {
     pub deadline: Duration,
 }
 
-/// One part of a run that is shared out.
+/// One part of a run that is divided among machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     index: usize,
     of: usize,
 }
 
-/// A text that names no shard.
+/// The text does not name a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{written:?} is no shard: write \"2/8\" for the second of eight")]
 pub struct ShardError {
     written: String,
 }
 
-/// A block of columns, read.
+/// A parsed block of columns.
 pub(super) struct Block {
     pub columns: Pattern,
     pub runs: u32,
     pub deadline: Duration,
 }
 
-/// All combinations of all blocks, each once, with the most runs and that block's deadline.
+/// Expands all blocks into their distinct combinations. A combination in several blocks takes the
+/// largest number of runs, and the deadline of that block.
 pub(super) fn expand(blocks: &[Block]) -> Result<Vec<Planned>, String> {
     let mut all: Vec<Planned> = Vec::new();
     let mut places: HashMap<Cell, usize> = HashMap::new();
     for Block { columns, runs, deadline } in blocks {
         let count = columns.columns().fold(1_usize, |n, (_, one)| n.saturating_mul(one.len()));
-        if count.saturating_add(all.len()) > MOST_CELLS {
-            return Err(format!("stands for more than {MOST_CELLS} cells: take some values away"));
+        if count.saturating_add(all.len()) > MAX_CELLS {
+            return Err(format!("stands for more than {MAX_CELLS} cells: take some values away"));
         }
         for cell in combinations(columns) {
             let planned = Planned { cell: cell.clone(), runs: *runs, deadline: *deadline };
@@ -118,23 +119,23 @@ fn combinations(columns: &Pattern) -> Vec<Cell> {
 }
 
 impl Grid {
-    /// The cell in the full grid.
+    /// Finds the cell in the full grid.
     pub fn planned(&self, cell: &Cell) -> Option<&Planned> {
         self.cells.iter().find(|planned| planned.cell == *cell)
     }
 }
 
 impl Shard {
-    /// The whole as one shard.
+    /// The whole run as one shard.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// The `number`th (from 1) of `of` shards; `None` unless there is such a one.
+    /// Shard `number` (counted from 1) of `of` shards. `None` if the number is out of range.
     pub fn new(number: usize, of: usize) -> Option<Self> {
         (1..=of).contains(&number).then(|| Self { index: number - 1, of })
     }
 
-    /// Its part of `all`: every so manyth, so that neighbours, which take about as long as one
-    /// another, fall to different shards. All shards together have everything, each once.
+    /// Items of `all` that belong to this shard: every n-th one. Neighbours take about the same
+    /// time, so they go to different shards. All shards together have every item once.
     pub fn part<T>(self, all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
         all.into_iter().skip(self.index).step_by(self.of)
     }

@@ -1,6 +1,6 @@
-//! The contenders and protocols that a cell may name.
+//! Systems under test and protocols that a cell may name.
 
-/// The contenders that a cell may name; what they are stands in `experiments/README.md`.
+/// Systems under test that a cell may name. `experiments/README.md` describes them.
 pub const CONTENDERS: [&str; 15] = [
     "e2e-reno",
     "e2e-cubic",
@@ -19,7 +19,7 @@ pub const CONTENDERS: [&str; 15] = [
     "bentpipe-services",
 ];
 
-/// The protocols that a cell may name.
+/// Protocols that a cell may name.
 pub const PROTOCOLS: [&str; 8] = [
     "http/1.1",
     "http/1.1-close",

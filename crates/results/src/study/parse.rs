@@ -1,4 +1,4 @@
-//! From the text of a study's file to the study, part by part.
+//! Parses a study's file, part by part.
 
 use std::time::Duration;
 
@@ -182,7 +182,8 @@ fn grid(written: WrittenGrid) -> Result<Grid, String> {
     Ok(Grid { id, workload: written.workload, metrics, x, settings, cells, quick })
 }
 
-/// A block's own `runs` and `deadline` go before those of its grid, its columns before `fixed`.
+/// Parses a block. Its `runs` and `deadline` override those of its grid, and its columns override
+/// `fixed`.
 fn block(
     fixed: &Pattern,
     written: &toml::Table,

@@ -1,10 +1,10 @@
-//! Cells of which a mean is made: of the same sites, or it is of different things.
+//! Cells to be averaged. All means must cover the same sites, or they are not comparable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::measured::Cell;
 
-/// The values of `column` that all groups of cells have which differ in it alone.
+/// Values of `column` that occur in every group of cells that differ only in that column.
 pub fn common<'a>(cells: impl IntoIterator<Item = &'a Cell>, column: &str) -> BTreeSet<&'a str> {
     let mut by_group: BTreeMap<Cell, BTreeSet<&str>> = BTreeMap::new();
     for cell in cells {

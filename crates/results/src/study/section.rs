@@ -1,4 +1,4 @@
-//! Contents of the report for a grid, and claims of a paper that no run can show.
+//! Contents of the report for a grid, and claims of a paper that no run can test.
 
 use serde::Deserialize;
 
@@ -9,27 +9,27 @@ use crate::statistics::Statistic;
 /// Part of the report about a grid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
-    /// Its name.
+    /// Name of the section.
     pub id: String,
-    /// Its place in the paper.
+    /// Place in the paper.
     pub at: String,
-    /// Its heading.
+    /// Heading of the section.
     pub title: String,
     /// Grid of its cells.
     pub grid: String,
     /// Selection of the cells.
     pub cells: Pattern,
-    /// The contender that plays the paper's part with today's software.
+    /// Baseline: the system under test that stands for the paper's system with today's software.
     pub today: Option<String>,
-    /// The contender beside it.
+    /// System under test that is compared with the baseline.
     pub with: Option<String>,
-    /// Further ones that have panels of their own.
+    /// Further systems with separate panels.
     pub beside: Vec<String>,
     /// Method of the paper.
     pub method: String,
     /// Our method.
     pub ours: String,
-    /// Each difference.
+    /// Deviations of our method from the paper's.
     pub deviations: Vec<String>,
     /// Figure.
     pub figure: Figure,
@@ -37,9 +37,9 @@ pub struct Section {
     pub also: Vec<String>,
     /// Remark, for example that the paper contradicts itself.
     pub note: Option<String>,
-    /// Reason for which measurements differ from the paper's values, if it is the same for all.
+    /// Reason why the measurements differ from the paper's values, if it is the same for all.
     pub differs: Option<String>,
-    /// Values that the paper found.
+    /// Values from the paper.
     pub paper: Vec<Stated>,
 }
 
@@ -48,17 +48,17 @@ pub struct Section {
 pub struct Figure {
     /// Kind of figure.
     pub kind: FigureKind,
-    /// Along.
+    /// Column or metric of the x axis.
     pub x: String,
-    /// Upwards.
+    /// Metric of the y axis.
     pub y: String,
-    /// By colours.
+    /// Column that decides the colour.
     pub colour: Option<String>,
-    /// Side by side.
+    /// Column that decides the panel.
     pub facet: Option<String>,
     /// Statistic over a cell's values, in bars and lines.
     pub statistic: Statistic,
-    /// The column whose cells become one by their mean.
+    /// Column whose cells are averaged into one.
     pub pool: Option<String>,
 }
 
@@ -80,16 +80,16 @@ pub enum FigureKind {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unchecked {
-    /// Its place in the paper.
+    /// Place in the paper.
     pub at: String,
     /// The claim.
     pub claim: String,
-    /// Reason for which it cannot be tested here.
+    /// Reason why it cannot be tested here.
     pub why: String,
 }
 
 impl Section {
-    /// The columns in which the cells of `grid` that the section shows differ.
+    /// Columns in which the section's cells of `grid` differ.
     pub fn varying(&self, grid: &Grid) -> Vec<&'static str> {
         let cells: Vec<&Cell> = grid
             .cells

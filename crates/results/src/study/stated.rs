@@ -1,4 +1,4 @@
-//! A value that a paper gives, and what was measured in its place.
+//! A value from a paper, and the corresponding measurement.
 
 use std::collections::BTreeMap;
 
@@ -9,41 +9,41 @@ use super::pool::common;
 use crate::measured::{Cell, Measured, Pattern};
 use crate::statistics::Statistic;
 
-/// A value that the paper gives.
+/// A value from the paper.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stated {
-    /// The cells that it speaks of.
+    /// Cells to which it refers.
     pub cells: Pattern,
-    /// For a quotient, in what the cells divided by differ.
+    /// For a quotient, the columns in which the divisor's cells differ.
     pub against: Option<Pattern>,
     /// Metric.
     pub metric: String,
-    /// In what unit, the metric's or `ratio` for a quotient.
+    /// Unit: that of the metric, or `ratio` for a quotient.
     pub unit: String,
     /// Reduction of the cells to one number.
     pub kind: Kind,
-    /// The column whose cells a 95th percentile is the mean of, each cell's own: as its section has it.
+    /// Column over whose cells a 95th percentile is averaged, from the section.
     pub pool: Option<String>,
     /// The number.
     pub value: StatedValue,
-    /// The paper's words, paraphrased, and their place.
+    /// Paraphrase of the paper's words, and their place.
     pub text: String,
-    /// Reason for which the measurement differs, if it differs much.
+    /// Reason why the measurement differs, if it differs much.
     pub differs: Option<String>,
 }
 
-/// A number as a paper gives it.
+/// A number from a paper.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StatedValue {
-    /// One.
+    /// A single number.
     Number(f64),
-    /// A range, open where it has one bound only.
+    /// A range, open if one bound is missing.
     Range(Option<f64>, Option<f64>),
-    /// The text that we have does not hold it.
+    /// The number is missing in our copy of the text.
     Lost,
 }
 
-/// Reduction of the runs of cells, or of the quotients of cells, to one number.
+/// Reduction of the runs of cells, or of quotients of cells, to one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "their own names")]
@@ -54,23 +54,24 @@ pub enum Kind {
     Max,
     Min,
     P95,
-    /// The least of times.
+    /// The smallest time.
     Best,
 }
 
-/// Measurements for a value that a paper states.
+/// Measurements for a value from a paper.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found<'a> {
-    /// The one number.
+    /// The resulting number.
     pub value: f64,
-    /// Values behind it: the runs of all the cells, or the quotients of pairs of cells.
+    /// Values behind the number: the runs of all cells, or the quotients of pairs of cells.
     pub values: Vec<f64>,
-    /// The cells.
+    /// Cells behind the number.
     pub cells: Vec<&'a Measured>,
 }
 
 impl Stated {
-    /// The cells that it speaks of, of those `shown`, with `contender` in place of the one it names.
+    /// Pattern of the cells to which it refers, among those `shown`. `contender`, if given,
+    /// replaces the system that it names.
     fn asked(&self, shown: &Pattern, contender: Option<&str>) -> Pattern {
         let asked = self.cells.or(shown);
         match contender {
@@ -79,8 +80,7 @@ impl Stated {
         }
     }
 
-    /// Returns `true` if some of `cells` would show the value, as [`Stated::found`] searches for
-    /// it.
+    /// Returns `true` if some of `cells` would show the value, by the rules of [`Stated::found`].
     pub fn is_in(&self, cells: &[Planned], shown: &Pattern, contender: Option<&str>) -> bool {
         let asked = self.asked(shown, contender);
         let there = |cell: &Cell| cells.iter().any(|planned| planned.cell == *cell);
@@ -88,9 +88,9 @@ impl Stated {
         mine.any(|one| self.against.as_ref().is_none_or(|other| there(&other.moved(&one.cell))))
     }
 
-    /// Finds the measurements for this value: in the cells that it names, of those `shown` by its
-    /// section. `contender`, if given, replaces the one that the value names. `among` are all
-    /// measured cells of the grid. Returns `None` if there is no measurement.
+    /// Finds the measurements for this value, in its cells among those `shown` by its section.
+    /// `contender`, if given, replaces the system that the value names. `among` are all measured
+    /// cells of the grid. Returns `None` if there is no measurement.
     pub fn found<'a>(
         &self,
         among: &BTreeMap<&Cell, &'a Measured>,
@@ -104,7 +104,7 @@ impl Stated {
         }
     }
 
-    /// The column whose cells the value is a mean of, each cell's own.
+    /// Column over whose cells the value is averaged.
     pub fn pooled(&self) -> Option<&str> {
         self.pool.as_deref().filter(|_| self.kind == Kind::P95)
     }
@@ -136,8 +136,8 @@ impl Stated {
         Some(Found { value, values, cells: used })
     }
 
-    /// The mean of the cells' 95th percentiles, of those values of `column` that all have; or the
-    /// quotient of two such means, as claims have it: a site counts as much as it takes.
+    /// Mean of the cells' 95th percentiles, over the values of `column` that all have. Or the
+    /// quotient of two such means, as in claims, so that a site counts in proportion to its time.
     fn found_pooled<'a>(
         &self,
         among: &BTreeMap<&Cell, &'a Measured>,
@@ -170,8 +170,8 @@ impl Stated {
 }
 
 impl Kind {
-    /// Value over all runs; or over quotients, which are of the cells' 95th percentiles if that is
-    /// the kind, and are then averaged.
+    /// Value over all runs or over quotients. For the kind `P95`, the quotients of the cells' 95th
+    /// percentiles are averaged.
     fn of(self, values: &[f64], quotients: bool) -> Option<f64> {
         self.statistic(quotients).of(values)
     }

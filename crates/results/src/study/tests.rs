@@ -253,7 +253,7 @@ fn the_studies_built_in_are_those_of_the_folder() {
     assert!(error.contains("mile-high, aerotcp"), "{error}");
 }
 
-/// Most file systems take names up to 255 bytes, and a file is written as `.json.part` first.
+/// Most file systems limit names to 255 bytes, and a file is first written as `.json.part`.
 #[test]
 fn every_cell_is_of_a_known_link_and_its_file_has_a_name_that_fits() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,11 +1,12 @@
-//! Cells that become one bar by their mean.
+//! Cells whose mean becomes one bar.
 
 use std::collections::BTreeMap;
 
 use crate::measured::{Cell, Measured};
 use crate::study::common;
 
-/// Members of the mean at each place of `x`: the values of `column` that all places have.
+/// Cells of the mean at each position of `x`: those with a value of `column` that all positions
+/// have.
 pub(super) fn pools<'a>(
     cells: &[&'a Measured],
     x: &str,
@@ -19,7 +20,7 @@ pub(super) fn pools<'a>(
     places.into_iter().map(|(place, cells)| (place, of(cells))).collect()
 }
 
-/// The cells that differ in `column` alone, together; each by itself without one.
+/// Groups of cells that differ only in `column`. Without a column, each cell is its own group.
 pub(super) fn groups<'a>(cells: &[&'a Measured], column: Option<&str>) -> Vec<Vec<&'a Measured>> {
     let Some(column) = column else { return cells.iter().map(|one| vec![*one]).collect() };
     let mut groups: Vec<(Cell, Vec<&Measured>)> = Vec::new();

@@ -9,7 +9,7 @@ use crate::statistics::percentile;
 use crate::study::FigureKind;
 
 impl Drawing<'_> {
-    /// The specification but for its data, its size and the colours of its text, which the page has.
+    /// The specification without its data, size and text colours, which the page adds.
     pub(super) fn spec(&self, rows: &[Value]) -> Value {
         let figure = &self.shown.section.figure;
         let colours = self.colours();
@@ -25,7 +25,7 @@ impl Drawing<'_> {
             Some("bit/s") => format!("{}, Mbit/s", name(&figure.y)),
             _ => name(&figure.y).to_owned(),
         };
-        // It stands upright beside a panel that is not much higher.
+        // The title is vertical, next to a panel that is not much higher.
         let y_title = folded(&title, 20);
         let y = json!({
             "field": "y", "type": "quantitative", "title": y_title,
@@ -33,7 +33,7 @@ impl Drawing<'_> {
         });
         match figure.kind {
             FigureKind::Lines if self.is_over_time() => json!({
-                // What a connection carried in a moment only is a point.
+                // A connection that carried data only for a moment is a point.
                 "mark": { "type": "line", "strokeWidth": 1, "opacity": 0.75, "point": { "filled": true, "size": 8 } },
                 "encoding": {
                     "x": { "field": "x", "type": "quantitative", "title": self.x_title() },
@@ -116,7 +116,7 @@ impl Drawing<'_> {
                 "mark": { "type": "text", "angle": 270, "align": "left", "dx": 4 },
                 "encoding": ink(json!({ "y": { "datum": 0 }, "text": { "field": "word" } })),
             });
-            // A mean of cells has no interval.
+            // A mean of cells has no confidence interval.
             match self.shown.section.figure.pool {
                 Some(_) => json!([bar, word]),
                 None => json!([bar, interval, word]),
@@ -125,7 +125,7 @@ impl Drawing<'_> {
         json!({ "encoding": shared, "layer": layers })
     }
 
-    /// Along the axis: names, or numbers, by powers of ten where they reach far.
+    /// Encoding of the x axis: names, or numbers, with a logarithmic scale for a wide range.
     fn x(&self, rows: &[Value]) -> Value {
         let figure = &self.shown.section.figure;
         let title = self.x_title();
