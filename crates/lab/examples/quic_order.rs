@@ -1,15 +1,15 @@
-//! QUIC over mss, its datagrams handed on as they come and in the order in which they left: a page of
-//! 25 objects, and a download. Takes the number of runs of each case.
+//! Compares QUIC over `mss` with its datagrams delivered in arrival order and in sending order, for
+//! a page of 25 objects and for a download. Takes the number of runs of each case.
 
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Sample;
 use bentpipe_lab::sim::quic::{Visit, visit};
 use bentpipe_units::Ratio;
 
-/// Name, bytes of the document, objects after it, bytes of each.
+/// Name, size of the document in bytes, number of objects after it, size of each in bytes.
 const WORKLOADS: [(&str, u64, u16, u64); 2] =
     [("page", 30_000, 25, 18_500), ("download", 1_000, 1, 8_000_000)];
-/// Share lost, and the mean length of bursts.
+/// Fraction lost, and mean burst length.
 const LOSSES: [(f64, f64); 4] = [(0.0, 1.0), (0.01, 1.0), (0.06, 1.0), (0.06, 4.0)];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,6 @@
-//! Bentpipe's own transport beside HTTP/3 CONNECT over `mss`, in virtual time: the table of the
-//! decision record. `cargo run --release -p bentpipe-lab --example transports [PROFILE] [COUNT]`
+//! Compares Bentpipe's own transport with HTTP/3 CONNECT over `mss`, in virtual time: the table of
+//! the decision record. `cargo run --release -p bentpipe-lab --example transports [PROFILE]
+//! [COUNT]`
 
 use std::time::Duration;
 

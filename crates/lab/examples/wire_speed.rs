@@ -12,7 +12,7 @@ use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_lab::emu::{self, AIR, GROUND, World};
 use bentpipe_units::{BitRate, Ratio};
 
-/// Sending time.
+/// Duration of the flood.
 const FLOOD: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Keeps every core busy twice over during `work`.
+/// Keeps every core busy with two threads during `work`.
 fn while_busy<T>(work: impl FnOnce() -> T) -> T {
     let busy = AtomicBool::new(true);
     thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn while_busy<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Sends as fast as one thread can; the seconds it took.
+/// Sends as fast as one thread can. Returns the elapsed seconds.
 fn flood(world: &World, payload_bytes: usize) -> Result<f64, Box<dyn std::error::Error>> {
     let receiver = world.ground.udp_socket(SocketAddr::new(GROUND.v4.into(), 0))?;
     let sender = world.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0))?;

@@ -1,5 +1,6 @@
-//! HAR 1.2 (the HTTP Archive format, Odvarko 2012), which every browser's developer tools read: the page and
-//! its entries as any loader has them, without bodies and headers.
+//! HAR 1.2 (the HTTP Archive format, Odvarko 2012), which every browser's developer tools read. It
+//! contains the page and its entries in the form that all loaders share, without bodies and
+//! headers.
 
 use std::time::Duration;
 
@@ -14,43 +15,43 @@ const NONE: i32 = -1;
 pub(crate) struct Archive<'a> {
     /// Title of the page.
     pub title: &'a str,
-    /// The wall clock's time at its beginning.
+    /// Wall-clock time of its beginning.
     pub begun: OffsetDateTime,
-    /// From then to its end, if it had one.
+    /// Time from its beginning to its end, if it had one.
     pub loaded: Option<Duration>,
     /// Requests.
     pub entries: Vec<Entry<'a>>,
 }
 
-/// One request with its answer.
+/// One request with its response.
 pub(crate) struct Entry<'a> {
-    /// Time at which it was wanted, from the beginning.
+    /// Time at which it was wanted, since the beginning.
     pub started: Duration,
-    /// Its URL.
+    /// URL of the request.
     pub url: &'a str,
-    /// As `HTTP/1.1`; empty where none was spoken.
+    /// Version, such as `HTTP/1.1`. Empty if there was no exchange.
     pub version: &'a str,
-    /// The answer's; 0 where none came.
+    /// Status of the response; 0 if there was none.
     pub status: u16,
-    /// The answer's.
+    /// Content type of the response.
     pub content_type: &'a str,
-    /// Size of its body, decoded.
+    /// Size of the decoded body.
     pub content_bytes: u64,
-    /// Size of its body as received, if known.
+    /// Size of the body as received, if known.
     pub body_bytes: Option<u64>,
-    /// Duration of each part.
+    /// Duration of each phase.
     pub timings: Timings,
-    /// Address of its server.
+    /// Address of the server.
     pub address: Option<String>,
-    /// The number of its connection, if it had one.
+    /// Number of the connection, if it had one.
     pub connection: Option<u64>,
-    /// Reason for which it is missing. HAR has no field for it, so it is in `_error`, as Chromium
-    /// writes it.
+    /// Reason why it is missing. HAR has no field for it, so it is written to `_error`, as in
+    /// Chromium's files.
     pub failed: Option<&'a str>,
 }
 
-/// The parts of an entry's time, one after the other; `secure` is a part of `connect`. None where there
-/// was nothing of the kind.
+/// Phases of an entry, one after the other; `secure` is a part of `connect`. `None` if a phase did
+/// not occur.
 #[derive(Default)]
 pub(crate) struct Timings {
     pub blocked: Duration,
@@ -63,7 +64,7 @@ pub(crate) struct Timings {
 }
 
 impl Archive<'_> {
-    /// The file. All times are in milliseconds.
+    /// The file as JSON. All times are in milliseconds.
     pub fn json(&self) -> Value {
         json!({ "log": {
             "version": "1.2",
@@ -132,7 +133,7 @@ impl Entry<'_> {
 }
 
 impl Timings {
-    /// From being wanted to the last byte.
+    /// Time from the beginning of the entry to its last byte.
     pub fn all(&self) -> Duration {
         let parts = [self.dns, self.connect].into_iter().flatten().sum::<Duration>();
         self.blocked + parts + self.send + self.wait + self.receive
@@ -143,12 +144,12 @@ fn part(time: Option<Duration>) -> Value {
     time.map_or(json!(NONE), |time| json!(ms(time)))
 }
 
-/// Milliseconds, to the microsecond.
+/// Milliseconds, with microsecond resolution.
 fn ms(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }
 
 fn written(at: OffsetDateTime) -> String {
-    // Only a year beyond 9999 cannot be written.
+    // Only a year beyond 9999 cannot be formatted.
     at.format(&Rfc3339).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! A modem that speaks DLEP (RFC 8175) and has no radio: what it says is set by a test, by a person
-//! or by a profile.
+//! A modem that speaks DLEP (RFC 8175) and has no radio. A test, a person or a profile sets what it
+//! reports.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bentpipe_channel::LinkSpec;
 use bentpipe_dlep::{
-    DISCOVERY_IPV4_GROUP, DISCOVERY_IPV6_GROUP, MacAddress, Modem, ModemEvent, ModemSettings,
-    Offerer, Rates,
+    DISCOVERY_IPV4_GROUP, DISCOVERY_IPV6_GROUP, MacAddress, Modem, ModemDiscovery, ModemEvent,
+    ModemSettings, Rates,
 };
 use bentpipe_gateway::rate::segment::{self, DiscoverySocket};
 use bentpipe_units::BitRate;
@@ -19,28 +19,30 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Routers at once.
+/// Maximum concurrent routers.
 const MAX_SESSIONS: usize = 8;
 
-/// Time for which a router may leave the modem's messages unread.
+/// Maximum time for which a router may leave the modem's messages unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Polling interval of a modem that follows a profile: it reports a change this late.
+/// Polling interval of a modem that follows a profile. It is the maximum delay of a reported
+/// change.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Description of the modem.
+/// Description that the modem sends.
 const DESCRIPTION: &str = "bentpipe simulated modem";
 
 /// Settings of a modem.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Address on which it takes sessions: an address of its own, not "any".
+    /// Address on which it accepts sessions. It must be a specific address, not the unspecified
+    /// one.
     pub listen: SocketAddr,
-    /// The interface and the port where it can be discovered.
+    /// Interface and port on which routers can discover it.
     pub discovery: Option<(String, u16)>,
-    /// Heartbeat interval, at least each second.
+    /// Heartbeat interval, at least a second.
     pub heartbeat: Duration,
-    /// Initial report of its link.
+    /// Initial metrics of its link.
     pub rates: Rates,
 }
 
@@ -53,7 +55,7 @@ struct State {
     stopping: bool,
 }
 
-/// A running modem. Dropping it is pulling its plug: its sockets close without a word.
+/// A running modem. Dropping it acts like a power failure: its sockets close without a message.
 pub struct SimulatedModem {
     address: SocketAddr,
     state: watch::Sender<State>,
@@ -76,7 +78,7 @@ impl SimulatedModem {
             let v4 = DiscoverySocket::bind_v4(interface, *port, Some(DISCOVERY_IPV4_GROUP))?;
             let port = v4.local_addr()?.port();
             sockets.push(v4);
-            // Where there is no IPv6, IPv4 has to do.
+            // If there is no IPv6, IPv4 is enough.
             let v6 = DiscoverySocket::bind_v6(interface, port, Some(DISCOVERY_IPV6_GROUP));
             sockets.extend(v6);
         }
@@ -91,17 +93,17 @@ impl SimulatedModem {
         Ok(Self { address, state, task })
     }
 
-    /// Address on which it takes sessions.
+    /// Address on which it accepts sessions.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sets what it says of the whole session.
+    /// Sets the metrics of the whole session.
     pub fn set(&self, rates: Rates) {
         self.state.send_modify(|state| state.session = rates);
     }
 
-    /// Sets what it says of a destination, or takes that down.
+    /// Sets the metrics of a destination, or takes the destination down.
     pub fn set_destination(&self, mac: MacAddress, rates: Option<Rates>) {
         self.state.send_modify(|state| {
             match rates {
@@ -111,13 +113,13 @@ impl SimulatedModem {
         });
     }
 
-    /// Silences it, or lets it talk again; its connections stay.
+    /// Stops its messages, or resumes them. Its connections stay open.
     pub fn mute(&self, mute: bool) {
         self.state.send_modify(|state| state.mute = mute);
     }
 
-    /// Says what `link` carries as time passes, as the modem on board: it sends on the return
-    /// link. Never ends.
+    /// Reports the capacity of `link` as time passes, as the modem on board, which sends on the
+    /// return link. Never ends.
     pub async fn follow(&self, link: &LinkSpec) {
         let start = Instant::now();
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
@@ -130,10 +132,10 @@ impl SimulatedModem {
         }
     }
 
-    /// Switches it off in order: it ends its sessions, and closes.
+    /// Shuts the modem down in order: it terminates its sessions and closes.
     pub async fn close(mut self) {
         self.state.send_modify(|state| state.stopping = true);
-        // Fails only where the task panicked, which was reported then.
+        // Fails only if the task panicked, which was reported then.
         let _ = (&mut self.task).await;
     }
 }
@@ -144,8 +146,8 @@ impl Drop for SimulatedModem {
     }
 }
 
-/// Report of a modem on board for `link` at `at`. A direction without a limit has the rate of 10
-/// Gbit/s, like the fastest Ethernet a modem has.
+/// Metrics that a modem on board reports for `link` at time `at`. A direction without a limit gets
+/// a rate of 10 Gbit/s, like the fastest Ethernet port of a modem.
 pub fn rates_at(link: &LinkSpec, at: Duration) -> Rates {
     let bps = |rate: Option<BitRate>| rate.map_or(10_000_000_000, BitRate::bps);
     Rates {
@@ -163,19 +165,19 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(8)
 }
 
-/// Answers those who look for a modem.
+/// Answers peer discovery.
 async fn offer(socket: DiscoverySocket, point: SocketAddr) {
-    let mut offerer = Offerer::new(DESCRIPTION, point);
+    let mut offerer = ModemDiscovery::new(DESCRIPTION, point);
     while let Ok((signal, ttl, from)) = socket.receive().await {
         if let Some(answer) = offerer.receive(&signal, ttl, from) {
             tracing::info!(%from, "a router looks for a modem");
-            // One that is lost is asked for again.
+            // A router repeats its request if the answer is lost.
             let _ = socket.send(&answer, from).await;
         }
     }
 }
 
-/// Takes sessions until the modem is to stop and they have ended.
+/// Accepts sessions until the modem has to stop and all sessions have ended.
 async fn serve(listener: &TcpListener, heartbeat: Duration, told: &watch::Receiver<State>) {
     let mut sessions = JoinSet::new();
     let mut stopping = told.clone();
@@ -240,7 +242,7 @@ async fn session(mut tcp: TcpStream, heartbeat: Duration, mut told: watch::Recei
     }
 }
 
-/// Tells a router what has changed from `old` to `new`.
+/// Sends a router the changes from `old` to `new`.
 fn tell(modem: &mut Modem, now: Duration, old: &State, new: &State) {
     if old.session != new.session {
         modem.set_session(now, new.session);

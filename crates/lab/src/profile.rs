@@ -1,26 +1,26 @@
-//! Links with a name: the files in `profiles/`, and those of a user.
+//! Named links: the files in `profiles/`, and those of a user.
 //!
-//! A profile is a TOML file with a `name`, a line `about` it, the `[link]` between the gateways in
-//! its two directions and, if wanted, the `[terrestrial]` path between the ground gateway and the
-//! server. How a direction is written stands in the documentation of [`bentpipe_channel`].
+//! A profile is a TOML file with a `name` and a line `about` it. `[link]` is the link between the
+//! gateways in both directions. The optional `[terrestrial]` is the path between the ground gateway
+//! and the server. [`bentpipe_channel`] documents the format of a direction.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bentpipe_channel::{LinkSpec, SpecError, WrittenLink};
+use bentpipe_channel::{LinkSpec, RawLink, SpecError};
 use bentpipe_units::{ByteSize, Ratio};
 use serde::Deserialize;
 use toml::Spanned;
 
-/// The packet size for which a profile's losses are told: bit errors take longer ones more often.
+/// Packet size for which a profile's loss is stated. Bit errors affect longer packets more often.
 pub const FULL_PACKET_BYTES: usize = 1500;
 
-/// The longest trace file read: more than a million lines of up to 13 digits.
+/// Maximum size of a trace file: more than a million lines of up to 13 digits.
 const MAX_TRACE_BYTES: u64 = 16 << 20;
 
-/// The files built in, by their name.
+/// Built-in files, by name.
 const BUILT_IN: [(&str, &str); 21] = [
     ("mss", include_str!("../../../profiles/mss.toml")),
     ("da2gc", include_str!("../../../profiles/da2gc.toml")),
@@ -45,27 +45,27 @@ const BUILT_IN: [(&str, &str); 21] = [
     ("netforecast-20", include_str!("../../../profiles/netforecast-20.toml")),
 ];
 
-/// A link with a name.
+/// A named link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// Name.
+    /// Name of the profile.
     pub name: String,
-    /// Link that it represents, in a line.
+    /// Link that it represents, in one line.
     pub about: String,
-    /// Between the gateways: forward is towards the aircraft.
+    /// Link between the gateways. Forward is towards the aircraft.
     pub link: LinkSpec,
-    /// Between the ground gateway and the server, where it is not a perfect one: forward is
-    /// towards the aircraft here too.
+    /// Path between the ground gateway and the server. `None` if it is ideal. Forward is towards
+    /// the aircraft here too.
     pub terrestrial: Option<LinkSpec>,
 }
 
-/// Reason for which there is no profile.
+/// Reason why a profile could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// No profile of that name is built in.
     #[error("there is no profile {name:?}: {hint}", hint = hint(name))]
     Unknown {
-        /// The name asked for.
+        /// Requested name.
         name: String,
     },
     /// The file could not be read.
@@ -73,13 +73,13 @@ pub enum ProfileError {
     Read {
         /// The profile's file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error from the system.
         source: io::Error,
     },
     /// The file is not a profile.
     #[error("{place}:{line}: {why}")]
     Wrong {
-        /// The profile's file, or the name of one built in.
+        /// The profile's file, or the name of a built-in one.
         place: String,
         /// Line of the fault, counted from 1.
         line: usize,
@@ -89,24 +89,24 @@ pub enum ProfileError {
 }
 
 impl Profile {
-    /// The names of those built in.
+    /// Names of the built-in profiles.
     pub fn names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
 
-    /// All that are built in.
+    /// All built-in profiles.
     pub fn all() -> Result<Vec<Self>, ProfileError> {
         BUILT_IN.iter().map(|(name, text)| Self::parse(text, name, None)).collect()
     }
 
-    /// The one built in under `name`.
+    /// Built-in profile with this name.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let unknown = || ProfileError::Unknown { name: name.into() };
         let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
         Self::parse(text, name, None)
     }
 
-    /// Reads a profile's file. Traces are looked for beside it.
+    /// Reads a profile's file. Its traces are in the same folder.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let read = |source| ProfileError::Read { path: path.into(), source };
         let text = fs::read_to_string(path).map_err(read)?;
@@ -114,7 +114,8 @@ impl Profile {
         Self::parse(&text, &path.display().to_string(), Some(beside))
     }
 
-    /// Finds a profile by a user's argument: a file if it ends in `.toml`, else a name.
+    /// Finds a profile by a user's argument: a file if it ends in `.toml`, otherwise a built-in
+    /// name.
     pub fn find(name_or_path: &str) -> Result<Self, ProfileError> {
         if name_or_path.ends_with(".toml") {
             Self::load(Path::new(name_or_path))
@@ -123,33 +124,33 @@ impl Profile {
         }
     }
 
-    /// The same profile with another bit-error rate in both directions of its link.
+    /// The same profile with a different bit-error rate in both directions of its link.
     pub fn with_ber(mut self, ber: Ratio) -> Self {
         self.link.forward = self.link.forward.with_ber(ber);
         self.link.return_ = self.link.return_.with_ber(ber);
         self
     }
 
-    /// The same profile losing the share `mean` of all packets in each direction of its link, each
-    /// by itself or in bursts of `burst` packet times, and none otherwise. An error where such
-    /// bursts cannot lose so much.
+    /// The same profile with the mean loss `mean` in each direction of its link, independent or in
+    /// bursts of `burst` packet times, instead of its own loss. Fails if such bursts cannot reach
+    /// that mean.
     pub fn with_loss(mut self, mean: Ratio, burst: f64) -> Result<Self, SpecError> {
         self.link.forward = self.link.forward.with_loss(mean, burst)?;
         self.link.return_ = self.link.return_.with_loss(mean, burst)?;
         Ok(self)
     }
 
-    /// A round trip from aircraft to server without queues or sending times.
+    /// Round-trip time between aircraft and server, without queues and serialization.
     pub fn rtt(&self) -> Duration {
         self.link.rtt() + self.terrestrial.as_ref().map_or(Duration::ZERO, LinkSpec::rtt)
     }
 
-    /// The share of full packets lost between the gateways on the way to the aircraft.
+    /// Fraction of full packets lost between the gateways in the direction to the aircraft.
     pub fn forward_loss(&self) -> f64 {
         self.link.forward.mean_loss(FULL_PACKET_BYTES)
     }
 
-    /// The share of full packets lost between the gateways on the way from the aircraft.
+    /// Fraction of full packets lost between the gateways in the direction from the aircraft.
     pub fn return_loss(&self) -> f64 {
         self.link.return_.mean_loss(FULL_PACKET_BYTES)
     }
@@ -161,8 +162,8 @@ impl Profile {
         Some(ByteSize::from_bytes(rate.bytes_in(self.rtt())))
     }
 
-    /// The least time in which `bytes` can be asked for and received on the aircraft:
-    /// RTT + 8·bytes/((1−p)·rate). `None` if the rate is unlimited or nothing arrives.
+    /// Minimum time in which `bytes` can be requested and received on the aircraft: RTT +
+    /// 8·bytes/((1−p)·rate). `None` if the rate is unlimited or nothing arrives.
     pub fn forward_limit(&self, bytes: u64) -> Option<Duration> {
         let rate = self.link.forward.rate()?;
         let seconds = 8.0 * bytes as f64 / ((1.0 - self.forward_loss()) * rate.bps() as f64);
@@ -178,7 +179,7 @@ impl Profile {
         let written: WrittenProfile = toml::from_str(text).map_err(|error| {
             wrong(error.span().map_or(0, |span| span.start), error.message().to_owned())
         })?;
-        let check = |table: &str, link: Spanned<WrittenLink>| {
+        let check = |table: &str, link: Spanned<RawLink>| {
             let at = link.span().start;
             let checked = link.into_inner().check(|file| read_trace(traces, file));
             checked.map_err(|error: SpecError| wrong(at, format!("in [{table}], {error}")))
@@ -197,11 +198,11 @@ impl Profile {
 struct WrittenProfile {
     name: String,
     about: String,
-    link: Spanned<WrittenLink>,
-    terrestrial: Option<Spanned<WrittenLink>>,
+    link: Spanned<RawLink>,
+    terrestrial: Option<Spanned<RawLink>>,
 }
 
-/// The text of a trace in the folder of the profile that names it.
+/// Text of a trace in the folder of the profile that refers to it.
 fn read_trace(folder: Option<&Path>, file: &str) -> Result<String, String> {
     let Some(folder) = folder else {
         return Err("names a trace file, which a built-in profile cannot have".into());
@@ -220,7 +221,7 @@ fn read_trace(folder: Option<&Path>, file: &str) -> Result<String, String> {
     fs::read_to_string(&path).map_err(error)
 }
 
-/// The name most like the wrong one, if any is, and all there are.
+/// The most similar name, if any is similar, and the list of all names.
 fn hint(name: &str) -> String {
     let nearest = Profile::names()
         .map(|known| (strsim::normalized_damerau_levenshtein(known, name), known))
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(rural.bdp(), Some(ByteSize::from_bytes(650_000)));
         assert_eq!(rural.link.forward.queue(), Some(ByteSize::from_bytes(650_000)));
         assert_eq!(rural.link.return_.queue(), Some(ByteSize::from_bytes(325_000)));
-        // The limits that the measured baselines on these links are compared with.
+        // Limits with which the measured baselines on these links are compared.
         let limit_s = |name, bytes| named(name).forward_limit(bytes).unwrap().as_secs_f64();
         for (name, bytes, expected_s) in [
             ("mss", 10_000, 0.806),

@@ -6,17 +6,17 @@ use std::path::Path;
 
 use serde::Serialize;
 
-/// One figure. Times are in seconds, rates in bit/s; what is unknown is null.
+/// One figure. Times are in seconds, rates in bit/s; unknown values are null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Row {
     /// Experiment: `demo`, `transfers`, `measure`, `sim`, `grid`, `relay`, `idle`, `coding`,
     /// `link`, …
     pub experiment: String,
-    /// `emu` or `sim`; empty where there is no link.
+    /// `emu` or `sim`; empty if no link is involved.
     pub engine: String,
     /// System under test.
     pub contender: Option<String>,
-    /// Over which link.
+    /// Profile of the link.
     pub profile: Option<String>,
     /// Workload.
     pub workload: Option<String>,
@@ -24,26 +24,23 @@ pub struct Row {
     pub metric: String,
     /// `s`, `bit/s`, `bytes/s`, `ratio` or `bytes`.
     pub unit: String,
-    /// Over how many samples.
+    /// Number of samples.
     pub n: usize,
-    /// The median; null when more than half of the samples did not finish.
+    /// Median; null if more than half of the samples did not finish.
     pub p50: Option<f64>,
-    /// The 95th percentile; null when more than a twentieth did not finish.
+    /// 95th percentile; null if more than a twentieth of the samples did not finish.
     pub p95: Option<f64>,
-    /// The mean; null when a sample did not finish.
+    /// Mean; null if a sample did not finish.
     pub mean: Option<f64>,
-    /// Bound of physics.
+    /// Physical limit.
     pub limit: Option<f64>,
     /// Seed of the link's losses.
     pub seed: Option<u64>,
-    /// The share of packets lost in each direction, where an experiment sets it.
+    /// Fraction of packets lost in each direction, if an experiment sets it.
     pub loss: Option<f64>,
     /// Mean length of a burst of losses in packet times, if an experiment sets it; 1 is independent
     /// loss.
     pub burst: Option<f64>,
-    /// The link's bit-error rate, where that is what was swept; absent from other rows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ber: Option<f64>,
 }
 
 /// Writes `rows` to `path` as a JSON array.
@@ -54,26 +51,26 @@ pub fn write_json(path: &Path, rows: &[Row]) -> io::Result<()> {
     file.flush()
 }
 
-/// One measured value, or how much of it was seen before the deadline.
+/// One measured value, or a lower bound if it was cut off at the deadline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Sample {
-    /// It came to an end: this is it.
+    /// The measurement finished with this value.
     Finished(f64),
-    /// It was cut off here: the true value is larger.
+    /// The measurement was cut off at this value; the true value is larger.
     Cut(f64),
 }
 
-/// A percentile of samples of which some may have been cut off.
+/// A percentile of samples, some of which may have been cut off.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Percentile {
     /// The value.
     Known(f64),
-    /// All that is known is that it is above this.
+    /// Lower bound of the value.
     Above(f64),
 }
 
 impl Percentile {
-    /// The value, where it is known.
+    /// The value, if it is known.
     pub fn known(self) -> Option<f64> {
         match self {
             Self::Known(value) => Some(value),
@@ -82,17 +79,17 @@ impl Percentile {
     }
 }
 
-/// The samples of one cell.
+/// Samples of one configuration.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples(pub Vec<Sample>);
 
 impl Samples {
-    /// One more that came to an end.
+    /// Adds a finished sample.
     pub fn push(&mut self, value: f64) {
         self.0.push(Sample::Finished(value));
     }
 
-    /// Number of samples, unfinished ones included.
+    /// Number of samples, including unfinished ones.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -102,9 +99,9 @@ impl Samples {
         self.0.is_empty()
     }
 
-    /// The percentile `q` (0 to 1) by nearest rank: the least sample that at least this share of
-    /// all does not exceed. Those cut off count as infinitely large, so a bound is all that is
-    /// told where the rank falls on one. `None` of nothing.
+    /// The percentile `q` (0 to 1) by nearest rank: the smallest sample that at least this fraction
+    /// of all samples does not exceed. Samples that were cut off count as infinitely large. If the
+    /// rank falls on one of them, only a lower bound is known. `None` if there are no samples.
     pub fn percentile(&self, q: f64) -> Option<Percentile> {
         let rank = ((q * self.len() as f64).ceil() as usize).clamp(1, self.len().max(1)) - 1;
         let finished = self.sorted(|sample| match sample {
@@ -114,14 +111,15 @@ impl Samples {
         if let Some(value) = finished.get(rank) {
             return Some(Percentile::Known(*value));
         }
-        // Every sample is at least what was seen of it, and so is their percentile.
+        // Every sample is at least its lower bound, so the percentile is at least that of the
+        // bounds.
         let seen = self.sorted(|sample| match sample {
             Sample::Finished(value) | Sample::Cut(value) => Some(value),
         });
         seen.get(rank).map(|value| Percentile::Above(*value))
     }
 
-    /// The mean, if all finished.
+    /// Mean, if all samples finished.
     pub fn mean(&self) -> Option<f64> {
         let all: Option<Vec<f64>> = (self.0.iter())
             .map(|sample| match sample {
@@ -133,7 +131,7 @@ impl Samples {
         Some(all.iter().sum::<f64>() / all.len() as f64)
     }
 
-    /// All of them times `factor`.
+    /// All samples multiplied by `factor`.
     pub fn scaled(&self, factor: f64) -> Self {
         let scale = |sample: &Sample| match sample {
             Sample::Finished(value) => Sample::Finished(value * factor),
@@ -142,7 +140,7 @@ impl Samples {
         Self(self.0.iter().map(scale).collect())
     }
 
-    /// Puts count, percentiles and mean into `row`.
+    /// Writes count, percentiles and mean to `row`.
     pub fn fill(&self, row: Row) -> Row {
         let known = |q| self.percentile(q).and_then(Percentile::known);
         Row { n: self.len(), p50: known(0.5), p95: known(0.95), mean: self.mean(), ..row }
@@ -187,7 +185,8 @@ mod tests {
         ]);
         assert_eq!(samples.percentile(0.25), Some(Percentile::Known(10.0)));
         assert_eq!(samples.percentile(0.5), Some(Percentile::Known(60.0)));
-        // The third of four is the one cut at 40 or the one at 150, both infinite: above 60.
+        // The third of four samples is either the one cut at 40 or the one cut at 150. Both count
+        // as infinite, so the result is above 60.
         assert_eq!(samples.percentile(0.75), Some(Percentile::Above(60.0)));
         assert_eq!(samples.percentile(0.95), Some(Percentile::Above(150.0)));
         assert_eq!(samples.mean(), None);
@@ -223,7 +222,5 @@ mod tests {
         assert_eq!(keys, expected);
         assert!(json[0]["limit"].is_null() && json[0]["contender"].is_null());
         assert_eq!(json[0]["seed"], 7);
-        let swept = Row { ber: Some(1e-5), ..Row::default() };
-        assert_eq!(serde_json::to_value(swept).unwrap()["ber"], 1e-5);
     }
 }

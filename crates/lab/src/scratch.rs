@@ -1,4 +1,5 @@
-//! A folder for keys, configs and logs, gone when the command is, however it is stopped.
+//! A folder for keys, configuration files and logs. It is removed when the command ends, however it
+//! is stopped.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,11 +16,11 @@ use crate::contender::process::kill_all;
 /// Exit status that a shell reports for a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Attempts to remove a folder in which something may just appear.
+/// Attempts to remove a folder in which another thread may be creating a file.
 const REMOVALS: usize = 10;
 
-/// The folder. While it exists SIGINT, SIGTERM and SIGHUP end the process in order: every program
-/// it started is killed, the folder is removed, and the namespaces go with the process.
+/// The folder. While it exists, SIGINT, SIGTERM and SIGHUP end the process in order: every program
+/// that it started is killed, the folder is removed, and the namespaces end with the process.
 pub struct Scratch {
     folder: TempDir,
     exit_code: Arc<AtomicI32>,
@@ -27,8 +28,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the folder and begins to listen for signals. Starts a thread: [`crate::emu::enter`]
-    /// comes before.
+    /// Makes the folder and begins to handle signals. Starts a thread, so call
+    /// [`crate::emu::enter`] before.
     pub fn new() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("bentpipe-").tempdir()?;
         let exit_code = Arc::new(AtomicI32::new(INTERRUPTED));
@@ -49,13 +50,13 @@ impl Scratch {
                 futures_util::future::select_all(any).await;
             });
             kill_all();
-            // Another thread may be writing a file; none makes the folder itself again.
+            // Another thread may be writing a file. No thread makes the folder itself again.
             for _ in 0..REMOVALS {
                 if std::fs::remove_dir_all(&path).is_ok() {
                     break;
                 }
             }
-            // Where the terminal is gone, as at SIGHUP, nobody can be told.
+            // If the terminal is gone, as at SIGHUP, nobody can read the message.
             let advice = said.get().map(String::as_str).unwrap_or_default();
             let _ = writeln!(io::stderr(), "\nstopped; everything is cleaned up{advice}");
             process::exit(code.load(Ordering::Relaxed));
@@ -68,12 +69,13 @@ impl Scratch {
         self.folder.path()
     }
 
-    /// Sets the advice that is printed once to whoever stops the process: how to go on.
+    /// Sets the advice that is printed once when a user stops the process, such as a command to
+    /// continue.
     pub fn advise(&self, words: &str) {
         let _ = self.advice.set(format!("; {words}"));
     }
 
-    /// From now on being stopped is how the command is meant to end.
+    /// From now on, a stop by a signal is the expected end of the command.
     pub fn expect_a_stop(&self) {
         self.exit_code.store(0, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The emulator with real kernels. Runs as root, or as anybody who may make user namespaces and
-//! open /dev/net/tun; elsewhere it says what is missing and skips.
+//! Tests of the emulator with real kernels. They run as root, or as any user who may make user
+//! namespaces and open /dev/net/tun. Elsewhere they report the missing permission and skip.
 //!
 //! `cargo test -p bentpipe-lab --test emu -- NAME` runs the tests whose names contain NAME.
 

@@ -1,16 +1,16 @@
-//! The time that this thread has spent on a processor. What else the machine does meanwhile does not
-//! count, so that the figures are those of a core and not of a share of one.
+//! Processor time of the calling thread. Other work of the machine does not count, so the figures
+//! are for a whole core.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// So far. There is such a clock on every Linux; nothing without one.
+/// Processor time so far. Every Linux has this clock; without it the result is zero.
 pub fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default()
 }
 
-/// Since an earlier [`now`].
+/// Processor time since an earlier [`now`].
 pub fn since(began: Duration) -> Duration {
     now().saturating_sub(began)
 }

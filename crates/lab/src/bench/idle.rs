@@ -1,4 +1,4 @@
-//! Many idle flows through both gateways: what they cost in memory.
+//! Memory of both gateways for many idle flows.
 
 use std::fmt;
 use std::io;
@@ -18,19 +18,18 @@ use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET, SERVER, World};
 use crate::experiment::table::pairs;
 use crate::profile::Profile;
 use crate::result::{Row, Samples};
-use crate::workload::fetch::{Client, Route};
-use crate::workload::origin::Congestion;
+use crate::workload::client;
 
-/// Memory bound of both gateways together.
+/// Maximum memory of both gateways together.
 pub const TARGET_BYTES: u64 = 400 << 20;
 
-/// The holder's port on the server.
+/// Port of the holding program on the server.
 const PORT: u16 = 7001;
 
-/// Time for all of it to come up.
+/// Time for everything to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Flows being opened at once.
+/// Flows that are opened concurrently.
 const OPENING: usize = 64;
 
 /// Results.
@@ -41,9 +40,9 @@ pub struct Found {
     took: Duration,
 }
 
-/// Opens `flows` through the gateways of `program`, with a byte each way on every one of them, and
-/// leaves them idle. The server's ends are kept by a program of their own, because a process may
-/// not have descriptors for both.
+/// Opens `flows` flows through the gateways of `program`, sends a byte in both directions on each
+/// of them, and leaves them idle. A separate program holds the server's ends, because one process
+/// may not have enough descriptors for both.
 pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchError> {
     let profile = Profile::named("clean")?;
     let world = World::new(&profile.link, None, 1)?;
@@ -62,9 +61,7 @@ pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchEr
         Process::start(hold, &folder.join("hold.log")).map_err(failed("start the server's end"))?;
     let (air, ground) = (world.air.command(&path), world.ground.command(&path));
     let pair = Pair::start(&spec, folder, air, ground)?;
-    let client =
-        Client { route: Route::Socks5(socks5), origin: server, congestion: Congestion::Cubic };
-    bentpipe_gateway::net::raise_descriptor_limit();
+    bentpipe_net::raise_descriptor_limit();
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed("start the clients"))?;
     let memory = || {
@@ -74,7 +71,7 @@ pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchEr
     };
     world.client.run(|| {
         runtime.block_on(async {
-            let first = first(&client).await.map_err(|why| BenchError::Transfer {
+            let first = first(socks5, server).await.map_err(|why| BenchError::Transfer {
                 doing: "open the first flow",
                 why: format!("{why}\n{}\n{}", pair.air.tail(), pair.ground.tail()),
             })?;
@@ -83,14 +80,14 @@ pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchEr
             let mut held = vec![first];
             while held.len() < flows {
                 let batch = OPENING.min(flows - held.len());
-                let opening = (0..batch).map(|_| open(&client));
+                let opening = (0..batch).map(|_| open(socks5, server));
                 let opened = futures_util::future::try_join_all(opening).await;
                 held.extend(opened.map_err(failed("open a flow"))?);
             }
             let took = began.elapsed();
             tokio::time::sleep(Duration::from_secs(2)).await;
             let after = memory()?;
-            // They must still be there, else nothing was measured.
+            // The flows must still work, otherwise the measurement is void.
             for tcp in [held.len() - 1, 0] {
                 echo(&mut held[tcp]).await.map_err(failed("use a flow that idled"))?;
             }
@@ -99,11 +96,11 @@ pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchEr
     })?
 }
 
-/// The first flow; the gateways may still be shaking hands.
-async fn first(client: &Client) -> io::Result<TcpStream> {
+/// Opens the first flow. The gateways may still be in their handshake.
+async fn first(proxy: SocketAddr, server: SocketAddr) -> io::Result<TcpStream> {
     let began = Instant::now();
     loop {
-        match open(client).await {
+        match open(proxy, server).await {
             Ok(tcp) => return Ok(tcp),
             Err(error) if began.elapsed() > PATIENCE => return Err(error),
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -111,8 +108,8 @@ async fn first(client: &Client) -> io::Result<TcpStream> {
     }
 }
 
-async fn open(client: &Client) -> io::Result<TcpStream> {
-    let mut tcp = client.open().await.map_err(io::Error::other)?;
+async fn open(proxy: SocketAddr, server: SocketAddr) -> io::Result<TcpStream> {
+    let mut tcp = client::socks5(proxy, server).await?;
     echo(&mut tcp).await?;
     Ok(tcp)
 }
@@ -126,9 +123,9 @@ async fn echo(tcp: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Accepts connections at `listen` for ever and sends every byte back.
+/// Accepts connections at `listen` forever and echoes every byte.
 pub fn hold(listen: SocketAddr) -> io::Result<()> {
-    bentpipe_gateway::net::raise_descriptor_limit();
+    bentpipe_net::raise_descriptor_limit();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = TcpListener::bind(listen).await?;
@@ -152,7 +149,7 @@ impl Found {
         self.after.iter().sum()
     }
 
-    /// As rows.
+    /// Results as rows.
     pub fn rows(&self) -> Vec<Row> {
         let row = |contender: &str, workload: &str, bytes: u64, limit| {
             let samples: Samples = [bytes as f64].into_iter().collect();

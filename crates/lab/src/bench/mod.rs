@@ -1,31 +1,31 @@
 //! Capacity of the gateways and their code on this machine.
 
-pub mod coding;
 mod cpu;
+pub mod download;
 pub mod hub;
 pub mod idle;
 pub mod link;
 mod quic;
 pub mod relay;
-pub mod schedule;
+pub mod shards;
 
 use crate::contender::pair::PairError;
 use crate::emu::EmuError;
 use crate::profile::ProfileError;
 
-/// Reason for which a bench found nothing.
+/// Reason why a benchmark has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The emulator could not be brought up.
     #[error(transparent)]
     Emulator(#[from] EmuError),
-    /// The link could not be had.
+    /// The link's profile could not be loaded.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The gateways did not start.
     #[error(transparent)]
     Gateways(#[from] PairError),
-    /// A transfer did not work.
+    /// A transfer failed.
     #[error("cannot {doing}: {why}")]
     Transfer {
         /// Action that failed.
@@ -35,7 +35,7 @@ pub enum BenchError {
     },
 }
 
-/// For `map_err`: `doing` did not work.
+/// Converts an error for `map_err`: `doing` failed.
 fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> BenchError {
     move |error| BenchError::Transfer { doing, why: error.to_string() }
 }

@@ -1,5 +1,5 @@
-//! A bare QUIC bulk transfer between the hosts at the two ends of the link: what the gateways are
-//! compared with.
+//! A bare QUIC bulk transfer between the hosts at the two ends of the link, as the baseline for the
+//! gateways.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -18,20 +18,21 @@ use crate::emu::{AIR, GROUND, World};
 const PORT: u16 = 4433;
 const NAME: &str = "ground";
 
-/// Windows that hold nothing back: 16 MiB, as large as the kernel's for TCP here.
+/// Flow-control windows that do not limit the transfer: 16 MiB, as large as the kernel's for TCP
+/// here.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Buffers that the gateways, too, request from the kernel.
+/// Socket buffers, of the same size as the gateways request.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 
-/// Written at once.
+/// Bytes per write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Time at the beginning that is not counted.
+/// Time at the beginning that does not count.
 const RAMP: Duration = Duration::from_millis(500);
 
-/// Sends for `length` from the ground host to the air host with everything else as the library
-/// has it by default (CUBIC, segmentation offload, path MTU discovery); received bit/s.
+/// Sends for `length` from the ground host to the air host, with the library's defaults (CUBIC,
+/// segmentation offload, path MTU discovery). Returns the received bit/s.
 pub fn run(world: &World, length: Duration) -> Result<f64, BenchError> {
     let setting_up = failed::<String>("set up a bare QUIC transfer");
     let certified = generate_simple_self_signed(vec![NAME.into()])
@@ -42,7 +43,7 @@ pub fn run(world: &World, length: Duration) -> Result<f64, BenchError> {
         (world.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0))?, world.ground.udp_socket(hub)?);
     for socket in [&sockets.0, &sockets.1] {
         let socket = SockRef::from(socket);
-        // The kernel takes what it allows; quinn asks for nothing by itself.
+        // The kernel grants what it allows. quinn itself requests no sizes.
         let _ = socket.set_recv_buffer_size(KERNEL_BUFFER_BYTES);
         let _ = socket.set_send_buffer_size(KERNEL_BUFFER_BYTES);
     }
@@ -50,7 +51,7 @@ pub fn run(world: &World, length: Duration) -> Result<f64, BenchError> {
         let sending = scope.spawn(|| block_on(send(sockets.1, server)));
         let received = block_on(receive(sockets.0, client, hub, length))
             .map_err(failed("receive over bare QUIC"));
-        // The sender ends when the receiver closes the connection, whatever it then says.
+        // The sender ends when the receiver closes the connection; its result does not matter.
         drop(sending.join());
         received
     })
@@ -59,7 +60,7 @@ pub fn run(world: &World, length: Duration) -> Result<f64, BenchError> {
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    // As many threads as the gateways have, so that neither side of the comparison is held back.
+    // Use as many threads as the gateways, so that neither side of the comparison is limited.
     runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 

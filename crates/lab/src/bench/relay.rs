@@ -1,5 +1,5 @@
-//! TCP through both gateways beside a bare QUIC transfer, over a link without limits: what it costs
-//! to be a gateway.
+//! TCP through both gateways compared with a bare QUIC transfer, over an unlimited link: the
+//! overhead of being a gateway.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,46 +7,45 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::runtime;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::{BenchError, failed, quic};
 use crate::contender::{BENTPIPE, Contender, Running, Stage};
+use crate::emu::Service;
+use crate::emu::{Congestion, listen};
 use crate::emu::{SERVER, World};
 use crate::experiment::table::{megabits, pairs};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
-use crate::workload::fetch::{Client, FetchError, Route};
-use crate::workload::origin::{Congestion, listen};
-use crate::workload::service::Service;
 
-/// Transfers of either kind, in turns, so that whatever else this machine does meets both.
+/// Transfers of each kind. The kinds take turns, so that other load on this machine affects both
+/// alike.
 const ROUNDS: usize = 7;
 const LENGTH: Duration = Duration::from_secs(2);
 const RAMP: Duration = Duration::from_millis(500);
 
-/// The source's port on the server.
+/// Port of the source on the server.
 const PORT: u16 = 7000;
 
-/// Time for the first flow to come up.
+/// Time for the first flow to open.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Read and written at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// The share of the bare transfer that the gateways should reach.
+/// Target: fraction of the bare transfer's rate that the gateways should reach.
 pub const TARGET: f64 = 0.8;
 
 /// Results.
 pub struct Found {
     bare: Samples,
     relayed: Samples,
-    /// Ratio of the two transfers of each round, which met the same machine.
+    /// Ratio of the two transfers of each round, which ran under the same conditions.
     ratios: Samples,
 }
 
-/// Runs it with the gateways of `program`, their files in `folder`.
+/// Runs the comparison with the gateways of `program`, with their files in `folder`.
 pub fn run(program: &Path, folder: &Path) -> Result<Found, BenchError> {
     let profile = Profile::named("clean")?;
     let world = World::new(&profile.link, None, 1)?;
@@ -62,45 +61,40 @@ pub fn run(program: &Path, folder: &Path) -> Result<Found, BenchError> {
         settings: &toml::Table::new(),
     };
     let running = BENTPIPE.start(&stage).map_err(failed("start the gateways"))?;
-    let client = Client { route: Route::Direct, origin: source, congestion: Congestion::Cubic };
     let (mut bare, mut relayed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         bare.push(quic::run(&world, LENGTH)?);
-        relayed.push(through(&world, &client, &*running)?);
+        relayed.push(through(&world, source, &*running)?);
     }
     let ratios = bare.iter().zip(&relayed).map(|(bare, relayed)| relayed / bare).collect();
     let [bare, relayed] = [bare, relayed].map(|rates| rates.into_iter().collect());
     Ok(Found { bare, relayed, ratios })
 }
 
-fn through(world: &World, client: &Client, running: &dyn Running) -> Result<f64, BenchError> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(failed("start a client"))?;
-    let receiving = || runtime.block_on(receive(client));
-    world.client.run(receiving)?.map_err(|error| BenchError::Transfer {
+fn through(world: &World, source: SocketAddr, running: &dyn Running) -> Result<f64, BenchError> {
+    world.client.block_on(async || receive(source).await)?.map_err(|error| BenchError::Transfer {
         doing: "receive through the gateways",
         why: format!("{error}{}", running.said()),
     })
 }
 
-async fn receive(client: &Client) -> Result<f64, FetchError> {
-    let broken = FetchError::Connect;
+async fn receive(source: SocketAddr) -> std::io::Result<f64> {
     let mut buffer = vec![0; CHUNK_BYTES];
     let began = Instant::now();
-    // The gateways may still be shaking hands.
+    // The gateways may still be in their handshake.
     let mut tcp = loop {
-        let mut tcp = client.open().await?;
+        let mut tcp = TcpStream::connect(source).await?;
         match timeout(PATIENCE, tcp.read(&mut buffer)).await {
             Ok(Ok(1..)) => break tcp,
             _ if began.elapsed() < PATIENCE => tokio::time::sleep(RAMP).await,
-            _ => return Err(broken(std::io::ErrorKind::TimedOut.into())),
+            _ => return Err(std::io::ErrorKind::TimedOut.into()),
         }
     };
     let mut read = async |until: Instant| {
         let mut bytes = 0;
         while Instant::now() < until {
-            match tcp.read(&mut buffer).await.map_err(broken)? {
-                0 => return Err(broken(std::io::ErrorKind::UnexpectedEof.into())),
+            match tcp.read(&mut buffer).await? {
+                0 => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof)),
                 more => bytes += more,
             }
         }
@@ -112,7 +106,7 @@ async fn receive(client: &Client) -> Result<f64, FetchError> {
     Ok(8.0 * bytes as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Sends to every client until it leaves.
+/// Sends to every client until it disconnects.
 async fn pour(listener: std::net::TcpListener) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     while let Ok((mut tcp, _)) = listener.accept().await {
@@ -124,12 +118,12 @@ async fn pour(listener: std::net::TcpListener) {
 }
 
 impl Found {
-    /// Through the gateways, of the bare transfer: the median over the rounds.
+    /// Rate through the gateways as a fraction of the bare transfer: the median over the rounds.
     pub fn ratio(&self) -> f64 {
         median(&self.ratios)
     }
 
-    /// As rows.
+    /// Results as rows.
     pub fn rows(&self) -> Vec<Row> {
         let row = |contender: &str, metric: &str, unit: &str, limit| Row {
             experiment: "relay".into(),

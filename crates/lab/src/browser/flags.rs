@@ -3,13 +3,13 @@
 use crate::loader::Protocol;
 use crate::site::Site;
 
-/// The protocol is one that no browser can be held to.
+/// Browsers cannot be restricted to this protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Chromium cannot be made to load a page over {0} only")]
 pub struct NotInBrowsers(&'static str);
 
-/// Chromium's flags for `site`: where its names are, which key its certificates are signed with
-/// (`key_hash`, as [`Authority`](crate::site::Authority) has it), and what it may speak.
+/// Chromium's flags for `site`: the addresses of its names, the hash of the key that signs its
+/// certificates (`key_hash`, from [`Authority`](crate::site::Authority)), and the allowed protocol.
 pub fn flags(
     site: &Site,
     protocol: Protocol,
@@ -21,7 +21,7 @@ pub fn flags(
     let mut flags = vec![
         format!("--host-resolver-rules={}", maps.join(", ")),
         format!("--ignore-certificate-errors-spki-list={key_hash}"),
-        // What is asked for in clear stays in clear.
+        // Requests in plain HTTP stay in plain HTTP.
         "--disable-features=HttpsUpgrades,HttpsFirstBalancedModeAutoEnable".to_owned(),
     ];
     match protocol {

@@ -1,4 +1,4 @@
-//! A browser's visit as HAR has it.
+//! Export of a browser's visit as HAR.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::{Request, Visit};
 use crate::har::{Archive, Entry, Timings};
 
 impl Visit {
-    /// The visit as a HAR 1.2 file called `title`: all times in milliseconds, from when the page was
-    /// asked for. `onLoad` is that of its `load` event.
+    /// The visit as a HAR 1.2 file called `title`. All times are in milliseconds since the page was
+    /// requested. `onLoad` is the time of its `load` event.
     ///
-    /// What came from the browser's own cache is in it, with all of its time in `blocked`. Bodies are
-    /// not. Why one failed stands in `_error`.
+    /// Responses from the browser's own cache are included, with all of their time in `blocked`.
+    /// Bodies are not included. `_error` gives the reason of a failure.
     pub fn har(&self, title: &str) -> Value {
         let first = self.record.requests().first();
         let begun = first.map_or(0.0, |first| first.asked_at);
@@ -46,7 +46,8 @@ fn entry(request: &Request, begun: f64) -> Entry<'_> {
         status: request.status,
         content_type: &request.content_type,
         content_bytes: request.body_bytes,
-        // Nothing of the cache's crossed any network; else head and body are counted as one.
+        // A response from the cache crossed no network. Otherwise header and body are counted
+        // together.
         body_bytes: request.is_cached.then_some(0),
         timings: Timings {
             blocked: phases.blocked,

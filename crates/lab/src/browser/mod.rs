@@ -1,5 +1,5 @@
-//! Real Chromium, headless, through a thin client of its DevTools protocol: pages as a passenger's browser
-//! loads them, and each of their requests.
+//! Real Chromium, headless, controlled by a thin client of its DevTools protocol. It loads pages as
+//! a passenger's browser does and reports each of their requests.
 
 mod flags;
 mod har;
@@ -18,28 +18,29 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::contender::process::Process;
+use crate::site::Site;
 pub use flags::{NotInBrowsers, flags};
 use pipe::Pipe;
 pub use record::{Phases, Record, Request};
 use session::{Event, Session};
 
-/// Names of Chromium's program on the systems we know.
+/// Names of Chromium's program on the supported systems.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Maximum time for its start, and for its end: a busy machine takes some seconds.
+/// Maximum time for its start, and for its end. A busy machine takes several seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time for requests that a page still makes once it has loaded, such as the icon of its site.
+/// Time for requests that a page makes after it has loaded, such as the site's icon.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Maximum number of console messages kept of a page.
-const MOST_COMPLAINTS: usize = 100;
+/// Maximum console messages kept for a page.
+const MAX_COMPLAINTS: usize = 100;
 
-/// Between two looks at whether it has ended.
+/// Interval between checks whether the browser has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Script that returns the page's own times: when `load` fired, and when its largest part was last
-/// painted, in ms from the request; null if there was none.
+/// Script that returns the page's own times in ms since the request: when `load` fired, and when
+/// its largest part was last painted. A time is null if the event did not occur.
 const TIMES: &str = "new Promise(done => { \
     let painted = null; \
     new PerformanceObserver(list => { for (const one of list.getEntries()) painted = one.startTime; }) \
@@ -47,19 +48,19 @@ const TIMES: &str = "new Promise(done => { \
     setTimeout(() => done([performance.getEntriesByType('navigation')[0].loadEventStart, painted]), 200); \
 })";
 
-/// Reason for which a page was not loaded.
+/// Reason why a page was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowserError {
-    /// The system knows no Chromium.
+    /// Chromium was not found.
     #[error("Chromium is not installed: `scripts/setup.sh browser` installs it")]
     NotInstalled,
-    /// It could not be started, or went away.
+    /// Chromium could not be started, or ended.
     #[error("Chromium: {0}")]
     Io(#[from] io::Error),
-    /// It says what the DevTools protocol does not have.
+    /// Chromium sent a message that does not match the DevTools protocol.
     #[error("Chromium speaks another DevTools protocol: {0}")]
     Protocol(#[from] serde_json::Error),
-    /// It does not do what it was told to.
+    /// Chromium refused a command.
     #[error("Chromium refuses {method}: {why}")]
     Refused {
         /// Method that was called.
@@ -67,10 +68,10 @@ pub enum BrowserError {
         /// Reason for the failure.
         why: String,
     },
-    /// It did not start.
+    /// Chromium did not start in time.
     #[error("Chromium did not start within {} s:\n{said}", PATIENCE.as_secs())]
     Late {
-        /// Its last words.
+        /// Its last lines of output.
         said: String,
     },
 }
@@ -95,19 +96,33 @@ pub struct Browser {
 /// One visit to a page.
 #[derive(Debug, Default)]
 pub struct Visit {
-    /// From asking for the page to its `load` event; `None` if it was cut off before that.
+    /// Time from the request of the page to its `load` event. `None` if the visit was cut off
+    /// before that.
     pub loaded: Option<Duration>,
-    /// From asking for the page to the last paint of its largest part, as far as it was painted.
+    /// Time from the request of the page to the last paint of its largest part, if it was painted.
     pub painted: Option<Duration>,
-    /// Requests made until then.
+    /// Requests made during the visit.
     pub record: Record,
-    /// The page itself could not be had.
+    /// Reason why the page itself could not be loaded.
     pub failed: Option<String>,
-    /// Errors of its scripts, and what the browser's console calls errors.
+    /// Errors of its scripts, and console messages of the level error.
     pub complaints: Vec<String>,
 }
 
 impl Visit {
+    /// Requests for the resources of `site`. The browser's own requests, such as the site's icon,
+    /// are left out.
+    pub fn requests_of(&self, site: &Site, scheme: &str) -> Vec<&Request> {
+        let urls: Vec<String> = (0..site.resources.len()).map(|n| site.url(scheme, n)).collect();
+        self.record.requests().iter().filter(|request| urls.contains(&request.url)).collect()
+    }
+
+    /// Reason why the view failed, or the failure of the first of `requests` that failed.
+    pub fn fault(&self, requests: &[&Request]) -> Option<String> {
+        let of = || requests.iter().find_map(|request| request.failed.clone());
+        self.failed.clone().or_else(of)
+    }
+
     fn hear(&mut self, event: &Event) -> Result<(), BrowserError> {
         let params = &event.params;
         let complaint = match event.method.as_str() {
@@ -125,7 +140,7 @@ impl Visit {
             }
             _ => None,
         };
-        if let Some(complaint) = complaint.filter(|_| self.complaints.len() < MOST_COMPLAINTS) {
+        if let Some(complaint) = complaint.filter(|_| self.complaints.len() < MAX_COMPLAINTS) {
             self.complaints.push(complaint.to_owned());
         }
         Ok(self.record.hear(event)?)
@@ -133,9 +148,9 @@ impl Visit {
 }
 
 impl Browser {
-    /// Starts one by `shell`, a command that runs `sh` wherever the browser is to be, as a host of
-    /// the lab has it. `folder` keeps its profile: one that begins with what another had left in
-    /// its cache makes a repeat view.
+    /// Starts a browser through `shell`, a command that runs `sh` on the browser's host. `folder`
+    /// keeps its profile. To make a repeat view, start with a folder in which an earlier browser
+    /// left its cache.
     pub async fn start(
         shell: Command,
         flags: &[String],
@@ -149,7 +164,7 @@ impl Browser {
             .args(["--remote-debugging-pipe", "--headless", "--disable-gpu", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update"])
             .args(["--disable-sync", "--disable-extensions", "--disable-dev-shm-usage"])
-            // It sees nothing but the lab's servers, and its own sandbox refuses to run as root.
+            // The browser sees only the lab's servers, and its own sandbox refuses to run as root.
             .arg("--no-sandbox")
             .arg(format!("--user-data-dir={}", folder.join("profile").display()))
             .args(flags)
@@ -171,11 +186,25 @@ impl Browser {
         }
     }
 
-    /// Loads the page at `url`, and cuts that off at `deadline`.
+    /// Loads the page at `url` in a new browser, and cuts the load off at `deadline`.
+    pub async fn view(
+        shell: Command,
+        flags: &[String],
+        folder: &Path,
+        url: &str,
+        deadline: Duration,
+    ) -> Result<Visit, BrowserError> {
+        let mut browser = Self::start(shell, flags, folder).await?;
+        let visit = browser.visit(url, deadline).await;
+        browser.close().await?;
+        visit
+    }
+
+    /// Loads the page at `url`, and cuts the load off at `deadline`.
     pub async fn visit(&mut self, url: &str, deadline: Duration) -> Result<Visit, BrowserError> {
         let deadline = Instant::now() + deadline;
         let mut visit = Visit::default();
-        // An answer may come after the page's first events; they are kept until they are heard.
+        // The answer may arrive after the page's first events, which are queued until then.
         let navigate = self.session.call("Page.navigate", json!({ "url": url }));
         match timeout_at(deadline, navigate).await {
             Err(_) => return Ok(visit),
@@ -196,9 +225,9 @@ impl Browser {
         Ok(visit)
     }
 
-    /// Takes into `visit` what has happened in the page since: what it asked for, what it complained of.
+    /// Adds to `visit` the events in the page since the last call: requests and error messages.
     pub async fn catch_up(&mut self, visit: &mut Visit) -> Result<(), BrowserError> {
-        // Events come in their order, and before the answer to what was asked behind them.
+        // Events arrive in order, and before the answer to a later command.
         self.evaluate("0").await?;
         while let Some(event) = self.session.kept() {
             visit.hear(&event)?;
@@ -206,7 +235,7 @@ impl Browser {
         Ok(())
     }
 
-    /// The value of a JavaScript expression in the page, or of the promise that it is.
+    /// Value of a JavaScript expression in the page. If the value is a promise, its result.
     pub async fn evaluate(&mut self, expression: &str) -> Result<Value, BrowserError> {
         let evaluate =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
@@ -217,27 +246,27 @@ impl Browser {
         Ok(answer["result"]["value"].take())
     }
 
-    /// Does a `method` of the DevTools protocol in the tab, and returns its answer.
+    /// Calls a `method` of the DevTools protocol in the tab, and returns its answer.
     pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, BrowserError> {
         self.session.call(method, params).await
     }
 
-    /// Ends it in an orderly way, so that its cache is on disk.
+    /// Ends the browser in an orderly way, so that its cache is written to disk.
     pub async fn close(mut self) -> Result<(), BrowserError> {
         let ended = async {
-            // It may be gone before it has answered.
+            // The browser may end before it answers.
             let _: Result<Value, _> = self.session.call("Browser.close", json!({})).await;
             while self.process.ended().is_none() {
                 tokio::time::sleep(POLL).await;
             }
         };
-        // One that does not end is killed when it is dropped here.
+        // Dropping a browser that has not ended kills it.
         let _ = tokio::time::timeout(PATIENCE, ended).await;
         Ok(())
     }
 
-    /// Hears what happens until `end` does, or without one until nothing is under way; whether that
-    /// was before `until`.
+    /// Processes events until `end` occurs, or without `end` until no request is in progress.
+    /// Returns `true` if that was before `until`.
     async fn hear(
         &mut self,
         visit: &mut Visit,

@@ -1,4 +1,4 @@
-//! The DevTools protocol over a pipe: JSON texts, each with a zero byte behind it
+//! The DevTools protocol over a pipe: JSON messages, each followed by a zero byte
 //! (`--remote-debugging-pipe`: the browser reads descriptor 3 and writes descriptor 4).
 
 use std::io;
@@ -12,15 +12,15 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::contender::process::Process;
 
-/// The longest text taken from the browser: it never sends bodies, and the longest thing it says is
-/// a request with all its headers.
+/// Maximum size of a message from the browser. It never sends bodies; its longest message is a
+/// request with all its headers.
 const LONGEST: usize = 16 << 20;
 
 /// Bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// Lets the program that follows have its input and output as descriptors 3 and 4, and a file for
-/// what it writes.
+/// Shell script that gives the program its input and output as descriptors 3 and 4, and a file for
+/// its other output.
 const AS_PIPE: &str = r#"exec 3<&0 4>&1 0</dev/null 1>"$0" 2>&1; exec "$@""#;
 
 /// Both ends of the pipe.
@@ -28,14 +28,14 @@ const AS_PIPE: &str = r#"exec 3<&0 4>&1 0</dev/null 1>"$0" 2>&1; exec "$@""#;
 pub struct Pipe {
     to: Sender,
     from: Receiver,
-    /// Bytes that were read and are not a whole text yet.
+    /// Bytes read that are not a complete message yet.
     rest: Vec<u8>,
-    /// Length of the part of `rest` that holds no end.
+    /// Length of the part of `rest` that contains no end of a message.
     searched: usize,
 }
 
-/// Command that starts `program` with its pipe, given the command of a shell; its output goes to
-/// `log`.
+/// Command that starts `program` with its pipe, based on the command of a shell. The program's
+/// output goes to `log`.
 pub fn through(mut shell: Command, log: &Path, program: &Path) -> Command {
     shell.arg("-c").arg(AS_PIPE).arg(log).arg(program);
     shell
@@ -57,7 +57,7 @@ impl Pipe {
         self.to.write_all(&bytes).await
     }
 
-    /// The next text. May be dropped and called again: nothing is lost.
+    /// The next message. Cancel-safe: a dropped call loses nothing.
     pub async fn receive(&mut self) -> io::Result<Value> {
         loop {
             if let Some(at) = self.rest[self.searched..].iter().position(|byte| *byte == 0) {

@@ -1,7 +1,8 @@
 //! Requests of a browser, from the events of the DevTools protocol's `Network` domain.
 //!
-//! Its timestamps are seconds of one clock; `timing` has milliseconds from its own `requestTime`, -1
-//! for what did not happen. As in HAR 1.2, the time before a connection could be used is `blocked`.
+//! Its timestamps are seconds of one clock. `timing` has milliseconds since its own `requestTime`,
+//! and -1 for phases that did not occur. As in HAR 1.2, the time before a connection could be used
+//! is `blocked`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,47 +11,47 @@ use serde::Deserialize;
 
 use super::session::Event;
 
-/// Requests of a page that are recorded: ten times as many as the largest of sites make.
-const MOST_REQUESTS: usize = 10_000;
+/// Maximum recorded requests of a page: ten times as many as the largest sites make.
+const MAX_REQUESTS: usize = 10_000;
 
 /// Requests of a browser during one visit.
 #[derive(Debug, Default)]
 pub struct Record {
     requests: Vec<Request>,
-    /// The place of each request that is under way.
+    /// Index of each request in progress.
     open: HashMap<String, usize>,
-    /// Beyond the bound, not recorded.
+    /// Requests beyond the limit, which were not recorded.
     pub dropped: u64,
 }
 
 /// One request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Request {
-    /// Its URL.
+    /// URL of the request.
     pub url: String,
-    /// As `Document`, `Stylesheet` or `Image`.
+    /// Resource type, such as `Document`, `Stylesheet` or `Image`.
     pub kind: String,
-    /// Time at which the page wanted it, in the browser's seconds.
+    /// Time at which the page wanted it, on the browser's clock in seconds.
     pub wanted: f64,
-    /// The same by the wall clock, in seconds since 1970.
+    /// Wall-clock time of the request, in seconds since 1970.
     pub asked_at: f64,
     /// Time of its last byte, or of its failure.
     pub ended: Option<f64>,
-    /// The browser's number of its connection, if it used one.
+    /// The browser's ID of its connection, if it used one.
     pub connection: Option<u64>,
-    /// As `http/1.1`, `h2` or `h3`.
+    /// Protocol, such as `http/1.1`, `h2` or `h3`.
     pub protocol: String,
-    /// The answer's.
+    /// Status of the response.
     pub status: u16,
-    /// The answer's, without its parameters.
+    /// Content type of the response, without parameters.
     pub content_type: String,
-    /// The server's, or the proxy's.
+    /// Address of the server or the proxy.
     pub address: Option<String>,
-    /// As they came: head and body, compressed if they were.
+    /// Received bytes of header and body, before decompression.
     pub bytes: u64,
-    /// Size of the body, decoded, also from the cache.
+    /// Size of the decoded body, also if it came from the cache.
     pub body_bytes: u64,
-    /// Taken from the browser's own cache.
+    /// `true` if the response came from the browser's own cache.
     pub is_cached: bool,
     /// Reason for the failure.
     pub failed: Option<String>,
@@ -60,19 +61,19 @@ pub struct Request {
 /// Duration of each part of a request; together they span `wanted` to `ended`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Phases {
-    /// Before anything was done for it.
+    /// Time before the browser did anything for it.
     pub blocked: Duration,
-    /// Asking for the address.
+    /// DNS resolution.
     pub dns: Duration,
-    /// Connecting, TLS included, where a connection was made for it.
+    /// Connection setup, including TLS, if a connection was made for it.
     pub connect: Duration,
-    /// TLS, which is a part of `connect`.
+    /// TLS handshake, a part of `connect`.
     pub secure: Duration,
-    /// Sending it.
+    /// Sending of the request.
     pub send: Duration,
-    /// Until the answer's head was there.
+    /// Wait for the response header.
     pub wait: Duration,
-    /// Until its last byte was.
+    /// Reception of the response.
     pub receive: Duration,
 }
 
@@ -164,7 +165,7 @@ struct FromMemory {
 }
 
 impl Record {
-    /// Takes what happened; other domains' events are nothing to it.
+    /// Records an event. Events of other domains are ignored.
     pub fn hear(&mut self, event: &Event) -> Result<(), serde_json::Error> {
         let params = &event.params;
         match event.method.as_str() {
@@ -197,7 +198,7 @@ impl Record {
         Ok(())
     }
 
-    /// In the order in which they were wanted.
+    /// Requests in the order in which the page wanted them.
     pub fn requests(&self) -> &[Request] {
         &self.requests
     }
@@ -214,11 +215,11 @@ impl Record {
                 request.bytes = redirect.encoded_data_length as u64;
             });
         }
-        // Written in the page itself: nothing crosses any network.
+        // The resource is embedded in the page and crosses no network.
         if will.request.url.starts_with("data:") || will.request.url.starts_with("blob:") {
             return;
         }
-        if self.requests.len() >= MOST_REQUESTS {
+        if self.requests.len() >= MAX_REQUESTS {
             self.dropped += 1;
             return;
         }
@@ -244,6 +245,11 @@ impl Record {
 }
 
 impl Request {
+    /// Returns `true` if the request succeeded with status 200.
+    pub fn came(&self) -> bool {
+        self.failed.is_none() && self.status == 200
+    }
+
     fn answered(&mut self, response: &Response) {
         self.status = response.status;
         self.protocol.clone_from(&response.protocol);
@@ -256,8 +262,8 @@ impl Request {
         }
     }
 
-    /// Durations of its parts, as far as it came. The clocks of the browser's threads differ by
-    /// some milliseconds, so a part that would be negative counts as zero.
+    /// Durations of its phases, as far as it got. The clocks of the browser's threads differ by
+    /// some milliseconds, so a phase that would be negative counts as zero.
     pub fn phases(&self) -> Phases {
         let Some(ended) = self.ended else { return Phases::default() };
         let Some(timing) = self.timing.filter(|_| !self.is_cached) else {
@@ -275,7 +281,7 @@ impl Request {
             part(timing.connect_start, timing.connect_end),
         );
         let parts = seconds((timing.send_start - began) / 1e3);
-        // What lies between the parts is waiting too.
+        // Gaps between the phases count as waiting too.
         let between = parts.saturating_sub(dns + connect);
         Phases {
             blocked: seconds(since(began) - self.wanted) + between,
@@ -385,10 +391,10 @@ mod tests {
     #[test]
     fn the_record_is_bounded() {
         let mut record = Record::default();
-        for number in 0..MOST_REQUESTS + 3 {
+        for number in 0..MAX_REQUESTS + 3 {
             will(&mut record, &number.to_string(), "http://a.test/", 1.0);
         }
-        assert_eq!((record.requests().len(), record.dropped), (MOST_REQUESTS, 3));
+        assert_eq!((record.requests().len(), record.dropped), (MAX_REQUESTS, 3));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A tab of the browser: commands with their answers, and what happens meanwhile.
+//! A tab of the browser: commands with their answers, and the events in between.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use super::BrowserError;
 use super::pipe::Pipe;
 
-/// Events kept while an answer is waited for: a page of a thousand objects makes some ten thousand.
-const MOST_EVENTS: usize = 100_000;
+/// Maximum events queued while a command waits for its answer. A page of a thousand objects causes
+/// about ten thousand.
+const MAX_EVENTS: usize = 100_000;
 
-/// A tab that is attached to.
+/// A tab to which this session is attached.
 #[derive(Debug)]
 pub struct Session {
     pipe: Pipe,
@@ -20,10 +21,10 @@ pub struct Session {
     events: VecDeque<Event>,
 }
 
-/// Something that happened in the tab.
+/// An event in the tab.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// `Domain.name`, as the DevTools protocol has it.
+    /// Name in the DevTools protocol: `Domain.name`.
     pub method: String,
     /// Parameters of the event.
     pub params: Value,
@@ -40,7 +41,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Does `method` and returns its answer.
+    /// Calls `method` and returns its answer.
     pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, BrowserError> {
         self.last += 1;
         let mut command = json!({ "id": self.last, "method": method, "params": params });
@@ -61,12 +62,12 @@ impl Session {
         }
     }
 
-    /// The next event that has come already.
+    /// The next event that has already arrived.
     pub fn kept(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The next event. May be dropped and called again: nothing is lost.
+    /// The next event. Cancel-safe: a dropped call loses nothing.
     pub async fn event(&mut self) -> Result<Event, BrowserError> {
         loop {
             if let Some(event) = self.kept() {
@@ -77,11 +78,11 @@ impl Session {
         }
     }
 
-    /// Keeps an event; an answer to what is not waited for any more is nothing.
+    /// Queues an event. Ignores an answer that nobody waits for.
     fn keep(&mut self, mut text: Value) -> Result<(), BrowserError> {
         let Some(method) = text["method"].as_str().map(str::to_owned) else { return Ok(()) };
-        if self.events.len() >= MOST_EVENTS {
-            let why = format!("more than {MOST_EVENTS} events wait");
+        if self.events.len() >= MAX_EVENTS {
+            let why = format!("more than {MAX_EVENTS} events wait");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
         }
         self.events.push_back(Event { method, params: text["params"].take() });

@@ -1,4 +1,4 @@
-//! Against real Chromium, on loopback.
+//! Tests against real Chromium, on loopback.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use super::{Browser, Visit, find};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A page with a style and an image, all of which may be kept; and one with an image that never comes.
+/// Serves a cacheable page with a style and an image, and a page with an image that never arrives.
 fn serve() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Ends with the test's process; there are as many connections as the browser opens.
+    // The thread ends with the test's process. The browser limits the number of connections.
     thread::spawn(move || {
         for tcp in listener.incoming() {
             thread::spawn(move || answer(tcp.unwrap()));
@@ -69,7 +69,8 @@ fn paths(visit: &Visit, is_cached: bool) -> Vec<&str> {
     paths
 }
 
-/// HAR 1.2: the parts of an entry's time are all of it, and the page begins with its first.
+/// Checks against HAR 1.2: the parts of an entry's time add up to all of it, and the page begins
+/// with its first entry.
 fn check_har(visit: &Visit) {
     let har = visit.har("three");
     let page = &har["log"]["pages"][0];

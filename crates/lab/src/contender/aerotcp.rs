@@ -1,13 +1,13 @@
-//! AeroTCP's settings, the same in either engine: division of the satellite's bandwidth and sizes
-//! of buffers, by section V of its paper.
+//! AeroTCP's settings for both engines: division of the satellite's bandwidth and sizes of buffers,
+//! after section V of its paper.
 //!
 //! An experiment may declare, among its grid's settings:
 //!
 //! | key | meaning |
 //! |---|---|
-//! | `aerotcp-connections` | N of a static window SatBW/N × SatRTT (V.C); absent: N is the connections that are open |
-//! | `aerotcp-peak-rate` | PR, the most that one connection may reach (V.B); absent: the whole bandwidth |
-//! | `aerotcp-buffers` | buffers in products of peak rate and round trip (V.B), at low and at high error rates; absent: `[2, 4]` |
+//! | `aerotcp-connections` | N of a static window SatBW/N × SatRTT (V.C); if absent, N is the number of open connections |
+//! | `aerotcp-peak-rate` | PR, the maximum rate of one connection (V.B); if absent, the whole bandwidth |
+//! | `aerotcp-buffers` | buffers in products of peak rate and round trip (V.B), at low and at high error rates; if absent, `[2, 4]` |
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use bentpipe_units::BitRate;
 use super::ContenderError;
 use crate::profile::Profile;
 
-/// Above this share of full packets lost, either way, error rates are high. The paper says only
-/// what they do, that retransmissions are lost again; the number is ours.
+/// Fraction of lost full packets, in either direction, above which error rates count as high. The
+/// paper only describes their effect (retransmissions are lost again); the number is ours.
 pub const HIGH_LOSS: f64 = 0.01;
 
 /// Buffer factors of the paper: about two products, and three to four at high error rates.
@@ -31,9 +31,9 @@ const BUFFERS_KEY: &str = "aerotcp-buffers";
 /// Settings of both ends in addition to the link's rates and round trip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AeroTcp {
-    /// N of a static window; without it, windows follow the connections that are open.
+    /// N of a static window. If `None`, windows follow the number of open connections.
     pub connections: Option<u32>,
-    /// The most that one connection may reach, if it is bounded.
+    /// Maximum rate of one connection, if it is limited.
     pub peak_rate: Option<BitRate>,
     /// Buffers, in products of peak rate and round trip.
     pub buffer_factor: u32,
@@ -44,17 +44,6 @@ impl AeroTcp {
     pub fn adaptive(profile: &Profile) -> Self {
         let buffer_factor = factor(profile, BUFFERS);
         Self { connections: None, peak_rate: None, buffer_factor }
-    }
-
-    /// Settings for a known number of connections (section VI: ten over 4 Mbit/s, about 400 kbit/s
-    /// each): static windows, and the share of the bandwidth towards the aircraft as the peak rate.
-    pub fn shared(profile: &Profile, connections: u32) -> Self {
-        let share = |rate: BitRate| BitRate::from_bps(rate.bps() / u64::from(connections.max(1)));
-        Self {
-            connections: Some(connections),
-            peak_rate: profile.link.forward.rate().map(share),
-            ..Self::adaptive(profile)
-        }
     }
 
     /// Settings that a grid declares for the link of `profile`.
@@ -69,7 +58,8 @@ impl AeroTcp {
         })
     }
 
-    /// As the crate takes it; rates and the round trip are for the caller to set.
+    /// Converts to the settings of the `aerotcp` crate. The caller sets the rates and the round
+    /// trip.
     pub fn settings(&self) -> Settings {
         Settings {
             window: match self.connections {
@@ -82,7 +72,7 @@ impl AeroTcp {
         }
     }
 
-    /// As the gateways' files have it.
+    /// Formats the settings for the gateways' configuration files.
     pub(super) fn toml(&self, rtt: Duration) -> String {
         let window = match self.connections {
             Some(connections) => format!("window = \"static\"\nconnections = {connections}\n"),
@@ -98,7 +88,7 @@ impl AeroTcp {
     }
 }
 
-/// The setting `key`, if it is there, as `parse` takes it.
+/// Value of the setting `key`, if present, converted by `parse`.
 fn read<T>(
     settings: &toml::Table,
     key: &'static str,
@@ -140,7 +130,7 @@ mod tests {
             "aerotcp-connections = 10\naerotcp-peak-rate = \"400 kbit/s\"".parse().unwrap();
         let of = |ber| AeroTcp::declared(&declared, &profile(ber)).unwrap();
         assert_eq!((of(1e-8).buffer_factor, of(1e-5).buffer_factor), (2, 4));
-        assert_eq!(of(1e-8), AeroTcp::shared(&profile(1e-8), 10));
+        assert_eq!(of(1e-8).peak_rate, Some(BitRate::from_bps(400_000)));
         assert_eq!(of(1e-5).settings().window, Window::Static { connections: 10 });
         let nothing = AeroTcp::declared(&toml::Table::new(), &profile(1e-5)).unwrap();
         assert_eq!(nothing, AeroTcp::adaptive(&profile(1e-5)));

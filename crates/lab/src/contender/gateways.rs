@@ -1,4 +1,4 @@
-//! The gateways, as the programs they are, on the air and the ground host.
+//! The gateways as a system under test: the real programs, on the air and the ground host.
 
 use std::net::SocketAddr;
 
@@ -14,19 +14,25 @@ use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET};
 const SOCKS_PORT: u16 = 1080;
 const LINK_PORT: u16 = 4500;
 
-/// The other networks of the server: an address for each domain of a site.
+/// Further networks of the server: one address for each domain of a site.
 const SITES: &str = "198.19.0.0/16";
 
-/// Gateways of one kind.
+/// A configuration of the gateways.
 #[derive(Debug)]
 pub struct Gateways {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) transport: Transport,
-    /// `true` if repair packets protect what crosses the link.
+    /// `true` if repair packets protect data on the link.
     pub(super) coding: bool,
-    /// `true` if the air gateway reads HTTP in clear.
+    /// `true` if the cabin services for plain HTTP are enabled.
     pub(super) services: bool,
+}
+
+impl Gateways {
+    pub(super) const fn new(name: &'static str, about: &'static str, transport: Transport) -> Self {
+        Self { name, about, transport, coding: true, services: false }
+    }
 }
 
 impl Contender for Gateways {
@@ -73,12 +79,12 @@ impl Contender for Gateways {
     }
 }
 
-/// Ground settings for the aircraft that let each of a cabin's uploads begin with 1 MB.
+/// Ground settings for the aircraft that let each upload of a cabin begin with 1 MB.
 const ROOM: &str =
     "max-datagram-flows = 256\nmax-ip-flows = 16\nmemory = { receive = \"3 GiB\" }\n";
 
-/// Ground settings of a contender over the radio transport, for the same over a link in virtual
-/// time. The aircraft's file says nothing of memory, so it has the defaults.
+/// Link settings of the ground gateway in a run over the radio transport, for use in virtual time.
+/// The aircraft's file does not set memory, so the air gateway has the defaults.
 pub fn roomy() -> Settings {
     Settings {
         receive_memory: ByteSize::from_bytes(3 << 30),
@@ -88,7 +94,7 @@ pub fn roomy() -> Settings {
     }
 }
 
-/// The tables of cabin services: the ground's, and the air's.
+/// Configuration tables of the cabin services: for the ground, and for the air.
 fn services() -> [String; 2] {
     ["\n[split-http]\n".into(), "\n[http-cache]\n\n[split-http]\n".into()]
 }
@@ -112,7 +118,7 @@ mod tests {
     use super::*;
     use crate::profile::Profile;
     use bentpipe_gateway::config::{AirConfig, GroundConfig};
-    use bentpipe_gateway::far::link::{air_config, hub_config};
+    use bentpipe_gateway::transports::link::{air_config, hub_config};
 
     #[test]
     fn virtual_time_has_the_room_that_the_files_give() {

@@ -1,10 +1,10 @@
-//! Interception at the air host, as the air gateway does it: TCP over IPv4 that comes in by the
-//! cabin's interface, to any address beyond this host.
+//! Interception at the air host, as in the air gateway: TCP over IPv4 that arrives on the cabin's
+//! interface for any address beyond this host.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use bentpipe_gateway::air::rules::{Leads, Rules};
+use bentpipe_net::interception::{Leads, Rules};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Port to which intercepted connections are redirected.
@@ -13,16 +13,16 @@ const PORT: u16 = 1081;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// The rules and the listener that they lead to. To be made, and dropped, on a thread of the air
-/// host: dropping it removes the rules of the thread's own network.
+/// Interception rules and the listener to which they redirect. Make and drop this value on a thread
+/// of the air host, because dropping it removes the rules of the thread's network.
 pub struct Interception {
-    // Fields drop in order: no connection is led to a listener that has gone.
+    // Fields drop in order, so the rules never redirect to a listener that is gone.
     _rules: Rules,
     listener: TcpListener,
 }
 
 impl Interception {
-    /// Begins; within a runtime.
+    /// Starts interception. Must be called within a runtime.
     pub fn start() -> Result<Self, String> {
         let listener =
             listen().map_err(|error| format!("cannot listen on port {PORT}: {error}"))?;
@@ -31,12 +31,12 @@ impl Interception {
         Ok(Self { _rules: rules.map_err(|error| error.to_string())?, listener })
     }
 
-    /// The next connection, and where its client meant it to go.
+    /// The next connection, and the destination that its client chose.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddrV4)> {
         loop {
             let (tcp, _) = self.listener.accept().await?;
-            // An accepted connection that has gone by now has no address any more, and who connects
-            // to the listener itself goes nowhere.
+            // A connection that has already closed has no address. A client that connects directly
+            // to the listener has no destination.
             if let Ok(SocketAddr::V4(target)) = tcp.local_addr()
                 && !target.ip().is_loopback()
             {

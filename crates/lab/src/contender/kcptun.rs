@@ -1,4 +1,4 @@
-//! `kcptun`, the tunnel of that name from the system's packages.
+//! `kcptun`, the tunnel from the system's package of that name.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -10,35 +10,38 @@ use bentpipe_units::BitRate;
 use super::process::Process;
 use super::relay::{PORT, Relays, Way};
 use super::{Contender, ContenderError, Running, Spread, Stage};
+use crate::emu::Congestion;
 use crate::emu::{GROUND, Host};
-use crate::workload::origin::Congestion;
 
-/// Debian's package of it.
+/// Debian's package.
 pub const PACKAGE: &str = "kcptun";
-/// The program in front of clients.
+/// The program on the client's side.
 pub const CLIENT: &str = "kcptun-client";
 const SERVER: &str = "kcptun-server";
 
-/// Port of the client for connections, on the air host's loopback, and of the server for datagrams.
+/// Port for connections to the client, on the air host's loopback.
 const NEAR_PORT: u16 = 12_948;
+/// Server's port for datagrams.
 const LINK_PORT: u16 = 29_900;
 
-/// The UDP payload of a full packet: with the headers of IPv4 and UDP 1,428 bytes.
+/// UDP payload of a full packet: 1,428 bytes with the headers of IPv4 and UDP.
 const MTU_BYTES: u64 = 1400;
 
-/// Rate from which a window is computed if the link has no rate, or no round trip.
-const MOST_RATE: BitRate = BitRate::from_bps(200_000_000);
-const LEAST_RTT: Duration = Duration::from_millis(10);
-/// Its own default for sending: a smaller window stalls at single losses.
-const LEAST_WINDOW: u64 = 128;
+/// Assumed rate of a link that declares none, for the computation of a window.
+const MAX_RATE: BitRate = BitRate::from_bps(200_000_000);
+/// Minimum round trip for the computation of a window.
+const MIN_RTT: Duration = Duration::from_millis(10);
+/// Minimum window. It equals kcptun's default for sending; a smaller window stalls at single
+/// losses.
+const MIN_WINDOW: u64 = 128;
 
-/// Time within which a program that fails at its start says so.
+/// Time within which a program that cannot start ends.
 const START_GRACE: Duration = Duration::from_millis(300);
 
-/// The contender.
+/// The system under test.
 pub static KCPTUN: Kcptun = Kcptun;
 
-/// KCP, a reliable protocol on UDP, with Reed-Solomon parity beside its retransmissions.
+/// KCP: a reliable protocol on UDP, with Reed-Solomon parity in addition to retransmissions.
 #[derive(Debug)]
 pub struct Kcptun;
 
@@ -67,9 +70,9 @@ impl Contender for Kcptun {
 
     fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
         let link = &stage.profile.link;
-        let rtt = link.rtt().max(LEAST_RTT);
+        let rtt = link.rtt().max(MIN_RTT);
         let [down, up] = [&link.forward, &link.return_]
-            .map(|way| window_packets(way.rate().unwrap_or(MOST_RATE), rtt));
+            .map(|way| window_packets(way.rate().unwrap_or(MAX_RATE), rtt));
         let near = SocketAddr::new([127, 0, 0, 1].into(), NEAR_PORT);
         let hub = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
         let relay = SocketAddr::new([127, 0, 0, 1].into(), PORT);
@@ -95,7 +98,7 @@ impl Contender for Kcptun {
     }
 }
 
-/// Settings that both ends share, and the windows for sending and receiving of this end.
+/// Sets the options that both ends share, and the send and receive windows of this end.
 fn tune(command: &mut Command, [send, receive]: [u64; 2]) {
     command
         .args(["--mode", "fast3", "--nocomp", "--crypt", "aes-128", "--key", "the lab's own"])
@@ -104,9 +107,9 @@ fn tune(command: &mut Command, [send, receive]: [u64; 2]) {
         .args(["--sndwnd", &send.to_string(), "--rcvwnd", &receive.to_string()]);
 }
 
-/// Capacity of the path in packets. Parity comes on top and waits in the link's queue: 0.3 of that.
+/// Capacity of the path in packets. Parity adds 0.3 of that and waits in the link's queue.
 fn window_packets(rate: BitRate, rtt: Duration) -> u64 {
-    rate.bytes_in(rtt).div_ceil(MTU_BYTES).max(LEAST_WINDOW)
+    rate.bytes_in(rtt).div_ceil(MTU_BYTES).max(MIN_WINDOW)
 }
 
 fn cannot_run(program: &'static str, error: io::Error) -> ContenderError {
@@ -116,7 +119,7 @@ fn cannot_run(program: &'static str, error: io::Error) -> ContenderError {
     }
 }
 
-/// Both programs and both relays, until dropped.
+/// Both programs and both relays; they run until dropped.
 struct Tunnel {
     client: Process,
     server: Process,
@@ -147,6 +150,6 @@ mod tests {
     fn windows_hold_what_the_path_holds() {
         let rtt = Duration::from_millis(540);
         assert_eq!(window_packets(BitRate::from_bps(10_000_000), rtt), 483);
-        assert_eq!(window_packets(BitRate::from_bps(64_000), rtt), LEAST_WINDOW);
+        assert_eq!(window_packets(BitRate::from_bps(64_000), rtt), MIN_WINDOW);
     }
 }

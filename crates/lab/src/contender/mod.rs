@@ -1,66 +1,46 @@
 //! Systems under test that carry a client's traffic across the link: the kernel's own TCP, a relay,
 //! a tunnel, the gateways.
 //!
-//! Clients open ordinary connections to the server's addresses; a contender takes what crosses its
-//! air host (nftables' TPROXY) or leaves it be. One contender is one small file and its line in
-//! [`all`]; what several share is in `routed`, `relay` and `gateways`.
+//! Clients open ordinary connections to the server's addresses. A system under test intercepts the
+//! traffic at its air host (nftables' TPROXY) or leaves it untouched. The registry is [`all`].
+//! Systems that need only one definition are in `known`, built from `routed`, `relay` and
+//! `gateways`.
 
 pub mod aerotcp;
-mod bentpipe;
-mod bentpipe_aerotcp;
-mod bentpipe_masque;
-mod bentpipe_plain;
-mod bentpipe_services;
-mod e2e_bbr;
-mod e2e_cubic;
-mod e2e_cubic_64k;
-mod e2e_reno;
 mod gateways;
 mod intercept;
 pub mod kcptun;
+mod known;
 pub mod pair;
 mod pep_fixed;
-mod pep_http;
 pub mod process;
 mod relay;
 mod routed;
-mod split_bbr;
-mod split_cubic;
-mod split_reno;
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
+use crate::emu::Congestion;
+use crate::emu::NotReady;
 use crate::emu::{EmuError, World};
 use crate::profile::Profile;
-use crate::workload::origin::Congestion;
-use crate::workload::service::NotReady;
-pub use bentpipe::BENTPIPE;
-pub use bentpipe_aerotcp::BENTPIPE_AEROTCP;
-pub use bentpipe_masque::BENTPIPE_MASQUE;
-pub use bentpipe_plain::BENTPIPE_PLAIN;
-pub use bentpipe_services::BENTPIPE_SERVICES;
-pub use e2e_bbr::E2E_BBR;
-pub use e2e_cubic::E2E_CUBIC;
-pub use e2e_cubic_64k::E2E_CUBIC_64K;
-pub use e2e_reno::E2E_RENO;
 pub use gateways::roomy;
 pub use kcptun::KCPTUN;
+pub use known::{
+    BENTPIPE, BENTPIPE_AEROTCP, BENTPIPE_MASQUE, BENTPIPE_PLAIN, BENTPIPE_SERVICES, E2E_BBR,
+    E2E_CUBIC, E2E_CUBIC_64K, E2E_RENO, PEP_HTTP, SPLIT_BBR, SPLIT_CUBIC, SPLIT_RENO,
+};
 use pair::PairError;
 pub use pep_fixed::PEP_FIXED;
-pub use pep_http::PEP_HTTP;
-pub use split_bbr::SPLIT_BBR;
-pub use split_cubic::SPLIT_CUBIC;
-pub use split_reno::SPLIT_RENO;
 
 /// A way of getting bytes across the link.
 pub trait Contender: Sync + fmt::Debug {
     /// Name in tables and options.
     fn name(&self) -> &'static str;
 
-    /// Description, in a sentence or two.
+    /// Description in one or two sentences.
     fn about(&self) -> &'static str;
 
     /// Congestion control of TCP at client and server.
@@ -68,26 +48,25 @@ pub trait Contender: Sync + fmt::Debug {
         Congestion::Cubic
     }
 
-    /// Limit of the receive windows of client and server, in bytes, if any.
+    /// Maximum receive window of client and server in bytes, if limited.
     fn receive_window(&self) -> Option<u32> {
         None
     }
 
-    /// Returns `true` if TCP of the air and the ground host carries its flows across the link. An
-    /// experiment's settings for the start of connections and for pauses then apply there too.
+    /// Returns `true` if TCP connections of the air and the ground host carry the flows across the
+    /// link. An experiment's settings for connection start and idle periods then apply there too.
     fn has_tcp_on_link(&self) -> bool {
         false
     }
 
-    /// Returns `true` if it carries UDP between client and server across the link; otherwise UDP is
-    /// routed as it is, or refused.
+    /// Returns `true` if it carries UDP between client and server across the link. Otherwise UDP is
+    /// routed unchanged or refused.
     fn carries_udp(&self) -> bool;
 
-    /// Returns `true` if its first flow waits for a handshake or a start that later ones do not
-    /// need.
+    /// Returns `true` if its first flow waits for a handshake or a start-up that later flows skip.
     fn starts_cold(&self) -> bool;
 
-    /// Spread of its transfers, which decides the number of runs.
+    /// Spread of its transfer times, which decides the number of runs.
     fn spread(&self) -> Spread;
 
     /// Sets it up on `stage`.
@@ -97,16 +76,16 @@ pub trait Contender: Sync + fmt::Debug {
 /// Spread of the times of transfers over a lossy link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// Hardly: only the tail wants many runs.
+    /// Small spread: only tail percentiles need many runs.
     Narrow,
-    /// Loss does not slow it down, but each loss costs time.
+    /// Loss does not lower the rate, but each loss costs time.
     Wide,
-    /// Loss slows it down: runs take long and differ much.
+    /// Loss lowers the rate: runs take long and differ widely.
     Slow,
 }
 
 impl From<Congestion> for Spread {
-    /// Spread of its transfers across the link: CUBIC and Reno take loss for congestion.
+    /// Spread of transfers with this congestion control. CUBIC and Reno treat loss as congestion.
     fn from(congestion: Congestion) -> Self {
         match congestion {
             Congestion::Reno | Congestion::Cubic => Self::Slow,
@@ -115,51 +94,51 @@ impl From<Congestion> for Spread {
     }
 }
 
-/// A contender at work, until it is dropped.
+/// A running system under test. It runs until dropped.
 pub trait Running: Send {
     /// Checks that its programs still run.
     fn check(&mut self) -> Result<(), ContenderError> {
         Ok(())
     }
 
-    /// The last lines of its programs, each behind a line break.
+    /// Last lines of output of its programs, each after a line break.
     fn said(&self) -> String {
         String::new()
     }
 
-    /// Connections that it reset for want of room.
+    /// Number of connections that it reset because it ran out of memory.
     fn resets(&self) -> u64 {
         0
     }
 }
 
-/// Place in which a contender is set up.
+/// Environment in which a system under test is set up.
 #[derive(Debug, Clone, Copy)]
 pub struct Stage<'a> {
     /// The hosts and the link between them.
     pub world: &'a World,
     /// Profile of the link.
     pub profile: &'a Profile,
-    /// An empty folder of its own.
+    /// An empty folder for its files.
     pub folder: &'a Path,
-    /// The `bentpipe` program, where the gateways come from.
+    /// The `bentpipe` program, which contains the gateways.
     pub program: &'a Path,
-    /// Names of the server's addresses, for who resolves them on the ground.
+    /// Names of the server's addresses, for a system that resolves them on the ground.
     pub hosts: &'a [(String, IpAddr)],
-    /// Settings of the experiment for contenders, each key beginning with its contender's kind
-    /// (`pep-buffer-bytes`); other keys are ignored here.
+    /// The experiment's settings for systems under test. Each key begins with the kind of its
+    /// system (`pep-buffer-bytes`); other keys are ignored here.
     pub settings: &'a toml::Table,
 }
 
-/// The name is not a contender's.
+/// No system under test has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no contender {0:?}: there are {names}", names = names())]
 pub struct UnknownContender(String);
 
-/// Reason for which a contender could not be set up, or has stopped.
+/// Reason why a system under test could not be set up, or has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ContenderError {
-    /// A host of the lab refused.
+    /// The emulator reported an error.
     #[error(transparent)]
     Emulator(#[from] EmuError),
     /// The gateways did not start.
@@ -173,12 +152,12 @@ pub enum ContenderError {
         /// Its own message.
         why: NotReady,
     },
-    /// The kernel would not have it.
+    /// The kernel refused an operation.
     #[error("cannot {doing}: {source}")]
     Kernel {
         /// Action that failed.
         doing: &'static str,
-        /// Error of the system.
+        /// Error from the system.
         source: std::io::Error,
     },
     /// A setting of the experiment cannot be used.
@@ -191,12 +170,12 @@ pub enum ContenderError {
         /// A valid value.
         example: &'static str,
     },
-    /// Sources would be told to stop before anything has come.
+    /// The reserve is as large as the buffer, so sources would stop before any data arrives.
     #[error(
         "pep-reserve-bytes = {reserve} leaves nothing of pep-buffer-bytes = {buffer}: make it smaller"
     )]
     Reserve {
-        /// Size that must stay free.
+        /// Size that must remain free.
         reserve: usize,
         /// Size of the buffer.
         buffer: usize,
@@ -212,13 +191,13 @@ pub enum ContenderError {
     Ended {
         /// The program.
         program: &'static str,
-        /// Its last words.
+        /// Its last lines of output.
         said: String,
     },
 }
 
 impl Stage<'_> {
-    /// The setting `key`, a number of bytes above 0.
+    /// Value of the setting `key`, a number of bytes above 0.
     fn bytes(&self, key: &'static str, default: usize) -> Result<usize, ContenderError> {
         let Some(value) = self.settings.get(key) else { return Ok(default) };
         let bytes = value.as_integer().and_then(|bytes| usize::try_from(bytes).ok());
@@ -228,7 +207,7 @@ impl Stage<'_> {
     }
 }
 
-/// First the kernel's own, then what splits, then the gateways.
+/// The kernel's TCP first, then split TCP and proxies, then the gateways.
 static ALL: &[&dyn Contender] = &[
     &E2E_RENO,
     &E2E_CUBIC,
@@ -247,17 +226,17 @@ static ALL: &[&dyn Contender] = &[
     &BENTPIPE_SERVICES,
 ];
 
-/// All there are.
+/// All systems under test.
 pub fn all() -> &'static [&'static dyn Contender] {
     ALL
 }
 
-/// Those of the demo.
+/// The systems of the demo.
 pub fn demo() -> Vec<&'static dyn Contender> {
     vec![&E2E_CUBIC, &E2E_BBR, &SPLIT_BBR, &BENTPIPE]
 }
 
-/// The one that is called `name`.
+/// The system called `name`.
 pub fn named(name: &str) -> Result<&'static dyn Contender, UnknownContender> {
     let known = all().iter().find(|contender| contender.name() == name);
     known.copied().ok_or_else(|| UnknownContender(name.into()))
@@ -267,7 +246,7 @@ fn names() -> String {
     all().iter().map(|contender| contender.name()).collect::<Vec<_>>().join(", ")
 }
 
-// A contender is known by its name.
+// The name identifies a system under test.
 
 impl PartialEq for dyn Contender + '_ {
     fn eq(&self, other: &Self) -> bool {
@@ -284,7 +263,7 @@ impl PartialOrd for dyn Contender + '_ {
 }
 
 impl Ord for dyn Contender + '_ {
-    /// In the order of [`all`].
+    /// Compares by the order of [`all`].
     fn cmp(&self, other: &Self) -> Ordering {
         let place = |name| all().iter().position(|contender| contender.name() == name);
         place(self.name()).cmp(&place(other.name())).then(self.name().cmp(other.name()))

@@ -1,4 +1,4 @@
-//! An air and a ground gateway with keys and configs of their own.
+//! An air and a ground gateway with their own keys and configuration files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,14 +16,14 @@ use super::aerotcp::AeroTcp;
 use super::process::Process;
 use crate::profile::Profile;
 
-/// Rate of the gateways for a link without limit: more than two cores can move.
+/// Rate of the gateways for an unlimited link. Two cores cannot reach it.
 const UNLIMITED: BitRate = BitRate::from_bps(10_000_000_000);
 
-/// Time within which a gateway that fails at its start says so.
+/// Time within which a gateway that cannot start ends.
 const START_GRACE: Duration = Duration::from_millis(300);
 
-/// Round trip assumed for a link that has none: a window is computed from it.
-const LEAST_RTT: Duration = Duration::from_millis(10);
+/// Minimum round trip for the computation of a window.
+const MIN_RTT: Duration = Duration::from_millis(10);
 
 /// Port to which intercepted connections are redirected.
 const INTERCEPT_PORT: u16 = 1081;
@@ -46,11 +46,11 @@ pub enum Transport {
 pub struct PairSpec {
     /// Transport of the flows.
     pub transport: Transport,
-    /// The round trip between the gateways.
+    /// Round-trip time between the gateways.
     pub rtt: Duration,
-    /// Rate of the ground.
+    /// Rate at which the ground sends.
     pub forward: BitRate,
-    /// Rate of the aircraft.
+    /// Rate at which the aircraft sends.
     pub back: BitRate,
     /// SOCKS5 address of the air gateway.
     pub socks5: SocketAddr,
@@ -58,44 +58,44 @@ pub struct PairSpec {
     pub http_proxy: Option<SocketAddr>,
     /// Address of the ground on the link.
     pub peer: SocketAddr,
-    /// Networks the ground may dial although they are private.
+    /// Private networks that the ground may dial nevertheless.
     pub allow: Vec<String>,
-    /// Names that the ground answers itself.
+    /// Names that the ground resolves from this list.
     pub hosts: Vec<(String, IpAddr)>,
-    /// Name servers of the ground; empty: the system's.
+    /// Name servers of the ground. If empty, it uses the system's.
     pub name_servers: Vec<IpAddr>,
-    /// Flows at once, of all passengers and of one.
+    /// Maximum concurrent flows, of all passengers and of each one.
     pub max_flows: usize,
-    /// New flows in a second.
+    /// Maximum new flows per second.
     pub flows_per_second: u32,
     /// The interface whose clients the air gateway intercepts, if any.
     pub intercepts: Option<&'static str>,
     /// Treatment of intercepted QUIC.
     pub quic: PassedQuic,
-    /// `true` if repair packets protect what both send over the radio transport.
+    /// `true` if repair packets protect what both gateways send over the radio transport.
     pub coding: bool,
-    /// Settings of AeroTCP, if it carries the flows.
+    /// Settings of AeroTCP, used if it carries the flows.
     pub aerotcp: AeroTcp,
     /// Further settings for the aircraft in the ground's file.
     pub aircraft: &'static str,
-    /// Classes and rules in the files: the ground's, and the air's.
+    /// Classes and rules in the configuration files: of the ground, then of the air.
     pub classes: [String; 2],
 }
 
 /// Treatment of intercepted QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PassedQuic {
-    /// It is carried, and handed on in the order in which it left.
+    /// QUIC is carried and delivered in sending order.
     #[default]
     InOrder,
-    /// It is carried, and handed on as it comes.
+    /// QUIC is carried and delivered in arrival order.
     AsItComes,
-    /// It is refused.
+    /// QUIC is refused.
     Refused,
 }
 
 impl PassedQuic {
-    /// As `quic` under `[listen]` has it.
+    /// Value of `quic` under `[listen]`.
     const fn setting(self) -> &'static str {
         match self {
             Self::InOrder | Self::AsItComes => "carry",
@@ -103,7 +103,7 @@ impl PassedQuic {
         }
     }
 
-    /// Its setting under `[link]` of either file.
+    /// Setting under `[link]` of either file.
     const fn link_setting(self) -> &'static str {
         match self {
             Self::InOrder | Self::Refused => "",
@@ -112,16 +112,16 @@ impl PassedQuic {
     }
 }
 
-/// Both gateways, running until dropped.
+/// Both gateways; they run until dropped.
 #[derive(Debug)]
 pub struct Pair {
-    /// On the aircraft.
+    /// The air gateway.
     pub air: Process,
-    /// On the ground.
+    /// The ground gateway.
     pub ground: Process,
 }
 
-/// Reason for which there is no pair.
+/// Reason why the pair could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
     /// A file could not be written.
@@ -129,10 +129,10 @@ pub enum PairError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Error of the system.
+        /// Error from the system.
         source: io::Error,
     },
-    /// The system gives no random bytes.
+    /// The system provides no random bytes.
     #[error("cannot make keys: {0}")]
     Random(String),
     /// The program could not be run.
@@ -140,25 +140,25 @@ pub enum PairError {
     Run {
         /// `air` or `ground`.
         which: &'static str,
-        /// Error of the system.
+        /// Error from the system.
         source: io::Error,
     },
-    /// It ended at once.
+    /// A gateway ended immediately after its start.
     #[error("the {which} gateway ended at its start:\n{said}")]
     Ended {
         /// `air` or `ground`.
         which: &'static str,
-        /// Its last words.
+        /// Its last lines of output.
         said: String,
     },
 }
 
 impl PairSpec {
-    /// For the link of `profile`, told its rates; the ground listens at `peer`.
+    /// Specification for the link of `profile`, with its rates. The ground listens at `peer`.
     pub fn new(profile: &Profile, socks5: SocketAddr, peer: SocketAddr) -> Self {
         Self {
             transport: Transport::Link,
-            rtt: profile.link.rtt().max(LEAST_RTT),
+            rtt: profile.link.rtt().max(MIN_RTT),
             forward: profile.link.forward.rate().unwrap_or(UNLIMITED),
             back: profile.link.return_.rate().unwrap_or(UNLIMITED),
             socks5,
@@ -166,7 +166,7 @@ impl PairSpec {
             peer,
             allow: Vec::new(),
             hosts: Vec::new(),
-            // Nothing in a world has a name, and this machine may have no name servers.
+            // A testbed has no names to resolve, and this machine may have no name servers.
             name_servers: vec![Ipv4Addr::LOCALHOST.into()],
             max_flows: 1024,
             flows_per_second: 500,
@@ -249,7 +249,8 @@ impl PairSpec {
         text + &self.classes[0]
     }
 
-    /// Writes keys and configs into `folder`: `air.toml`, `ground.toml` and what they name.
+    /// Writes keys and configuration files into `folder`: `air.toml`, `ground.toml` and the files
+    /// they refer to.
     pub fn write(&self, folder: &Path) -> Result<(), PairError> {
         let (air_key, ground_key) = (new_key()?, new_key()?);
         for (name, text) in [
@@ -271,7 +272,7 @@ impl PairSpec {
         if self.coding { "" } else { "coding = false\n" }
     }
 
-    /// Writes AeroTCP's settings, if it carries the flows. Both ends have the same.
+    /// Writes AeroTCP's settings if it carries the flows. They are the same for both ends.
     fn write_aerotcp(&self, text: &mut String) {
         if self.transport == Transport::AeroTcp {
             text.push_str(&self.aerotcp.toml(self.rtt));
@@ -280,8 +281,8 @@ impl PairSpec {
 }
 
 impl Pair {
-    /// Writes keys and configs into `folder` and starts the commands there: both the `bentpipe`
-    /// program, wherever each is to run.
+    /// Writes keys and configuration files into `folder` and starts both commands there. Each
+    /// command is the `bentpipe` program on the host where it is to run.
     pub fn start(
         spec: &PairSpec,
         folder: &Path,
@@ -292,7 +293,7 @@ impl Pair {
         Self::launch(folder, air, ground)
     }
 
-    /// The same with the files that are in `folder`.
+    /// Starts both commands with the existing files in `folder`.
     pub(crate) fn launch(folder: &Path, air: Command, ground: Command) -> Result<Self, PairError> {
         let run = |which: &'static str, mut command: Command| {
             command.arg(which).arg("--config").arg(folder.join(format!("{which}.toml")));
@@ -326,7 +327,7 @@ pub(crate) fn new_key() -> Result<SecretKey, PairError> {
     Ok(SecretKey::from_bytes(bytes))
 }
 
-/// Key files are for their owner alone.
+/// Writes a file that only its owner may read, such as a key.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = fs::OpenOptions::new();
@@ -355,7 +356,7 @@ mod tests {
                     http_proxy: Some("127.0.0.1:8080".parse().unwrap()),
                     allow: vec!["198.18.3.0/24".into()],
                     hosts: vec![("page.test".into(), "192.0.2.7".parse().unwrap())],
-                    aerotcp: AeroTcp::shared(&profile, 10),
+                    aerotcp: AeroTcp { connections: Some(10), ..AeroTcp::adaptive(&profile) },
                     ..PairSpec::new(&profile, socks5, peer)
                 };
                 let air =

@@ -1,18 +1,18 @@
-//! A program that the lab started, and what it said.
+//! A program that the lab started, and its output.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use parking_lot::{Mutex, MutexGuard};
 
-/// The most of a program's output that an error repeats.
+/// Maximum lines of a program's output in an error.
 const TAIL_LINES: usize = 8;
 
-/// The programs that run now, for [`kill_all`].
+/// Programs that are running, for [`kill_all`].
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
 /// A running program; dropping it kills it.
@@ -30,14 +30,13 @@ impl Process {
         Self::spawn(command, log)
     }
 
-    /// Starts `command`, which is spoken with over its input and output, and writes what it has to
-    /// say besides to `log`.
+    /// Starts `command` with pipes for its input and output. Its error output goes to `log`.
     pub fn start_piped(mut command: Command, log: &Path) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(log)?);
         Self::spawn(command, log)
     }
 
-    /// Its input and output, once.
+    /// Input and output of the program. `None` after the first call.
     pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         self.child.stdin.take().zip(self.child.stdout.take())
     }
@@ -50,7 +49,7 @@ impl Process {
         Ok(Self { child, log: log.into() })
     }
 
-    /// Its number.
+    /// Process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -69,14 +68,14 @@ impl Process {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The last lines it wrote.
+    /// Last lines of the output.
     pub fn tail(&self) -> String {
         let text = self.output();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    /// Memory it occupies now: `VmRSS` of proc(5).
+    /// Resident memory: `VmRSS` of proc(5).
     pub fn resident_bytes(&self) -> io::Result<u64> {
         let path = format!("/proc/{}/status", self.id());
         let status = std::fs::read_to_string(path)?;
@@ -87,25 +86,26 @@ impl Process {
     }
 }
 
-/// Kills every program that was started here, and lets no other start: what a process does last.
+/// Kills every program that was started here and prevents new ones. Call this last in a process.
 pub fn kill_all() {
     let running = running();
     for id in running.iter() {
-        // Not reaped yet, so the number is still this program's.
+        // The process is not reaped yet, so the ID is still its own.
         let _ = kill(Pid::from_raw(*id as i32), Signal::SIGKILL);
     }
     std::mem::forget(running);
 }
 
 fn running() -> MutexGuard<'static, Vec<u32>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    RUNNING.lock()
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Before it is reaped: its number may be another program's afterwards.
+        // Remove the ID before the process is reaped, because another program may get it
+        // afterwards.
         running().retain(|id| *id != self.child.id());
-        // Both fail only when it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

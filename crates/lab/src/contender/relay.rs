@@ -1,6 +1,6 @@
-//! Two relays: the client's TCP ends at the air host, a connection for each of its crosses the link,
-//! and a third one reaches the server from the ground host. Each holds no more than the kernel's
-//! buffers and [`CHUNK_BYTES`] either way; who reads slowly slows down who sends.
+//! Two relays split a client's TCP into three connections: one ends at the air host, one crosses
+//! the link, and one reaches the server from the ground host. Each relay buffers no more than the
+//! kernel's buffers and [`CHUNK_BYTES`] in each direction, so a slow reader slows down its sender.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use tokio::time::timeout;
 
 use super::intercept::Interception;
 use super::{Contender, ContenderError, Running, Spread, Stage};
+use crate::emu::Service;
+use crate::emu::{Congestion, listen};
 use crate::emu::{GROUND, World};
-use crate::workload::origin::{Congestion, listen, set_congestion};
-use crate::workload::service::Service;
 
-/// Port of the ground's half.
+/// Port of the ground's relay.
 pub(super) const PORT: u16 = 9000;
 
-/// Connections that each half carries at once; others wait to be accepted. 4,096 × 2 ×
-/// [`CHUNK_BYTES`]: 512 MiB, did all of them hold a full chunk both ways.
+/// Maximum concurrent connections of each relay; others wait to be accepted. 4,096 × 2 ×
+/// [`CHUNK_BYTES`] = 512 MiB, if all of them hold a full chunk in both directions.
 const MAX_FLOWS: usize = 4096;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Time within which the other half must name a connection's destination.
+/// Time within which the other relay must send a connection's destination.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Length of the destination in front of a connection's bytes: four bytes of address, two of port.
@@ -37,22 +37,22 @@ const TARGET_BYTES: usize = 6;
 pub struct Split {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// On the link.
+    /// Congestion control on the link.
     pub(super) congestion: Congestion,
 }
 
-/// Connection between the halves.
+/// Path between the relays.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
-    /// Address to which the air's half connects.
+    /// Address to which the air's relay connects.
     pub to: SocketAddr,
-    /// Address on which the ground's half listens.
+    /// Address on which the ground's relay listens.
     pub at: SocketAddr,
-    /// Congestion control between them.
+    /// Congestion control on the path.
     pub congestion: Congestion,
 }
 
-/// Both halves, running until dropped.
+/// Both relays; they run until dropped.
 pub(super) struct Relays {
     _air: Service,
     _ground: Service,
@@ -93,7 +93,7 @@ impl Contender for Split {
 impl Running for Relays {}
 
 impl Relays {
-    /// Starts both on their hosts.
+    /// Starts both relays on their hosts.
     pub fn start(world: &World, way: Way) -> Result<Self, ContenderError> {
         let from_link = listen(&world.ground, way.at, way.congestion)?;
         let ground = Service::start(&world.ground, move || serve_link(from_link))?;
@@ -107,7 +107,7 @@ impl Relays {
     }
 }
 
-/// The air's half.
+/// Serves the air's relay.
 async fn serve_cabin(cabin: Interception, way: Way) {
     let places = Arc::new(Semaphore::new(MAX_FLOWS));
     while let Ok(place) = places.clone().acquire_owned().await {
@@ -122,14 +122,14 @@ async fn serve_cabin(cabin: Interception, way: Way) {
     }
 }
 
-/// A connection to the other half for one that goes to `target`.
+/// Connects to the other relay for a connection to `target`.
 async fn cross(target: SocketAddrV4, way: Way) -> std::io::Result<TcpStream> {
     let mut far = connect(way.to, way.congestion).await?;
     far.write_all(&written(target)).await?;
     Ok(far)
 }
 
-/// The ground's half.
+/// Serves the ground's relay.
 async fn serve_link(listener: std::net::TcpListener) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     let places = Arc::new(Semaphore::new(MAX_FLOWS));
@@ -145,16 +145,16 @@ async fn serve_link(listener: std::net::TcpListener) {
     }
 }
 
-/// A connection to where `far` says that it goes.
+/// Connects to the destination that `connector` names.
 async fn reach(far: &mut TcpStream) -> std::io::Result<TcpStream> {
     let mut target = [0; TARGET_BYTES];
     timeout(PATIENCE, far.read_exact(&mut target)).await??;
     connect(read(target).into(), Congestion::Cubic).await
 }
 
-/// Everything of either to the other: each direction's end when it comes, a reset at once.
+/// Copies both directions until both have ended. A reset ends both at once.
 async fn carry(mut near: TcpStream, mut far: TcpStream) {
-    // A lost Nagle switch only delays.
+    // A failure to disable Nagle's algorithm only adds delay.
     let _ = near.set_nodelay(true);
     let _ = far.set_nodelay(true);
     let carried = copy_bidirectional_with_sizes(&mut near, &mut far, CHUNK_BYTES, CHUNK_BYTES);
@@ -166,7 +166,7 @@ async fn carry(mut near: TcpStream, mut far: TcpStream) {
 
 async fn connect(to: SocketAddr, congestion: Congestion) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    set_congestion(&socket2::SockRef::from(&socket), congestion)?;
+    congestion.set(&socket2::SockRef::from(&socket))?;
     socket.set_nodelay(true)?;
     socket.connect(to).await
 }

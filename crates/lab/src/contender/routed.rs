@@ -1,15 +1,21 @@
-//! The kernel's TCP from end to end, routed across the link: nothing is set up but its ends.
+//! The kernel's TCP from end to end, routed across the link. Only the end hosts are configured.
 
 use super::{Contender, ContenderError, Running, Spread, Stage};
-use crate::workload::origin::Congestion;
+use crate::emu::Congestion;
 
-/// Such a contender.
+/// A system under test of this kind.
 #[derive(Debug)]
 pub struct Routed {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) ends: Congestion,
     pub(super) receive_window: Option<u32>,
+}
+
+impl Routed {
+    pub(super) const fn new(name: &'static str, about: &'static str, ends: Congestion) -> Self {
+        Self { name, about, ends, receive_window: None }
+    }
 }
 
 impl Contender for Routed {
@@ -46,7 +52,7 @@ impl Contender for Routed {
     }
 }
 
-/// Running contender without any process.
+/// A running system without processes.
 struct Nothing;
 
 impl Running for Nothing {}

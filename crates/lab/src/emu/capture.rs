@@ -5,13 +5,14 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bentpipe_channel::Fate;
+use parking_lot::{Mutex, MutexGuard};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
@@ -24,35 +25,37 @@ use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::offload::{HEADER_BYTES, Segments};
 
-/// Bytes kept of each packet, from its IP header on: the headers of all that crosses a link here, and
-/// not much of what they carry.
+/// Captured bytes of each packet, from its IP header on. They hold the headers of every protocol
+/// used here and little payload.
 pub const SNAP_BYTES: usize = 128;
 
-/// The most of packets in a file: at least 150,000 of them, 225 MB of full ones. What comes behind is
-/// counted only.
+/// Maximum size of the packets in a file: at least 150,000 packets, or 225 MB of traffic in
+/// full-size packets. Packets beyond it are only counted.
 pub const CAPTURE_BYTES: usize = 32 << 20;
 
-/// Packets that wait to be written, 0.7 MB: the wire waits for no disk. How many were beyond is said by
-/// the next packet of their direction in the file, and of all of them at its end.
+/// Maximum packets that wait for the writing thread (0.7 MB), because the wire must not wait for a
+/// disk. The next packet of a direction that is written reports the packets skipped before it. The
+/// end of the file reports all of them.
 const WAITING: usize = 4096;
 
-/// A packet in the file: 32 bytes, what is kept of it, and options of 60 at most.
-const MOST_BLOCK_BYTES: usize = 32 + SNAP_BYTES + 60;
+/// Maximum size of a packet's block in the file: 32 bytes, the captured bytes, and at most 60 bytes
+/// of options.
+const MAX_BLOCK_BYTES: usize = 32 + SNAP_BYTES + 60;
 
-/// Nanoseconds, as pcapng writes it.
+/// Timestamp resolution in the encoding of pcapng: nanoseconds.
 const RESOLUTION: u8 = 9;
 
-/// Names of the directions in the file, by the end that a packet leaves.
+/// Names of the directions in the file, in the order of the ends that send the packets.
 const DIRECTIONS: [&str; 2] = ["from the aircraft", "towards the aircraft"];
 
-/// A packet that was offered.
+/// A packet offered to the link.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// Direction: an index of [`DIRECTIONS`].
+    /// Direction: an index into [`DIRECTIONS`].
     pub way: usize,
-    /// Time, on the link's own clock.
+    /// Time on the link's own clock.
     pub at: Duration,
-    /// Its length.
+    /// Length of the packet.
     pub bytes: usize,
     /// First bytes.
     pub head: Vec<u8>,
@@ -60,7 +63,7 @@ pub(super) struct Seen {
     pub fate: Fate,
 }
 
-/// Slot in which a wire leaves its packets while somebody wants them.
+/// Slot into which a wire puts its packets while a capture runs.
 #[derive(Debug, Default)]
 pub(super) struct Tap(Mutex<Option<Flow>>);
 
@@ -68,7 +71,7 @@ pub(super) struct Tap(Mutex<Option<Flow>>);
 struct Flow {
     to: SyncSender<(Seen, u64)>,
     ways: [Tally; 2],
-    /// `true` once the file takes no more: packets are then counted, and nothing of them is copied.
+    /// `true` once the file is full. Packets are then only counted, not copied.
     is_full: Arc<AtomicBool>,
 }
 
@@ -76,27 +79,28 @@ struct Flow {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     offered: u64,
-    /// Packets for which there was no room …
+    /// Packets skipped because the queue or the file was full.
     missed: u64,
-    /// … and those among them since the last for which there was: told with the next, if one comes.
+    /// Skipped packets since the last captured one. The next captured packet reports them.
     since: u64,
 }
 
-/// Result of the writing thread: the file, and how many packets of each direction it left out.
+/// Result of the writing thread: the file, and the number of packets of each direction that it left
+/// out.
 type Writing = JoinHandle<Result<(PcapNgWriter<BufWriter<File>>, [u64; 2]), PcapError>>;
 
-/// A capture, until it is dropped; the file is whole then.
+/// A running capture. Dropping it completes the file.
 #[derive(Debug)]
 pub struct Capture {
     tap: Arc<Tap>,
     writing: Option<Writing>,
-    /// Start of the link's time, on the clock on the wall.
+    /// Start of the link's time, on the wall clock.
     began: Duration,
     epoch: Instant,
 }
 
 impl Seen {
-    /// Packet `index` of a device's `frame`, which is to be cut as `segments` say.
+    /// Describes packet `index` of a device's `frame`, which `segments` divides into packets.
     pub fn of(
         frame: &[u8],
         segments: Option<Segments>,
@@ -118,10 +122,10 @@ impl Seen {
 
 impl Tap {
     fn lock(&self) -> MutexGuard<'_, Option<Flow>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
-    /// Leaves what `seen` gives of a packet that went `way`, if anybody wants it.
+    /// Hands the packet that `seen` describes, of direction `way`, to the capture, if one runs.
     pub fn leave(&self, way: usize, seen: impl FnOnce() -> Seen) {
         let mut flow = self.lock();
         let Some(Flow { to, ways, is_full }) = &mut *flow else { return };
@@ -137,14 +141,15 @@ impl Tap {
                 tally.missed += 1;
                 tally.since += 1;
             }
-            // The disk is full.
+            // The writing thread ended because the disk is full.
             Err(TrySendError::Disconnected(_)) => *flow = None,
         }
     }
 }
 
 impl Capture {
-    /// Writes what is left at `tap` from now on into a new file; the link's time began at `epoch`.
+    /// Starts writing the packets that pass `tap` into a new file. `epoch` is the start of the
+    /// link's time.
     pub(super) fn start(tap: Arc<Tap>, epoch: Instant, path: &Path) -> io::Result<Self> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let began = began.saturating_sub(epoch.elapsed());
@@ -167,10 +172,10 @@ impl Drop for Capture {
     fn drop(&mut self) {
         let flow = self.tap.lock().take();
         let at = self.began + self.epoch.elapsed();
-        // Without its sender the writing ends.
+        // Dropping the sender ends the writing thread.
         let ways = flow.map(|flow| flow.ways).unwrap_or_default();
         let written = self.writing.take().map(JoinHandle::join);
-        // Anything else is a full disk: the file ends there.
+        // Any other result means a full disk; the file then ends without statistics.
         if let Some(Ok(Ok((mut pcap, left_out)))) = written {
             let _ = close(&mut pcap, ways, left_out, at);
         }
@@ -179,7 +184,7 @@ impl Drop for Capture {
 
 /// A file with both directions declared.
 fn open<W: Write>(file: W) -> Result<PcapNgWriter<W>, PcapError> {
-    // The crate writes the times of statistics as the format has them in this order of bytes only.
+    // The crate writes the timestamps of statistics blocks correctly only in big-endian byte order.
     let mut pcap = PcapNgWriter::with_endianness(file, Endianness::Big)?;
     for name in DIRECTIONS {
         let options = vec![
@@ -196,8 +201,9 @@ fn open<W: Write>(file: W) -> Result<PcapNgWriter<W>, PcapError> {
     Ok(pcap)
 }
 
-/// Writes until nothing more comes, but no more than `most` bytes, and says by `is_full` when there is
-/// room for no packet more; how many packets of each direction came all the same and were left out.
+/// Writes packets until the channel closes, and at most `most` bytes. Sets `is_full` when another
+/// packet would not fit. Returns the number of packets of each direction that arrived after that
+/// and were left out.
 fn write<W: Write>(
     pcap: &mut PcapNgWriter<W>,
     seen: &Receiver<(Seen, u64)>,
@@ -207,7 +213,7 @@ fn write<W: Write>(
 ) -> Result<[u64; 2], PcapError> {
     let (mut left, mut left_out) = (most, [0; 2]);
     for (Seen { way, at, bytes, head, fate }, missed) in seen {
-        if left < MOST_BLOCK_BYTES {
+        if left < MAX_BLOCK_BYTES {
             is_full.store(true, Ordering::Relaxed);
             left_out[way] += 1;
             continue;
@@ -230,8 +236,8 @@ fn write<W: Write>(
     Ok(left_out)
 }
 
-/// Says at the end of a file, for each direction, how many packets were offered and how many of them
-/// the file lacks.
+/// Writes the statistics blocks at the end of a file: for each direction, the packets offered and
+/// the packets missing from the file.
 fn close<W: Write>(
     pcap: &mut PcapNgWriter<W>,
     ways: [Tally; 2],
@@ -250,10 +256,12 @@ fn close<W: Write>(
     Ok(())
 }
 
-/// Comment on a packet that did not come out of the link.
+/// Comment for a packet that the link did not deliver.
 fn comment(fate: Fate) -> Option<&'static str> {
     match fate {
         Fate::Delivered { .. } => None,
+        Fate::Waiting(_) => Some("queued: its fate was decided later"),
+        Fate::Policed => Some("dropped: over the policer's rate"),
         Fate::Lost => Some("lost on the link"),
         Fate::QueueDropped => Some("dropped: the queue was full"),
         Fate::TooLong => Some("dropped: too long"),
@@ -346,7 +354,7 @@ mod tests {
         }
         assert_eq!(ways()[0], Tally { offered: 6, missed: 3, since: 1 });
         assert_eq!(ways()[1], Tally { offered: 3, missed: 2, since: 1 });
-        // A full file has packets counted and not copied.
+        // With a full file, packets are counted but not copied.
         is_full.store(true, Ordering::Relaxed);
         tap.leave(0, || panic!("the file is full"));
         assert_eq!((ways()[0].offered, ways()[0].missed), (7, 4));
@@ -358,7 +366,7 @@ mod tests {
         let (tap, path) = (Arc::new(Tap::default()), folder.path().join("1.pcapng"));
         let capture = Capture::start(tap.clone(), Instant::now(), &path).unwrap();
         tap.leave(0, || seen(0, 1500, Fate::Lost));
-        // As where the wire was faster than the disk.
+        // Simulates a wire that was faster than the disk.
         if let Some(flow) = &mut *tap.lock() {
             flow.ways =
                 [(2, 1), (1, 1)].map(|(offered, missed)| Tally { offered, missed, since: 1 });

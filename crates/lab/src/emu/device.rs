@@ -1,29 +1,31 @@
-//! A further device of the cabin, on a port of the air gateway that it has to itself.
+//! A further device of the cabin, on a port of its own at the air gateway.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Route};
-use super::world::{Addresses, DEVICE, World};
+use super::plan::{Addresses, DEVICE};
+use super::world::World;
 
-/// Name of the air's interface towards it.
+/// Name of the air gateway's interface towards the device.
 pub const DEVICE_INTERFACE: &str = "cabin2";
 
-/// Addresses that a /24 has beyond those of the network, the air, the device and the broadcast.
+/// Maximum further IPv4 addresses: those of a /24 except the network, the air gateway, the device
+/// and the broadcast address.
 const MAX_MORE_V4: u8 = 252;
 
-/// The device and all its addresses, those of IPv4 first.
+/// The device and all its addresses, IPv4 first.
 pub struct Device {
-    /// Its kernel.
+    /// Kernel of the device.
     pub host: Host,
-    /// The addresses on its interface.
+    /// Addresses on its interface.
     pub addresses: Vec<IpAddr>,
 }
 
 impl World {
-    /// Adds a device with one MAC address. It has `v4` further addresses of its network, 252 at most,
-    /// and `v6`.
+    /// Adds a device with one MAC address. It has `v4` further IPv4 addresses of its network, at
+    /// most 252, and `v6` further IPv6 addresses.
     pub fn add_device(&self, v4: u8, v6: u16) -> Result<Device, EmuError> {
         let host = Host::new("device")?;
         net::prepare(&host, false)?;
@@ -47,5 +49,5 @@ impl World {
     }
 }
 
-/// The air's addresses towards the device.
+/// Addresses of the air gateway towards the device.
 const AIR_DEVICE: Addresses = Addresses::new(6, 1);

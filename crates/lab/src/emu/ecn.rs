@@ -7,13 +7,13 @@ const CE: u8 = 0b11;
 /// Offset of the IPv4 header's checksum.
 const CHECKSUM: usize = 10;
 
-/// Returns `true` if the packet in a TUN device's frame may be marked: it carries ECT(0), ECT(1),
-/// or a mark.
+/// Returns `true` if the packet in a TUN device's frame may be marked: it carries ECT(0), ECT(1) or
+/// CE.
 pub fn is_capable(frame: &[u8]) -> bool {
     frame.get(HEADER_BYTES..).and_then(codepoint).is_some_and(|bits| bits != 0)
 }
 
-/// Marks the packet in `frame` as having met congestion.
+/// Sets Congestion Experienced in the packet in `frame`.
 pub fn mark(frame: &mut [u8]) {
     let Some(packet) = frame.get_mut(HEADER_BYTES..) else { return };
     match packet.first().map(|byte| byte >> 4) {
@@ -25,7 +25,7 @@ pub fn mark(frame: &mut [u8]) {
             let sum = updated(sum, before, after).to_be_bytes();
             packet[CHECKSUM..CHECKSUM + 2].copy_from_slice(&sum);
         }
-        // The traffic class lies across the first two bytes; no checksum covers it.
+        // The traffic class spans the first two bytes. No checksum covers it.
         Some(6) if packet.len() >= 40 => packet[1] |= CE << 4,
         _ => {}
     }
@@ -39,7 +39,7 @@ fn codepoint(packet: &[u8]) -> Option<u8> {
     }
 }
 
-/// A checksum after one word it covers has changed (RFC 1624, equation 3).
+/// Checksum after one covered word changed from `before` to `after` (RFC 1624, equation 3).
 fn updated(sum: u16, before: u16, after: u16) -> u16 {
     let mut total = u32::from(!sum) + u32::from(!before) + u32::from(after);
     while total > 0xffff {
@@ -52,7 +52,7 @@ fn updated(sum: u16, before: u16, after: u16) -> u16 {
 mod tests {
     use super::*;
 
-    /// The sum over an IPv4 header, which is 0xffff where its checksum is right.
+    /// Sum over an IPv4 header. It is 0xffff if the checksum is right.
     fn sum(header: &[u8]) -> u16 {
         let words = header.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
         let mut total: u32 = words.sum();

@@ -1,17 +1,17 @@
-//! Obstacles to running the emulator, and what to do about them.
+//! Reasons why the emulator cannot run, with what to do about each.
 
 use std::io;
 
-/// Reason for which the emulator, or one of its worlds, could not be brought up.
+/// Reason why the emulator, or one of its testbeds, could not be brought up.
 #[derive(Debug, thiserror::Error)]
 pub enum EmuError {
-    /// The kernel offers no TUN device here.
+    /// The kernel offers no TUN device.
     #[error(
         "/dev/net/tun, through which emulated links run, is not there ({0}): load the module \
          (`modprobe tun`), or give the container the device (`--device /dev/net/tun`)"
     )]
     NoTun(#[source] io::Error),
-    /// The TUN device is there but this user may not open it.
+    /// The TUN device exists, but this user may not open it.
     #[error(
         "this user may not open /dev/net/tun ({0}): run as root, or let the administrator give it \
          its usual mode (`chmod 0666 /dev/net/tun`); opening it gives no right over the host's \
@@ -26,7 +26,7 @@ pub enum EmuError {
          container a seccomp profile that permits `unshare`"
     )]
     NoUserNamespace(#[source] io::Error),
-    /// A limit on the number of namespaces was met.
+    /// The limit on the number of namespaces is reached.
     #[error(
         "the limit on {what} is reached ({source}): close other worlds, or raise \
          `sysctl user.{sysctl}`"
@@ -34,9 +34,9 @@ pub enum EmuError {
     TooManyNamespaces {
         /// Kind of namespace.
         what: &'static str,
-        /// The sysctl below `user.` that bounds it.
+        /// The sysctl below `user.` that sets the limit.
         sysctl: &'static str,
-        /// Error of the kernel.
+        /// Error from the kernel.
         source: io::Error,
     },
     /// A user namespace can only be entered while the process has one thread.
@@ -45,33 +45,39 @@ pub enum EmuError {
          first thing in main"
     )]
     ManyThreads(usize),
-    /// The user namespace was made but could not be furnished.
+    /// The user namespace was made but its files could not be written.
     #[error("cannot write {path} to become root of the new user namespace: {source}")]
     MapUser {
         /// The file below /proc/self.
         path: &'static str,
-        /// Error of the kernel.
+        /// Error from the kernel.
         source: io::Error,
     },
-    /// A network namespace could not be made or opened.
+    /// The emulator could not make or open a network namespace.
     #[error("cannot make a network namespace for the host {host:?}: {source}")]
     Namespace {
         /// The host it was for.
         host: &'static str,
-        /// Error of the kernel.
+        /// Error from the kernel.
         source: io::Error,
     },
-    /// An interface, address or route was refused by the kernel.
+    /// The kernel refused an interface, address or route.
     #[error("cannot {doing} on the host {host:?}: {source}")]
     Configure {
-        /// The host concerned.
+        /// The host to be configured.
         host: &'static str,
         /// Action that failed.
         doing: String,
-        /// Error of the kernel.
+        /// Error from the kernel.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A thread or its wake-up could not be had.
+    /// The emulator itself lost packets.
+    #[error(
+        "the emulator lost {0} packets that its model let pass: this machine is too busy; run \
+         fewer worlds at once"
+    )]
+    Unmodelled(u64),
+    /// A thread or its wake-up event could not be created.
     #[error("cannot start a thread of the emulator: {0}")]
     Thread(#[source] io::Error),
 }

@@ -1,34 +1,35 @@
-//! From when probes were sent and when they arrived to delay, rate and loss; and the same for what
-//! a declared link would have done with them.
+//! Estimates of delay, rate and loss from the sending and arrival times of probes. The same
+//! estimates for a declared link: the results that the model gives for the same packets.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bentpipe_channel::{Direction, DirectionSpec, Fate};
 
-/// IP bytes of a paced probe: small, so that it leaves even a 128 kbit/s link time to rest.
+/// IP bytes of a paced probe. It is small, so that even a 128 kbit/s link is idle between probes.
 pub const PROBE_BYTES: usize = 44;
 
 /// IP bytes of a packet in a burst.
 pub const BURST_BYTES: usize = 1400;
 
-/// Time for which a burst should occupy the link: timestamps are good to about 0.1 ms, so 300 ms
+/// Time that a burst should keep the link busy. Timestamps are accurate to about 0.1 ms, so 300 ms
 /// give the rate to 0.03 %.
 const BURST_SPAN: Duration = Duration::from_millis(300);
 
 /// Packets in a burst: at least 8, or 0.7 s of 128 kbit/s, and at most 600, or 67 ms of 100 Mbit/s.
 const BURST_PACKETS: std::ops::RangeInclusive<usize> = 8..=600;
 
-/// Purpose of a packet.
+/// Purpose of a packet in a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Paced, for delay and loss.
+    /// Paced packet, for delay and loss.
     Probe,
-    /// Back to back with the others of this burst, for the rate.
+    /// Packet of the burst with this index, sent back to back with the others, for the rate.
     Burst(usize),
 }
 
 impl Purpose {
-    /// The IP bytes of such a packet.
+    /// IP bytes of a packet with this purpose.
     pub fn bytes(self) -> usize {
         if self == Self::Probe { PROBE_BYTES } else { BURST_BYTES }
     }
@@ -44,7 +45,7 @@ impl Schedule {
         self.0.len()
     }
 
-    /// The rate at which the bursts were sent: what an unlimited link would show.
+    /// Rate at which the bursts were sent. An unlimited link would deliver them at this rate.
     pub fn burst_rate_bps(&self) -> Option<f64> {
         let at_once: Vec<_> = self.0.iter().map(|(at, _)| Some(*at)).collect();
         burst_rate_bps(self, &at_once)
@@ -54,16 +55,16 @@ impl Schedule {
 /// Estimate of a link from a set of probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// The median delay of the paced probes.
+    /// Median delay of the paced probes.
     pub delay_s: Option<f64>,
-    /// The median rate within the bursts.
+    /// Median rate within the bursts.
     pub rate_bps: Option<f64>,
-    /// The ratio of all packets that did not arrive.
+    /// Fraction of all packets that did not arrive.
     pub loss: f64,
 }
 
 impl Estimate {
-    /// Evaluates the arrivals, one for each packet of the schedule.
+    /// Evaluates the arrivals. `arrived` has one entry for each packet of the schedule.
     pub fn of(sent: &Schedule, arrived: &[Option<Duration>]) -> Self {
         let delays = sent.0.iter().zip(arrived).filter_map(|((at, purpose), arrival)| {
             let arrival = arrival.filter(|_| *purpose == Purpose::Probe)?;
@@ -78,18 +79,29 @@ impl Estimate {
     }
 }
 
-/// Sends `sent` through a model of `spec`.
+/// Sends `sent` through a model of `spec` and returns the arrivals.
 pub fn replay(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Vec<Option<Duration>> {
     let mut model = Direction::new(spec, seed);
-    let offer = |(at, purpose): &(Duration, Purpose)| match model.offer(*at, purpose.bytes()) {
+    let arrival = |fate| match fate {
         Fate::Delivered { at } => Some(at),
-        Fate::Lost | Fate::QueueDropped | Fate::TooLong => None,
+        _ => None,
     };
-    sent.0.iter().map(offer).collect()
+    let offer = |(at, purpose): &(Duration, Purpose)| model.offer(*at, purpose.bytes());
+    let fates: Vec<Fate> = sent.0.iter().map(offer).collect();
+    let mut later = BTreeMap::new();
+    while let Some(at) = model.next_decision() {
+        later.extend(model.decide(at).map(|one| (one.number, one.fate)));
+    }
+    let decided = |fate| match fate {
+        Fate::Waiting(number) => later.get(&number).copied().and_then(arrival),
+        fate => arrival(fate),
+    };
+    fates.into_iter().map(decided).collect()
 }
 
-/// The rate that the bursts of `sent` would show of a link of `spec` had all packets of each been there
-/// at once: its own, unless it has none. `None` where too few came through.
+/// Rate that the bursts of `sent` would show on a link of `spec` if all packets of each burst were
+/// offered at once. For a link with a rate, this is the link's rate. Returns `None` if too few
+/// packets arrived.
 pub fn full_rate_bps(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Option<f64> {
     let mut begins: Option<(usize, Duration)> = None;
     let at_once = sent.0.iter().map(|&(at, purpose)| {
@@ -102,29 +114,29 @@ pub fn full_rate_bps(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Option
     Estimate::of(&at_once, &replay(spec, seed, &at_once)).rate_bps
 }
 
-/// Number of packets in a burst that keeps a link of `spec` busy for long enough to measure its
-/// rate and still fits its queue.
+/// Number of packets in a burst that keeps a link of `spec` busy long enough for a rate measurement
+/// and still fits its queue.
 pub fn burst_packets(spec: &DirectionSpec, now: Duration) -> usize {
     let mut model = Direction::new(spec, 0);
     let mut first = None;
     for sent in 0..*BURST_PACKETS.end() {
         match model.offer(now, BURST_BYTES) {
-            Fate::QueueDropped | Fate::TooLong => return sent,
+            Fate::QueueDropped | Fate::TooLong | Fate::Policed => return sent,
             Fate::Delivered { at } => {
                 let busy = at.saturating_sub(*first.get_or_insert(at));
                 if busy >= BURST_SPAN && sent >= *BURST_PACKETS.start() {
                     return sent;
                 }
             }
-            Fate::Lost => {}
+            Fate::Lost | Fate::Waiting(_) => {}
         }
     }
     *BURST_PACKETS.end()
 }
 
-/// The rate that the bursts' arrivals show. Packets half a burst apart are compared, so that each
-/// pair spans much time and a few late ones do not matter; a packet lost between two others has
-/// taken its time on the link all the same, so their sequence numbers tell the bytes.
+/// Rate shown by the bursts' arrivals. It compares packets half a burst apart, so that each pair
+/// spans much time and a few late packets do not matter. A packet lost between two others has still
+/// used its time on the link, so the bytes follow from the sequence numbers.
 fn burst_rate_bps(sent: &Schedule, arrived: &[Option<Duration>]) -> Option<f64> {
     let mut by_burst: Vec<Vec<(usize, Duration)>> = Vec::new();
     for (index, ((_, purpose), arrival)) in sent.0.iter().zip(arrived).enumerate() {
@@ -183,7 +195,7 @@ mod tests {
     fn bursts_that_were_sent_slowly_show_less_than_the_full_rate() {
         let text = "rate = \"200 Mbit/s\"\ndelay = \"50 ms\"\nqueue = \"100 ms\"";
         let spec: DirectionSpec = toml::from_str(text).unwrap();
-        // A packet every 150 us: 75 Mbit/s.
+        // One packet every 150 us: 75 Mbit/s.
         let at = |n: u32| Duration::from_micros(150) * n;
         let sent = Schedule((0..600).map(|n| (at(n), Purpose::Burst(0))).collect());
         let shown = Estimate::of(&sent, &replay(&spec, 0, &sent)).rate_bps.unwrap();

@@ -1,4 +1,4 @@
-//! A host of the emulated network: a network namespace held by a descriptor and by nothing else.
+//! A host of the emulated network: a network namespace that exists only through an open descriptor.
 
 use std::fs::File;
 use std::io;
@@ -14,11 +14,11 @@ use nix::sys::signal::Signal;
 
 use super::error::EmuError;
 
-/// The namespace of the calling thread, which need not be that of the process.
+/// The namespace of the calling thread, which may differ from that of the process.
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// One host. Clones are handles to the same one; with the last of them, its sockets and its
-/// programs gone, the kernel removes the namespace and everything in it.
+/// One host. Clones are handles to the same host. When the last handle, socket and program of the
+/// host are gone, the kernel removes the namespace and everything in it.
 #[derive(Clone, Debug)]
 pub struct Host {
     name: &'static str,
@@ -26,7 +26,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes an empty host: a namespace with nothing but a loopback that is down.
+    /// Makes an empty host: a namespace with only a loopback interface, which is down.
     pub(super) fn new(name: &'static str) -> Result<Self, EmuError> {
         let made = on_thread(name, || {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -47,18 +47,17 @@ impl Host {
         self.name
     }
 
-    /// The namespace, for setns(2) or to move an interface into.
+    /// The namespace, for setns(2) or as the destination of an interface.
     pub fn namespace(&self) -> &File {
         &self.namespace
     }
 
     /// Runs `work` on a thread inside the host and returns its result.
     ///
-    /// Sockets made by `work` stay the host's wherever they are used afterwards.
+    /// Sockets made by `work` stay in the host's namespace wherever they are used later.
     ///
     /// # Panics
-    /// When `work` panics, or when a process that entered the emulator has since given up its
-    /// capabilities.
+    /// If `work` panics, or if a process that entered the emulator has given up its capabilities.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, EmuError> {
         on_thread(self.name, || {
             self.enter().expect("a namespace held open can be entered by who made it");
@@ -66,7 +65,15 @@ impl Host {
         })
     }
 
-    /// Starts a thread that lives inside the host: a runtime, a client, a server.
+    /// Runs `work` inside the host, on its own runtime, which ends with it.
+    pub fn block_on<T: Send>(&self, work: impl AsyncFnOnce() -> T + Send) -> Result<T, EmuError> {
+        self.run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            Ok(runtime.map_err(EmuError::Thread)?.block_on(work()))
+        })?
+    }
+
+    /// Starts a thread inside the host, for example for a runtime, a client or a server.
     pub fn spawn_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -81,9 +88,10 @@ impl Host {
         thread.spawn(inside).map_err(EmuError::Thread)
     }
 
-    /// A command that will run inside the host and is killed when its starter dies.
+    /// Returns a command that will run inside the host and is killed when its starter dies.
     ///
-    /// The kernel ties that to the *thread* which starts it: start it from one that outlives it.
+    /// The kernel ties the program to the *thread* that starts it, so that thread must outlive the
+    /// program.
     #[allow(unsafe_code)]
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
@@ -92,7 +100,7 @@ impl Host {
         let enter = move || {
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
             if nix::unistd::getppid() != starter {
-                // The starter died before the line above: nobody would ever kill this program.
+                // The starter died before the line above, so nobody would ever end this program.
                 return Err(io::ErrorKind::Interrupted.into());
             }
             setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).map_err(io::Error::from)
@@ -126,7 +134,7 @@ impl Host {
     }
 }
 
-/// A thread of its own for `work`, so that no other thread's namespace ever changes.
+/// Runs `work` on a new thread, so that the namespace of no other thread changes.
 fn on_thread<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> Result<T, EmuError> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name(name.into());

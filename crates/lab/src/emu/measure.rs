@@ -1,13 +1,15 @@
-//! The measurement that every run begins with: is each link the one that was declared?
+//! The measurement at the beginning of every run: does each link match its declaration?
 //!
-//! In each direction paced probes and bursts are sent from kernel to kernel through the emulated
-//! link. What they show is compared with what the declaration says *for this very schedule*: a
-//! fresh model is offered the same packets at the same times, under many seeds ([`REPLICAS`]), and
-//! the lowest and highest answers bound what a true emulator may show. For a constant link these
-//! bounds fall together and only the emulator's own tolerance is left; for a random one they are
-//! the (burst-adjusted) confidence interval; and for one that varies with time they are what it
-//! declares over exactly this window. Besides, every packet that the wire's model let pass must
-//! have arrived.
+//! In each direction, paced probes and bursts are sent from kernel to kernel through the emulated
+//! link. Their results are compared with the declaration *for this very schedule*. For that, a
+//! fresh model is offered the same packets at the same times, with many seeds ([`REPLICAS`]). The
+//! lowest and highest results are the bounds for a correct emulator:
+//!
+//! - For a constant link both bounds are equal, so only the emulator's own tolerance remains.
+//! - For a random link they are the (burst-adjusted) confidence interval.
+//! - For a link that varies with time they are the declared values of exactly this period.
+//!
+//! In addition, every packet that the wire's model delivers must have arrived.
 
 use std::fmt;
 use std::thread;
@@ -25,53 +27,57 @@ pub const DELAY_TOLERANCE_S: f64 = 0.001;
 /// Tolerance of the measured rate, as a ratio.
 pub const RATE_TOLERANCE: f64 = 0.01;
 
-/// An unlimited link must carry a burst at least at this rate.
+/// Minimum rate at which an unlimited link must carry a burst.
 pub const UNLIMITED_FLOOR_BPS: f64 = 100e6;
 
-/// Minimum capacity of a terrestrial path, as a multiple of that of the radio link in front of it:
-/// the path is there to be far, never to be the bottleneck.
+/// Minimum capacity of a terrestrial path, as a multiple of that of the radio link in front of it.
+/// The path adds delay and must never be the bottleneck.
 pub const TERRESTRIAL_HEADROOM: f64 = 2.0;
 
-/// Bursts that were sent at nearly the link's rate kept it busy: at least so much of it is then seen.
+/// Bursts sent at nearly the link's rate kept it busy if they show at least this fraction of the
+/// rate.
 const FILLED: f64 = 0.99;
 
-/// Attempts at a direction before a difference is believed, because a busy machine can delay any
-/// thread: at most three times about 5 s.
+/// Attempts for a direction before a difference is accepted, because a busy machine can delay any
+/// thread. Three attempts take at most about 15 s.
 pub const ATTEMPTS: usize = 3;
 
-/// Models that the measurement is compared with. The true link falls outside the extremes of 200
-/// in one attempt of a hundred for each random figure, and in one of a million three times running.
+/// Number of models that the measurement is compared with. For each random figure, a correct link
+/// is outside the extremes of 200 models in one of a hundred attempts. It is outside in three
+/// attempts in a row in one of a million cases.
 const REPLICAS: u64 = 200;
 
-/// A measured figure and the bounds that the declaration sets it, the tolerance included.
+/// A measured figure and the bounds from the declaration, including the tolerance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
     /// Measured value.
     pub measured: f64,
-    /// The least that agrees with the declaration.
+    /// Smallest value that agrees with the declaration.
     pub low: f64,
-    /// The most that agrees with the declaration.
+    /// Largest value that agrees with the declaration.
     pub high: f64,
 }
 
-/// Measurement of one direction of a link, all of it in agreement with the declaration.
+/// Measurement of one direction of a link, in full agreement with the declaration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DirectionMeasured {
-    /// The median one-way delay of small packets in seconds; `None` when, as declared, none came.
+    /// Median one-way delay of small packets in seconds. `None` if no packets arrived, as declared.
     pub delay_s: Option<Figure>,
-    /// The rate within a burst in bit/s; `None` when, as declared, nearly no packets came.
+    /// Rate within a burst in bit/s. `None` if almost no packets arrived, as declared.
     pub rate_bps: Option<Figure>,
-    /// `true` if the bursts kept the link busy. If this machine sent them more slowly than that, or
-    /// no rate is declared, the link carries at least what was measured. That value is then what
-    /// the declared rate would have shown of the same bursts, to [`RATE_TOLERANCE`]. If the link
-    /// would have slowed them by less than a tenth, it is at least half of their sending rate or
-    /// [`UNLIMITED_FLOOR_BPS`], whichever is less.
+    /// `true` if the bursts kept the link busy, so that `rate_bps` is the link's rate.
+    ///
+    /// Otherwise this machine sent them too slowly or no rate is declared, and the link carries at
+    /// least the measured rate. That rate then equals, within [`RATE_TOLERANCE`], the one that the
+    /// declared link shows for the same bursts. If the link would have slowed the bursts by less
+    /// than a tenth, the rate is at least the smaller of half their sending rate and
+    /// [`UNLIMITED_FLOOR_BPS`].
     pub is_filled: bool,
-    /// The ratio of probes lost.
+    /// Fraction of probes lost.
     pub loss: Figure,
     /// Number of probes sent.
     pub probes: usize,
-    /// Attempt that agreed.
+    /// Number of the attempt that agreed.
     pub attempt: usize,
 }
 
@@ -107,16 +113,16 @@ impl fmt::Display for LinkMeasured {
     }
 }
 
-/// Measurements of a world.
+/// Measurements of a testbed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     /// The radio link.
     pub radio: LinkMeasured,
-    /// The terrestrial path; `None` where it is a cable.
+    /// The terrestrial path; `None` if it is a cable.
     pub terrestrial: Option<LinkMeasured>,
 }
 
-/// Reason for which a run must not report anything.
+/// Reason why a run must not report any results.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The link is not the declared one, or this machine is too busy to emulate it.
@@ -133,11 +139,11 @@ pub enum MeasureError {
         direction: &'static str,
         /// Quantity that differs.
         quantity: Quantity,
-        /// Value from the probes; not a number if they gave none.
+        /// Value from the probes; NaN if they gave none.
         measured: f64,
-        /// The least that would have agreed.
+        /// Smallest value that would have agreed.
         low: f64,
-        /// The most that would have agreed.
+        /// Largest value that would have agreed.
         high: f64,
         /// Number of attempts.
         attempts: usize,
@@ -150,13 +156,13 @@ pub enum MeasureError {
 /// Property of a link that can differ from its declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
-    /// The median one-way delay in seconds.
+    /// Median one-way delay in seconds.
     Delay,
-    /// The rate in bit/s.
+    /// Rate in bit/s.
     Rate,
-    /// The ratio of packets lost.
+    /// Fraction of packets lost.
     Loss,
-    /// Packets that vanished although the model let them pass.
+    /// Packets that the model delivered but that did not arrive.
     Unmodelled,
 }
 
@@ -172,15 +178,15 @@ impl fmt::Display for Quantity {
 }
 
 impl World {
-    /// Measures every emulated link, both directions at once, and compares it with what the world
-    /// was made from. Takes about 5 s; nothing else may use the links meanwhile.
+    /// Measures every emulated link, both directions at once, and compares it with the declaration
+    /// of the testbed. Takes about 5 s, during which nothing else may use the links.
     pub fn measure(&self) -> Result<Measured, MeasureError> {
         let terrestrial = self.terrestrial.as_ref().map(|path| &path.spec);
         self.measure_against(&self.radio.spec, terrestrial)
     }
 
-    /// Like [`World::measure`], with the declaration given: a terrestrial path is measured where
-    /// there is one and it is declared.
+    /// Like [`World::measure`], with a given declaration. A terrestrial path is measured only if it
+    /// exists and is declared.
     pub fn measure_against(
         &self,
         radio: &LinkSpec,
@@ -202,12 +208,13 @@ fn resume<T>(panic: Box<dyn std::any::Any + Send>) -> T {
     std::panic::resume_unwind(panic)
 }
 
-/// Minimum capacity of a path behind a radio link in its direction.
+/// Minimum capacity of a path behind a radio link in the same direction.
 fn needed_bps(radio: &DirectionSpec) -> f64 {
     radio.rate().map_or(0.0, |rate| TERRESTRIAL_HEADROOM * rate.bps() as f64)
 }
 
-/// `needed` is what must be seen of it in bit/s where bursts do not fill it, from either end.
+/// Measures one link. `needed` is the minimum rate in bit/s that bursts which do not fill the link
+/// must show, from either end.
 fn measure_link(
     link: &EmulatedLink,
     declared: &LinkSpec,
@@ -224,7 +231,7 @@ fn measure_link(
     })
 }
 
-/// Difference found in an attempt.
+/// Difference from the declaration in one attempt.
 struct Difference {
     quantity: Quantity,
     figure: Figure,
@@ -275,7 +282,7 @@ fn try_direction(
 
     let measured = Estimate::of(&run.sent, &run.arrived);
     let full_bps = estimate::full_rate_bps(declared, 0, &run.sent);
-    // One replica has the wire's own seed, and with it the same random outages.
+    // One replica has the wire's own seed, and so the same random outages.
     let declared: Vec<_> = (0..REPLICAS)
         .chain([link.seeds[from]])
         .map(|seed| Estimate::of(&run.sent, &estimate::replay(declared, seed, &run.sent)))
@@ -286,14 +293,14 @@ fn try_direction(
     };
     let dropped = dropped_until(&after) - dropped_until(&before);
     let compared = compare(&run.sent, measured, &declared).and_then(|agreed| {
-        // Of one seed, so that what is random in the link is the same in both.
+        // Both use one seed, so that random events of the link are the same in both.
         let both = declared[0].rate_bps.zip(full_bps);
         let is_filled =
             both.is_some_and(|(shown, full)| full.is_finite() && shown >= FILLED * full);
         enough(DirectionMeasured { is_filled, ..agreed }, needed_bps)
     });
     Ok(compared.and_then(|agreed| {
-        // Packets of others may be among the dropped, so fewer missing probes prove nothing.
+        // Some dropped packets may belong to others, so fewer missing probes prove nothing.
         let unmodelled = missing.saturating_sub(dropped) as f64;
         let figure = Figure { measured: unmodelled, low: 0.0, high: 0.0 };
         let failed = Difference { quantity: Quantity::Unmodelled, figure };
@@ -301,7 +308,7 @@ fn try_direction(
     }))
 }
 
-/// Sets each figure against what the replicas show for it.
+/// Compares each figure with the values of the replicas.
 fn compare(
     sent: &Schedule,
     measured: Estimate,
@@ -312,7 +319,8 @@ fn compare(
     let rate = bounds(declared.iter().map(|d| d.rate_bps)).map(|(low, high)| {
         let sent_bps = sent.burst_rate_bps().unwrap_or(f64::INFINITY);
         if low > 0.9 * sent_bps {
-            // The bursts did not fill the link: all it can show is that it is no bottleneck.
+            // The bursts did not fill the link. The measurement can only show that the link is not
+            // the bottleneck.
             (UNLIMITED_FLOOR_BPS.min(0.5 * sent_bps), f64::INFINITY)
         } else {
             (low * (1.0 - RATE_TOLERANCE), high * (1.0 + RATE_TOLERANCE))
@@ -332,7 +340,7 @@ fn compare(
     })
 }
 
-/// Checks that a path which the bursts did not fill carries at least what is needed.
+/// Checks that a path carries at least the needed rate if the bursts did not fill it.
 fn enough(agreed: DirectionMeasured, needed_bps: f64) -> Result<DirectionMeasured, Difference> {
     match agreed.rate_bps {
         Some(rate) if !agreed.is_filled => {
@@ -358,7 +366,7 @@ fn within(
     if (low..=high).contains(&measured) { Ok(figure) } else { Err(Difference { quantity, figure }) }
 }
 
-/// A figure that cannot be had agrees when some replica could not show it either.
+/// Compares a figure that may be absent. It agrees if at least one replica lacks it too.
 fn optional(
     quantity: Quantity,
     measured: Option<f64>,
@@ -394,7 +402,7 @@ mod tests {
         assert!(enough(seen(68.0, false), 20e6).is_ok());
         let short = enough(seen(19.0, false), 20e6).err().unwrap();
         assert_eq!((short.quantity, short.figure.low), (Quantity::Rate, 20e6));
-        // One that is declared to be narrow, and is: that is meant.
+        // A path that is narrow as declared is intended.
         assert!(enough(seen(1.0, true), 20e6).is_ok());
     }
 

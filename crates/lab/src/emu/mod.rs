@@ -1,25 +1,30 @@
 //! The emulator: the link model between real kernels.
 //!
-//! Every host is a network namespace with its own kernel network stack; every emulated link is a
-//! pair of TUN devices and a thread that moves packets between them when, and only if,
-//! the model says so. Nothing outside this process is touched: namespaces are held by descriptors
-//! alone, so all of it is gone when the process is, however it ends.
+//! Every host is a network namespace with its own kernel network stack. Every emulated link is a
+//! pair of TUN devices and a thread. The thread moves a packet between them if and when the model
+//! decides so. Nothing outside this process is touched. Only descriptors keep the namespaces alive,
+//! so everything disappears with the process, however it ends.
 //!
-//! [`enter`] comes first in `main`; then [`World::new`]; then [`World::measure`], without which no
-//! figure taken in a world should be believed.
+//! Call [`enter`] first in `main`, then [`World::new`], then [`World::measure`]. Do not trust
+//! results from a testbed without a measurement.
 
 mod capture;
+mod congestion;
 mod device;
 mod ecn;
 mod error;
 mod estimate;
 mod handover;
 mod host;
+mod lateness;
 mod measure;
 mod net;
 mod offload;
 mod others;
+mod plan;
 mod probe;
+mod service;
+mod share;
 mod tun;
 mod tuning;
 mod user;
@@ -27,19 +32,24 @@ mod wire;
 mod world;
 
 pub use capture::{CAPTURE_BYTES, Capture, SNAP_BYTES};
+pub use congestion::{Congestion, listen, listen_here};
 pub use device::{DEVICE_INTERFACE, Device};
 pub use error::EmuError;
 pub use handover::hand_over;
 pub use host::Host;
+pub use lateness::{Lateness, TooLate};
 pub use measure::{
     ATTEMPTS, DELAY_TOLERANCE_S, DirectionMeasured, Figure, LinkMeasured, MeasureError, Measured,
     Quantity, RATE_TOLERANCE, UNLIMITED_FLOOR_BPS,
 };
-pub use others::{Others, Share};
+pub use others::Others;
+pub use plan::{
+    AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, SERVER, is_site, passenger,
+    site,
+};
+pub use service::{NotReady, Service, Serving};
+pub use share::Share;
 pub use tuning::Tuning;
 pub use user::enter;
-pub use wire::{IN_FLIGHT_BYTES, LATE, STALL, WireCounters, be_punctual};
-pub use world::{
-    AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, LinkCounters, SERVER,
-    World, is_site, passenger, site,
-};
+pub use wire::{IN_FLIGHT_BYTES, LATE, STALL, WireCounters, be_punctual, give_way};
+pub use world::{LinkCounters, World};

@@ -1,4 +1,4 @@
-//! Furnishing a host: its kernel's settings, interfaces, addresses and routes.
+//! Configuration of a host: its kernel's settings, interfaces, addresses and routes.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,29 +12,29 @@ use tokio::runtime;
 use super::error::EmuError;
 use super::host::Host;
 
-/// Every interface carries packets of up to this many IP bytes, as Ethernet does.
+/// MTU of every interface in IP bytes, as on Ethernet.
 pub const MTU_BYTES: u32 = 1500;
 
-/// Packets that may wait in front of a TUN device for the wire to fetch them: at most 4,096 ×
-/// 64 KiB = 256 MiB, when every one is a full segmentation frame, and normally none. What exceeds
-/// it is lost outside the link's model, so it holds any window that TCP may have open
-/// ([`TCP_BUFFER_BYTES`]).
+/// Packets that may wait in front of a TUN device until the wire fetches them. At most 4,096 × 64
+/// KiB = 256 MiB, if each is a full segmentation frame; normally none. Packets beyond it are lost
+/// outside the link's model, so it exceeds every window that TCP may open ([`TCP_BUFFER_BYTES`]).
 const TUN_QUEUE_PACKETS: u32 = 4096;
 
-/// The most that a kernel keeps for one TCP connection and direction: twice the bandwidth-delay
-/// product of 100 Mbit/s × 650 ms (8.1 MB), because the kernel counts overhead too. 16 MiB.
+/// Maximum kernel memory of one TCP connection in one direction: 16 MiB. That is twice the
+/// bandwidth-delay product of 100 Mbit/s × 650 ms (8.1 MB), because the kernel counts overhead too.
 const TCP_BUFFER_BYTES: u32 = 16 << 20;
 
-/// Routing table of the kernel's own addresses: `RT_TABLE_LOCAL` of rtnetlink(7).
+/// Routing table of the kernel's own addresses, `RT_TABLE_LOCAL` of rtnetlink(7).
 const LOCAL_TABLE: u32 = 255;
 
-/// Temporary name of a cable's far end until it is in place; the near end may have its final name.
+/// Temporary name of a cable's second end until it is in its namespace, because the first end may
+/// already have the final name.
 const MOVING: &str = "moving";
 
-/// Settings of every host, below /proc/sys/net; those marked `false` exist only in some kernels.
+/// Settings of every host, below /proc/sys/net. Some kernels lack those marked `false`.
 const SETTINGS: &[(&str, &str, bool)] = &[
-    // A host's addresses are all configured: no router solicitation, multicast report or duplicate
-    // check may cross the emulated links unasked.
+    // All addresses are configured, so router solicitations, multicast reports and duplicate checks
+    // must not cross the emulated links.
     ("ipv6/conf/all/disable_ipv6", "0", true),
     ("ipv6/conf/default/addr_gen_mode", "1", true),
     ("ipv6/conf/default/accept_ra", "0", true),
@@ -43,50 +43,50 @@ const SETTINGS: &[(&str, &str, bool)] = &[
     // Transparent proxying answers for addresses that are routed elsewhere.
     ("ipv4/conf/all/rp_filter", "0", true),
     ("ipv4/conf/default/rp_filter", "0", true),
-    // What one connection learned of the path must not help the next: each is measured afresh.
+    // A connection must not profit from what an earlier one learned of the path.
     ("ipv4/tcp_no_metrics_save", "1", true),
     ("ipv4/ip_local_port_range", "10000 65535", true),
     ("ipv4/ping_group_range", "0 0", false),
 ];
 
-/// A host's side of a link: the interface and its addresses.
+/// A host's end of a link: the interface and its addresses.
 #[derive(Debug, Clone)]
 pub struct Interface {
-    /// Its name on the host.
+    /// Name of the interface on the host.
     pub name: &'static str,
-    /// Its IPv4 address, in a /24.
+    /// IPv4 address of the interface, in a /24.
     pub v4: Ipv4Addr,
-    /// Its IPv6 address, in a /64.
+    /// IPv6 address of the interface, in a /64.
     pub v6: Ipv6Addr,
 }
 
 /// Route of a host to destinations that are not on one of its links.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// The destination, as address and prefix length.
+    /// IPv4 destination: address and prefix length.
     pub to4: (Ipv4Addr, u8),
-    /// The destination, as address and prefix length.
+    /// IPv6 destination: address and prefix length.
     pub to6: (Ipv6Addr, u8),
-    /// The next hop.
+    /// IPv4 next hop.
     pub via4: Ipv4Addr,
-    /// The next hop.
+    /// IPv6 next hop.
     pub via6: Ipv6Addr,
 }
 
 impl Route {
-    /// Everything, by the host at the far end of a link.
+    /// Default route through the host at the other end of a link.
     pub fn default(via: &Interface) -> Self {
         let (to4, to6) = ((Ipv4Addr::UNSPECIFIED, 0), (Ipv6Addr::UNSPECIFIED, 0));
         Self { to4, to6, via4: via.v4, via6: via.v6 }
     }
 
-    /// The networks of `there`, by the host at the far end of a link.
+    /// Route to the networks of `there` through the host at the other end of a link.
     pub fn network(there: &Interface, via: &Interface) -> Self {
         Self { to4: (there.v4, 24), to6: (there.v6, 64), via4: via.v4, via6: via.v6 }
     }
 }
 
-/// Gives the host its kernel settings and its loopback; `forwards` makes it a router.
+/// Sets the host's kernel settings and brings up its loopback. `forwards` makes it a router.
 pub fn prepare(host: &Host, forwards: bool) -> Result<(), EmuError> {
     host.run(|| {
         let limits = format!("4096 131072 {TCP_BUFFER_BYTES}");
@@ -96,8 +96,8 @@ pub fn prepare(host: &Host, forwards: bool) -> Result<(), EmuError> {
             ("ipv4/tcp_wmem", &limits, true),
             ("ipv4/ip_forward", forwarding, true),
             ("ipv6/conf/all/forwarding", forwarding, true),
-            // Packets are forwarded by the setting above; this one would only make every new
-            // interface join, and report, the all-routers group.
+            // The setting above enables forwarding. This one would only make every new interface
+            // join, and report, the all-routers group.
             ("ipv6/conf/default/forwarding", "0", true),
         ];
         for (name, value, required) in SETTINGS.iter().chain(&own) {
@@ -128,7 +128,23 @@ pub fn cable(a: (&Host, &Interface), b: (&Host, &Interface)) -> Result<(), EmuEr
         netlink.link().set(moved.build()).execute().await
     })?;
     address(a.0, a.1)?;
-    address(b.0, b.1)
+    address(b.0, b.1)?;
+    // The kernel looks for neighbours from a link-local address when it answers for an address that
+    // is not its own, as interception does. Without one it looks for nobody.
+    for (host, interface) in [a, b] {
+        configure(host, &format!("set up the interface {}", interface.name), async |netlink| {
+            let index = index_of(&netlink, interface.name).await?;
+            netlink.address().add(index, link_local(interface.v6).into(), 64).execute().await
+        })?;
+    }
+    Ok(())
+}
+
+/// Link-local address with the interface identifier of `address`.
+fn link_local(address: Ipv6Addr) -> Ipv6Addr {
+    let mut segments = address.segments();
+    segments[..4].copy_from_slice(&[0xfe80, 0, 0, 0]);
+    segments.into()
 }
 
 /// Gives an interface its addresses and brings it up.
@@ -174,7 +190,7 @@ pub fn route(host: &Host, route: &Route) -> Result<(), EmuError> {
     })
 }
 
-/// Makes every address of an IPv4 network the host's own.
+/// Makes every address of an IPv4 network a local address of the host.
 pub fn own_network(host: &Host, (network, bits): (Ipv4Addr, u8)) -> Result<(), EmuError> {
     configure(host, &format!("take the network {network}/{bits}"), async |netlink| {
         let index = index_of(&netlink, "lo").await?;
@@ -188,7 +204,7 @@ pub fn own_network(host: &Host, (network, bits): (Ipv4Addr, u8)) -> Result<(), E
     })
 }
 
-/// Leads an IPv4 network to the host at the far end of a link.
+/// Routes an IPv4 network to the host at the other end of a link.
 pub fn lead_network(
     host: &Host,
     (network, bits): (Ipv4Addr, u8),
@@ -201,7 +217,7 @@ pub fn lead_network(
     })
 }
 
-/// The address of the network that `address` is in.
+/// Network address of the network that contains `address`.
 fn masked4((address, prefix): (Ipv4Addr, u8)) -> Ipv4Addr {
     let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
     Ipv4Addr::from_bits(address.to_bits() & mask)
@@ -212,13 +228,13 @@ fn masked6((address, prefix): (Ipv6Addr, u8)) -> Ipv6Addr {
     Ipv6Addr::from_bits(address.to_bits() & mask)
 }
 
-/// Packets that the host's interface `name` refused to hand to the wire, its queue being full.
+/// Packets that the host's interface `name` dropped because its queue to the wire was full.
 pub fn dropped(host: &Host, name: &str) -> Result<u64, EmuError> {
     Ok(device_row(host, name)?.get(11).copied().unwrap_or(0))
 }
 
-/// Counters of the host's interface `name`: 8 columns of receiving, then of sending, each bytes,
-/// packets, errors, drops, ...; empty if there is no such interface.
+/// Counters of the host's interface `name`: 8 columns for received, then 8 for sent packets, each
+/// with bytes, packets, errors, drops, .... Empty if the interface does not exist.
 pub fn device_row(host: &Host, name: &str) -> Result<Vec<u64>, EmuError> {
     let path = "/proc/thread-self/net/dev";
     let table = host.run(|| fs::read_to_string(path))?;
@@ -236,7 +252,7 @@ pub(super) async fn index_of(netlink: &Handle, name: &str) -> Result<u32, rtnetl
     link.map(|link| link.header.index).ok_or(rtnetlink::Error::RequestFailed)
 }
 
-/// Talks rtnetlink to the host's kernel.
+/// Runs rtnetlink requests against the host's kernel.
 pub(super) fn configure(
     host: &Host,
     doing: &str,
@@ -254,4 +270,15 @@ pub(super) fn configure(
             done.map_err(|e| host.failed(doing.into(), e))
         })
     })?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_cable_have_link_local_addresses_of_their_own() {
+        let of = |address: &str| link_local(address.parse().unwrap()).to_string();
+        assert_eq!([of("fd00:1:2:6::1"), of("fd00:1:2:6::2")], ["fe80::1", "fe80::2"]);
+    }
 }

@@ -1,8 +1,9 @@
 //! Frames of a TUN device with the virtio-net header, and their segments.
 //!
-//! A kernel hands a burst of one flow over as a single frame of up to 64 KiB which the network card
-//! (here: the link) is to cut into packets. The link model sees every packet; only when all of them
-//! cross at once is the frame passed on uncut. Layout: `struct virtio_net_hdr` (virtio 1.2, 5.1.6).
+//! A kernel hands over a burst of one flow as a single frame of up to 64 KiB. The network card
+//! (here: the link) has to divide it into packets. The link model sees every packet. The frame is
+//! passed on undivided only if all its packets cross at once. Layout: `struct virtio_net_hdr`
+//! (virtio 1.2, 5.1.6).
 
 /// Bytes of header before the IP packet in every frame.
 pub const HEADER_BYTES: usize = 10;
@@ -21,23 +22,23 @@ const TCP_FLAGS: usize = 13;
 const TCP_CWR: u8 = 0x80;
 const TCP_FIN_PSH: u8 = 0x09;
 
-/// Cutting rule of a frame into packets.
+/// Division of a frame into packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segments {
     /// Bytes of IP and transport header, repeated in every packet.
     header_bytes: usize,
-    /// Bytes of payload in every packet but the last.
+    /// Payload bytes in every packet except the last.
     payload_bytes: usize,
     /// Offset of the transport header.
     transport: usize,
-    /// Offset of the checksum in it.
+    /// Offset of the checksum in the transport header.
     checksum: usize,
     tcp: bool,
     frame_bytes: usize,
 }
 
 impl Segments {
-    /// Reads how `frame` is to be cut; `None` when it is one packet as it stands.
+    /// Reads the division of `frame` into packets. Returns `None` if the frame is a single packet.
     pub fn of(frame: &[u8]) -> Option<Self> {
         let (header, packet) = frame.split_at_checked(HEADER_BYTES)?;
         let field = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
@@ -46,7 +47,8 @@ impl Segments {
             GSO_UDP => false,
             _ => return None,
         };
-        // The header's own length field counts what happens to be linear in the kernel's memory.
+        // The header's own length field counts the bytes that happen to be linear in the kernel's
+        // memory.
         let transport = field(6);
         let header_bytes = if tcp {
             transport + usize::from(packet.get(transport + 12)? >> 4) * 4
@@ -70,15 +72,15 @@ impl Segments {
         (self.frame_bytes - self.header_bytes).div_ceil(self.payload_bytes)
     }
 
-    /// The IP bytes of packet `index`.
+    /// IP bytes of packet `index`.
     pub fn packet_bytes(&self, index: usize) -> usize {
         let before = self.header_bytes + index * self.payload_bytes;
         self.header_bytes + self.payload_bytes.min(self.frame_bytes - before)
     }
 
-    /// Writes packet `index` of `frame` into `out` as a frame of its own.
+    /// Writes packet `index` of `frame` into `out` as a separate frame.
     ///
-    /// Its transport checksum is left for whoever needs it, as the sending kernel left it.
+    /// Its transport checksum stays partial, as the sending kernel left it.
     pub fn cut(&self, frame: &[u8], index: usize, out: &mut Vec<u8>) {
         let packet = &frame[HEADER_BYTES..];
         let from = self.header_bytes + index * self.payload_bytes;
@@ -124,7 +126,7 @@ fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-/// The pseudo-header's sum (RFC 9293, 3.1; RFC 8200, 8.1).
+/// Sum of the pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1).
 fn sum32(addresses: &[u8], protocol: u8, length: usize) -> u32 {
     sum(addresses) + u32::from(protocol) + length as u32
 }
@@ -146,7 +148,7 @@ fn fold(mut sum: u32) -> u16 {
 mod tests {
     use super::*;
 
-    /// A TCP/IPv4 frame of 2,500 payload bytes to be cut every 1,000.
+    /// A TCP/IPv4 frame with 2,500 payload bytes and a segment size of 1,000.
     fn tcp4() -> Vec<u8> {
         let mut frame = vec![NEEDS_CHECKSUM, GSO_TCP4, 40, 0, 232, 3, 20, 0, 16, 0];
         let mut packet = vec![0u8; 40 + 2500];

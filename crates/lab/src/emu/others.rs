@@ -1,69 +1,36 @@
-//! Other users of the radio link: traffic that shares its queue and no gateway, from hosts of its own
-//! beside the air's and the ground's, so that nothing that is set on those concerns it.
+//! Other users of the radio link. Their traffic shares the link's queue but crosses no gateway. It
+//! comes from separate hosts next to the air and ground gateways, so settings of the gateways'
+//! hosts do not affect it.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::PoisonError;
 
-use bentpipe_channel::{Count, Fate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::congestion::{Congestion, listen};
 use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Route};
-use super::offload::HEADER_BYTES;
-use super::world::{AIR, CORRESPONDENTS, CORRESPONDENTS_GROUND, TERMINALS, TERMINALS_AIR, World};
-use crate::workload::origin::{Congestion, listen, set_congestion};
-use crate::workload::service::Service;
+use super::plan::{AIR, CORRESPONDENTS, CORRESPONDENTS_GROUND, TERMINALS, TERMINALS_AIR};
+use super::service::Service;
+use super::world::World;
 
-/// Name of the interfaces that lead to them.
+/// Name of the interfaces that lead to the other users.
 const INTERFACE: &str = "others";
-/// Port of the receiving side.
+/// Port of the receivers.
 const PORT: u16 = 9;
-/// Bytes handed over or taken at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Fate of packets in one direction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Share {
-    /// All that were offered to the link.
-    pub offered: Count,
-    /// Packets lost, or refused by a full queue.
-    pub lost: Count,
-}
-
-/// Transfers without end; dropped, they end.
+/// Endless transfers. Dropping this ends them.
 pub struct Others {
     _ends: [Service; 2],
 }
 
-impl Share {
-    pub(super) fn add(&mut self, bytes: usize, fate: Fate) {
-        let one = Count { packets: 1, bytes: bytes as u64 };
-        let into = |count: &mut Count| {
-            count.packets += one.packets;
-            count.bytes += one.bytes;
-        };
-        into(&mut self.offered);
-        if !matches!(fate, Fate::Delivered { .. }) {
-            into(&mut self.lost);
-        }
-    }
-}
-
-/// Returns `true` if a TUN device's frame belongs to other users.
-pub(super) fn is_others(frame: &[u8]) -> bool {
-    let ip = frame.get(HEADER_BYTES..HEADER_BYTES + 20);
-    ip.is_some_and(|ip| {
-        let both =
-            |address: &Ipv4Addr| ip[12..16] == address.octets() || ip[16..20] == address.octets();
-        ip[0] >> 4 == 4 && both(&TERMINALS.v4) && both(&CORRESPONDENTS.v4)
-    })
-}
-
 impl World {
-    /// Starts `flows` endless CUBIC transfers of others over the radio link, towards the aircraft
-    /// or from it. They share the link's queue with whoever is measured and cross no gateway.
+    /// Starts `flows` endless CUBIC transfers of other users over the radio link, towards the
+    /// aircraft or away from it. They share the link's queue with the measured traffic and cross no
+    /// gateway.
     pub fn others(&self, flows: u32, towards_air: bool) -> Result<Others, EmuError> {
         let [terminals, correspondents] = &self.other_hosts()?;
         let (from, source, to, sink) = if towards_air {
@@ -81,10 +48,10 @@ impl World {
         Ok(Others { _ends: [sending, receiving] })
     }
 
-    /// The other terminals, and whom they talk to: made when they are first wanted, and there as
-    /// long as the world is.
+    /// The other terminals and their correspondents. They are made on first use and live as long as
+    /// the testbed.
     fn other_hosts(&self) -> Result<[Host; 2], EmuError> {
-        let mut kept = self.other_hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.other_hosts.lock();
         if let Some(hosts) = &*kept {
             return Ok(hosts.clone());
         }
@@ -99,7 +66,7 @@ impl World {
             net::cable((host, &own.on(INTERFACE)), (router, &gateway))?;
             net::route(host, &Route::default(&gateway))?;
         }
-        // The air leads everything to the ground already.
+        // The air gateway's host already routes everything to the ground gateway.
         let back = Route::network(&TERMINALS.on(INTERFACE), &AIR.on("radio"));
         net::route(&self.ground, &back)?;
         *kept = Some(hosts.clone());
@@ -117,13 +84,13 @@ async fn receive(listener: std::net::TcpListener) {
     }
 }
 
-/// Sends until it is dropped; a connection that breaks is opened again.
+/// Sends until it is dropped, and reopens a connection that breaks.
 async fn send(from: Ipv4Addr, to: SocketAddr) {
     let given = vec![0x5a; CHUNK_BYTES];
     loop {
         let open = async {
             let socket = TcpSocket::new_v4()?;
-            set_congestion(&socket2::SockRef::from(&socket), Congestion::Cubic)?;
+            Congestion::Cubic.set(&socket2::SockRef::from(&socket))?;
             socket.bind(SocketAddr::new(from.into(), 0))?;
             socket.connect(to).await
         };

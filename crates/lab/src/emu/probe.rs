@@ -1,4 +1,4 @@
-//! Sending probes through an emulated link, kernel to kernel, and noting when they arrive.
+//! Sends probes through an emulated link, from kernel to kernel, and records their arrival times.
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -14,34 +14,34 @@ use super::error::EmuError;
 use super::estimate::{Purpose, Schedule};
 use super::world::EmulatedLink;
 
-/// Paced probes for delay and loss: 500, one every 5 ms, are 2.5 s at 70 kbit/s.
+/// Number of paced probes for delay and loss: 500, one every 5 ms, take 2.5 s at 70 kbit/s.
 const PROBES: usize = 500;
 const PROBE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Bursts for the rate.
+/// Number of bursts for the rate.
 const BURSTS: usize = 3;
 
-/// Grace period beyond the declared delay of a packet.
+/// Grace period beyond a packet's declared delay.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// The longest that the declaration may make the measurement wait for a packet: an outage that
-/// holds packets may be so long.
+/// Maximum wait for a packet. A declared outage that holds packets may be this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes of IPv4 and UDP header before a probe's payload.
+/// Bytes of IPv4 and UDP headers before a probe's payload.
 const HEADERS_BYTES: usize = 28;
 
-/// Room for a burst in the receiving socket.
+/// Buffer of the receiving socket, enough for a burst.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Packets sent, with one arrival for each packet of the schedule.
+/// Packets sent, and one arrival for each packet of the schedule.
 pub struct Run {
     pub sent: Schedule,
     pub arrived: Vec<Option<Duration>>,
 }
 
 /// Sends probes and bursts of `burst` packets from the end `from` of the link to the other.
-/// `last_arrival` tells from the schedule when, by the declaration, all should have arrived.
+/// `last_arrival` returns the time by which, according to the declaration, all packets of a
+/// schedule should have arrived.
 pub fn run(
     link: &EmulatedLink,
     from: usize,
@@ -65,14 +65,14 @@ pub fn run(
         let sent = sent.map_err(|error| near.host.failed("send probes".into(), error));
         let patience = last_arrival(sent.as_ref().unwrap_or(&Schedule::default()));
         let patience = patience.min(clock.now() + PATIENCE) + GRACE;
-        // The receiver is gone already when every packet has arrived.
+        // The receiver has already ended if every packet has arrived.
         let _ = finish.send(patience);
         let arrived = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(Run { sent: sent?, arrived: arrived.map_err(failed)? })
     })
 }
 
-/// The kernel stamps arrivals by the wall clock; this brings its time to the model's.
+/// Converts the kernel's arrival timestamps from the wall clock to the model's time.
 #[derive(Clone, Copy)]
 struct Clock {
     epoch: Instant,
@@ -97,7 +97,8 @@ impl Clock {
 
 fn prepare(receiver: &UdpSocket) -> io::Result<()> {
     setsockopt(receiver, sockopt::ReceiveTimestampns, &true)?;
-    // Beyond the system's limit where that is allowed; a burst of 600 nearly fits that, too.
+    // Exceed the system's limit if that is allowed. A burst of 600 packets nearly fits that limit
+    // too.
     let room = RECEIVE_BUFFER_BYTES;
     setsockopt(receiver, sockopt::RcvBufForce, &room)
         .or_else(|_| setsockopt(receiver, sockopt::RcvBuf, &room))?;
@@ -117,7 +118,7 @@ fn send(
         send_one(sender, Purpose::Probe, clock, &mut sent)?;
     }
     for n in 0..BURSTS {
-        // The queue is to be empty when a burst begins; packets under way do not matter.
+        // The queue must be empty when a burst begins. Packets in flight do not matter.
         let drained = last_arrival(&sent);
         pause_until(clock, drained.min(clock.now() + PATIENCE));
         for _ in 0..burst {
@@ -142,14 +143,15 @@ fn send_one(
     payload[..8].copy_from_slice(&(sent.len() as u64).to_be_bytes());
     sent.0.push((clock.now(), purpose));
     match sender.send(payload) {
-        // What ICMP said about an earlier packet is not about this one, which was not sent.
+        // An ICMP error for an earlier packet is reported here; this packet was not sent, so send
+        // it again.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => sender.send(payload),
         result => result,
     }
     .map(drop)
 }
 
-/// Notes arrivals until all have come or the time that `finished` tells is over.
+/// Records arrivals until all packets have arrived or the time from `finished` is over.
 fn receive(
     receiver: &UdpSocket,
     packets: usize,
@@ -172,7 +174,7 @@ fn receive(
     Ok(arrived)
 }
 
-/// The number of the next probe and when the kernel took it in; `None` if there is none by now.
+/// Number and kernel arrival time of the next probe. `None` if none has arrived yet.
 fn receive_one(receiver: &UdpSocket, clock: Clock) -> io::Result<Option<(usize, Duration)>> {
     let mut number = [0; 8];
     let mut payload = [IoSliceMut::new(&mut number)];

@@ -1,8 +1,10 @@
-//! TUN devices: where packets leave a kernel for an emulated link and come back from it.
+//! TUN devices: the points at which packets leave a kernel for an emulated link, and return from
+//! it.
 //!
-//! Opened with the virtio-net header and segmentation offload, so that a kernel hands over a burst
-//! of one flow as one frame (see [`super::offload`]). The device is opened by hand because the
-//! wire forwards those frames unchanged, which the TUN crates' interfaces do not allow for.
+//! A device is opened with the virtio-net header and segmentation offload, so that a kernel hands
+//! over a burst of one flow as one frame (see [`super::offload`]). The wire forwards those frames
+//! unchanged. The interfaces of the TUN crates do not allow that, so this module opens the device
+//! directly.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,21 +15,21 @@ use super::error::EmuError;
 
 const PATH: &str = "/dev/net/tun";
 
-/// Segmentation a reader of this device takes on itself: `TUN_F_*` of `linux/if_tun.h`, which the
-/// libc crate does not have.
+/// Segmentation that a reader of this device performs: `TUN_F_*` of `linux/if_tun.h`, which the
+/// libc crate lacks.
 const TUN_F_CSUM: libc::c_uint = 0x01;
 const TUN_F_TSO4: libc::c_uint = 0x02;
 const TUN_F_TSO6: libc::c_uint = 0x04;
 const TUN_F_USO4: libc::c_uint = 0x20;
 const TUN_F_USO6: libc::c_uint = 0x40;
 
-/// Sees whether TUN devices can be had at all.
+/// Checks that TUN devices are available.
 pub fn probe() -> Result<(), EmuError> {
     open_device().map(drop)
 }
 
-/// Makes the TUN interface `name` in the calling thread's network namespace; it lives as long as
-/// the returned descriptor, which does not block.
+/// Makes the TUN interface `name` in the calling thread's network namespace. The interface lives as
+/// long as the returned descriptor, which is non-blocking.
 pub fn create(host: &'static str, name: &str) -> Result<OwnedFd, EmuError> {
     let device = open_device()?;
     attach(&device, name).map_err(|source| EmuError::Configure {
@@ -59,11 +61,11 @@ fn attach(device: &File, name: &str) -> io::Result<()> {
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
     let all = tcp | TUN_F_USO4 | TUN_F_USO6;
-    // SAFETY: the descriptor is open for the whole call; TUNSETIFF reads and writes one ifreq,
-    // which `request` is, and TUNSETOFFLOAD takes its argument by value.
+    // SAFETY: the descriptor is open for the whole call. TUNSETIFF reads and writes one ifreq,
+    // which `request` is; TUNSETOFFLOAD takes its argument by value.
     unsafe {
         done(libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &mut request))?;
-        // Kernels before 6.2 do not know UDP segmentation.
+        // Kernels before 6.2 do not support UDP segmentation offload.
         done(libc::ioctl(device.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(all)))
             .or_else(|_| {
                 let tcp = libc::c_ulong::from(tcp);

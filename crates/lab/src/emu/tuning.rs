@@ -1,9 +1,9 @@
-//! TCP settings of one host, for every program on it: an experiment's declaration of its clients
+//! TCP settings of one host, for every program on it. An experiment declares them for its clients
 //! and servers.
 //!
-//! Settings of the kernel hold for the host's namespace alone; what has none is an attribute of the
-//! host's IPv4 routes. A socket is what it was when it was opened: tune a host before anything runs
-//! on it.
+//! A setting of the kernel applies only to the host's namespace. A setting that the kernel does not
+//! have is an attribute of the host's IPv4 routes. A socket takes its settings when it opens, so
+//! tune a host before anything runs on it.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -12,52 +12,53 @@ use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_core::DefaultNla;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
 
+use super::congestion::Congestion;
 use super::error::EmuError;
 use super::host::Host;
 use super::net::{Interface, configure, index_of};
-use super::world::{AIR, AIR_CABIN, CLIENT, GROUND, GROUND_INTERNET, SERVER, World};
-use crate::workload::origin::Congestion;
+use super::plan::{AIR, AIR_CABIN, CLIENT, GROUND, GROUND_INTERNET, SERVER};
+use super::world::World;
 
-/// `RTAX_CC_ALGO` of linux/rtnetlink.h, whose value is a name.
+/// `RTAX_CC_ALGO` of linux/rtnetlink.h. Its value is a name.
 const RTAX_CC_ALGO: u16 = 16;
 
-/// Memory that a receive buffer needs for a window of so many bytes. From Linux 6.6 on the kernel
-/// takes the share of a buffer that is payload from the first full packet, and then moves every
-/// other bound of the window to that: 1448 of 2304 bytes of a packet of the emulated links, cut down
-/// to 160 of 256. Older kernels always take half, which leaves a window of 80 %.
+/// Ratio of receive-buffer memory to window. From Linux 6.6 on the kernel estimates the payload
+/// share of a buffer from the first full packet: 1448 of 2304 bytes for a packet of the emulated
+/// links, rounded down to 160 of 256. It then derives every other bound of the window from that
+/// share. Older kernels always assume half, which gives a window of 80 %.
 const MEMORY_FOR_WINDOW: (u32, u32) = (8, 5);
 
 /// TCP settings of a host; `None` leaves the kernel's value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// Congestion control, whatever a program asks for.
+    /// Congestion control, which overrides a program's choice.
     pub congestion: Option<Congestion>,
     /// Segments that may be sent before the first acknowledgement.
     pub initial_window: Option<u32>,
-    /// `true` if TCP Fast Open (RFC 7413) is allowed: to clients that ask for it, and to all
+    /// `true` if TCP Fast Open (RFC 7413) is allowed, for clients that request it and for all
     /// listeners.
     pub fast_open: Option<bool>,
-    /// `true` if the congestion window starts over after a pause (RFC 5681, 4.1).
+    /// `true` if the congestion window restarts after idle periods (RFC 5681, 4.1).
     pub slow_start_after_idle: Option<bool>,
-    /// Payload that a connection holds to be read, which is the window too, and half of the memory
-    /// that it has for what it sends, as with `SO_SNDBUF`.
+    /// Payload that a connection buffers for its reader, which also limits the window. It is also
+    /// half of a connection's send memory, as with `SO_SNDBUF`.
     pub buffer_bytes: Option<u32>,
-    /// The receive window at most.
+    /// Maximum receive window.
     pub receive_window_bytes: Option<u32>,
 }
 
 impl Tuning {
-    /// The window that it advertises at most.
+    /// Maximum window that the host advertises.
     fn window(&self) -> Option<u32> {
         let both = [self.receive_window_bytes, self.buffer_bytes];
         both.into_iter().flatten().min()
     }
 
-    /// Below /proc/sys/net/ipv4, with values.
+    /// Settings below /proc/sys/net/ipv4, with their values.
     fn settings(&self) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         if let Some(fast_open) = self.fast_open {
-            // Clients that ask, servers, and every server without asking.
+            // Clients that request it, servers, and every listener without a request.
             let bits = if fast_open { 0x1 | 0x2 | 0x400 } else { 0 };
             all.push(("tcp_fastopen", bits.to_string()));
         }
@@ -69,7 +70,7 @@ impl Tuning {
             all.push(("tcp_wmem", format!("4096 {} {twice}", twice.min(131_072))));
         }
         if let Some(window) = self.window() {
-            // The kernel's own tuning would move the window's bound along with the buffer.
+            // The kernel's auto-tuning would change the window's bound along with the buffer.
             let memory = window.saturating_mul(MEMORY_FOR_WINDOW.0) / MEMORY_FOR_WINDOW.1;
             all.push(("tcp_moderate_rcvbuf", "0".into()));
             all.push(("tcp_rmem", format!("4096 {memory} {memory}")));
@@ -91,18 +92,19 @@ impl Tuning {
 }
 
 impl World {
-    /// Sets the client's TCP.
+    /// Sets the TCP settings of the client.
     pub fn tune_client(&self, tuning: &Tuning) -> Result<(), EmuError> {
         tune(&self.client, tuning, &CLIENT.on("cabin"), AIR_CABIN.v4)
     }
 
-    /// Sets the server's TCP.
+    /// Sets the TCP settings of the server.
     pub fn tune_server(&self, tuning: &Tuning) -> Result<(), EmuError> {
         tune(&self.server, tuning, &SERVER.on("internet"), GROUND_INTERNET.v4)
     }
 
-    /// Sets the TCP that air and ground host speak with each other over the radio link, for whoever
-    /// relays connections there. What is no attribute of a route holds for all TCP of both hosts.
+    /// Sets the TCP settings that the air and ground hosts use with each other over the radio link,
+    /// for relays that run there. A setting that is not a route attribute applies to all TCP of
+    /// both hosts.
     pub fn tune_link(&self, tuning: &Tuning) -> Result<(), EmuError> {
         for (host, own, other) in [(&self.air, AIR, GROUND), (&self.ground, GROUND, AIR)] {
             set(host, tuning)?;
@@ -122,8 +124,8 @@ impl World {
     }
 }
 
-/// Sets what the kernel has settings for, and gives the rest to the routes by `interface` and to
-/// everything beyond its `gateway`.
+/// Applies the kernel's settings. Adds the rest as attributes to the routes through `interface` and
+/// to everything beyond its `gateway`.
 fn tune(
     host: &Host,
     tuning: &Tuning,
@@ -147,7 +149,7 @@ fn tune(
     })
 }
 
-/// Sets what the kernel has settings for.
+/// Applies the settings that the kernel has.
 fn set(host: &Host, tuning: &Tuning) -> Result<(), EmuError> {
     host.run(|| {
         for (name, value) in tuning.settings() {
@@ -159,7 +161,7 @@ fn set(host: &Host, tuning: &Tuning) -> Result<(), EmuError> {
     })?
 }
 
-/// Replaces `routes` by the interface of this name with ones that have the tuning's attributes.
+/// Replaces the `routes` through the named interface by routes with the tuning's attributes.
 fn lead(
     host: &Host,
     interface: &str,

@@ -1,4 +1,4 @@
-//! Getting the right to make networks: being root, or being root of a user namespace of one's own.
+//! Permission to make networks: as root, or as root of a new user namespace.
 
 use std::fs;
 use std::io;
@@ -11,11 +11,11 @@ use super::error::EmuError;
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Makes this process able to build emulated networks, or says why it cannot.
+/// Enables this process to build emulated networks. The error explains why it cannot.
 ///
-/// A privileged process stays as it is. Any other moves into a user namespace of its own, in which
-/// it is root; its network and its files stay what they were. Call it first thing in `main`: the
-/// kernel refuses the move once a second thread runs. Calling it again does no harm.
+/// A privileged process stays as it is. Any other process moves into a new user namespace, in which
+/// it is root; its network and files stay the same. Call this first in `main`, because the kernel
+/// refuses the move once a second thread runs. Further calls do nothing.
 pub fn enter() -> Result<(), EmuError> {
     if !privileged() {
         let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
@@ -27,7 +27,8 @@ pub fn enter() -> Result<(), EmuError> {
     super::tun::probe()
 }
 
-/// Returns `true` if the effective capabilities suffice to make and configure network namespaces.
+/// Returns `true` if the effective capabilities are enough to make and configure network
+/// namespaces.
 fn privileged() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
@@ -39,7 +40,8 @@ fn privileged() -> bool {
     effective & needed == needed
 }
 
-/// The caller is mapped to root so that programs it starts (nft, for one) keep the capabilities.
+/// Moves into a user namespace. The caller is mapped to root so that the programs it starts (for
+/// example nft) keep the capabilities.
 fn become_root_of_a_user_namespace() -> Result<(), EmuError> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     unshare(CloneFlags::CLONE_NEWUSER).map_err(|errno| match errno {
@@ -57,7 +59,7 @@ fn become_root_of_a_user_namespace() -> Result<(), EmuError> {
     if privileged() {
         Ok(())
     } else {
-        // AppArmor lets the namespace be made but takes its capabilities away.
+        // AppArmor allows the namespace but removes its capabilities.
         Err(EmuError::NoUserNamespace(io::ErrorKind::PermissionDenied.into()))
     }
 }

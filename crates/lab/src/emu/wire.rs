@@ -1,45 +1,48 @@
-//! The wire: one thread that carries packets between two TUN devices as the link model says.
+//! The wire: one thread that carries packets between two TUN devices as the link model decides.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bentpipe_channel::{Count, Counters, Direction, Fate};
+use bentpipe_channel::{Count, Counters, Direction, Fate, Packet};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{read, write};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::capture::{Seen, Tap};
 use super::ecn;
 use super::error::EmuError;
 use super::offload::{FRAME_BYTES, HEADER_BYTES, Segments};
-use super::others::{self, Share};
+use super::share::{self, Share};
 
-/// Memory for packets under way in one direction: 128 MiB, which is 2 s of 500 Mbit/s. Beyond it
-/// packets are lost outside the model, which [`WireCounters::overflowed`] shows.
+/// Memory for packets in flight in one direction: 128 MiB, which is 2 s of 500 Mbit/s. Packets
+/// beyond it are lost outside the model and counted in [`WireCounters::overflowed`].
 pub const IN_FLIGHT_BYTES: usize = 128 << 20;
 
-/// Frames fetched from one device before the other gets its turn: 64 full ones take about 1 ms.
+/// Frames fetched from one device before the other gets its turn. 64 full frames take about 1 ms.
 const BATCH_FRAMES: usize = 64;
 
-/// A delivery that misses its time by more counts as late: what the measurement tolerates of the
-/// median ([`super::DELAY_TOLERANCE_S`]).
+/// A delivery that misses its time by more than this counts as late. Equals the measurement's
+/// tolerance for the median delay ([`super::DELAY_TOLERANCE_S`]).
 pub const LATE: Duration = Duration::from_millis(1);
 
-/// A delivery that misses its time by more is as good as an outage: half of the shortest timer of the
-/// kernel's TCP (200 ms).
+/// A delivery that misses its time by more than this counts as stalled. Half of the shortest timer
+/// of the kernel's TCP (200 ms).
 pub const STALL: Duration = Duration::from_millis(100);
 
-/// The wire's precedence: -20 would be the kernel's highest.
+/// Niceness of the wire's thread. The highest priority would be -20.
 const WIRE_NICE: i32 = -15;
+/// Niceness of a thread that yields to all others.
+const LAST_NICE: i32 = 19;
 
-/// Buffers kept for reuse in one direction: 1,024 of 1.5 KB, 1.5 MB.
+/// Buffers kept for reuse in one direction: 1,024 × 1.5 KB = 1.5 MB.
 const SPARE_BUFFERS: usize = 1024;
 
 /// Counters of one direction of an emulated link.
@@ -47,31 +50,32 @@ const SPARE_BUFFERS: usize = 1024;
 pub struct WireCounters {
     /// Decisions of the model.
     pub model: Counters,
-    /// Packets lost because more than [`IN_FLIGHT_BYTES`] were under way: the emulator's failing.
+    /// Packets lost because more than [`IN_FLIGHT_BYTES`] were in flight. This is an emulator
+    /// failure.
     pub overflowed: u64,
-    /// Packets that the receiving kernel did not take: the emulator's failing too.
+    /// Packets that the receiving kernel refused. This too is an emulator failure.
     pub refused: u64,
-    /// Packets delivered more than [`LATE`] after their time.
+    /// Packets delivered more than [`LATE`] after their due time.
     pub late: u64,
-    /// Packets delivered more than [`STALL`] after their time.
+    /// Packets delivered more than [`STALL`] after their due time.
     pub stalled: u64,
-    /// By how much all deliveries together missed their times.
+    /// Total lateness of all deliveries.
     pub lateness: Duration,
-    /// By how much the latest delivery missed its time.
+    /// Largest lateness of a delivery.
     pub worst_lateness: Duration,
-    /// `true` if the wire runs at real-time priority. It does if that is allowed (to root, or
-    /// within `ulimit -r`). Without it a busy machine delays packets by tens of milliseconds.
+    /// `true` if the wire runs at real-time priority, which root and `ulimit -r` allow. Without it
+    /// a busy machine delays packets by tens of milliseconds.
     pub realtime: bool,
-    /// Offered packets of other users ([`super::World::others`]).
+    /// Packets offered by other users ([`super::World::others`]).
     pub others: Share,
-    /// Offered packets below 80 bytes, without those of others.
+    /// Offered packets below 80 bytes, excluding those of other users.
     pub small: u64,
-    /// Offered packets of 1280 to 1500 bytes, without those of others.
+    /// Offered packets of 1280 to 1500 bytes, excluding those of other users.
     pub large: u64,
 }
 
 impl WireCounters {
-    /// Offered packets, without those of other users.
+    /// Offered packets, excluding those of other users.
     pub fn own(&self) -> Share {
         let all = &self.model;
         let less = |all: Count, others: Count| Count {
@@ -90,12 +94,13 @@ impl WireCounters {
     }
 }
 
-/// Acknowledgements and the like.
+/// IP bytes of acknowledgements and similar packets.
 const SMALL: std::ops::Range<usize> = 0..80;
-/// Packets that are full, or nearly.
+/// IP bytes of packets that are full or nearly full.
 const LARGE: std::ops::RangeInclusive<usize> = 1280..=1500;
 
-/// A running wire. Dropping it stops the thread and, with the descriptors, removes the devices.
+/// A running wire. Dropping it stops the thread, and removes the devices by closing their
+/// descriptors.
 #[derive(Debug)]
 pub struct Wire {
     stop: Arc<EventFd>,
@@ -105,8 +110,9 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Starts carrying packets between the devices: from the first to the second as the first
-    /// direction says, and back as the second does. The model's time begins at `epoch`.
+    /// Starts carrying packets between the devices. The first direction applies from the first
+    /// device to the second, and the second direction applies back. The model's time begins at
+    /// `epoch`.
     pub fn start(
         name: &str,
         epoch: Instant,
@@ -128,7 +134,8 @@ impl Wire {
         Ok(Self { stop, thread: Some(thread), counters, tap })
     }
 
-    /// Tap in which it leaves its packets, the directions in the order given to [`Wire::start`].
+    /// Tap that receives the wire's packets, with the directions in the order given to
+    /// [`Wire::start`].
     pub(super) fn tap(&self) -> &Arc<Tap> {
         &self.tap
     }
@@ -141,7 +148,7 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        // An eventfd refuses a one only when 2^64 of them are unread.
+        // An eventfd refuses a one only if 2^64 ones are unread.
         let _ = self.stop.write(1);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -150,10 +157,11 @@ impl Drop for Wire {
 }
 
 fn lock(counters: &Mutex<WireCounters>) -> MutexGuard<'_, WireCounters> {
-    counters.lock().unwrap_or_else(PoisonError::into_inner)
+    counters.lock()
 }
 
-/// The thread: fetch what is offered, deliver what is due, sleep until either may have changed.
+/// Body of the thread: fetches offered frames, delivers due packets, and sleeps until either may
+/// have changed.
 fn carry(epoch: Instant, devices: &[OwnedFd; 2], mut lanes: [Lane; 2], stop: &EventFd) {
     let realtime = be_punctual();
     for lane in &mut lanes {
@@ -165,10 +173,11 @@ fn carry(epoch: Instant, devices: &[OwnedFd; 2], mut lanes: [Lane; 2], stop: &Ev
         for (lane, (from, to)) in lanes.iter_mut().zip([(0, 1), (1, 0)]) {
             let (from, to) = (devices[from].as_fd(), devices[to].as_fd());
             drained &= lane.fetch(epoch, from, to, &mut frame);
+            lane.settle(epoch.elapsed());
             lane.deliver_due(epoch, to);
             lane.publish();
         }
-        let next = lanes.iter().filter_map(Lane::next_due).min();
+        let next = lanes.iter().filter_map(Lane::next).min();
         let timeout = match next {
             _ if !drained => Some(Duration::ZERO),
             Some(due) => Some(due.saturating_sub(epoch.elapsed())),
@@ -180,8 +189,8 @@ fn carry(epoch: Instant, devices: &[OwnedFd; 2], mut lanes: [Lane; 2], stop: &Ev
     }
 }
 
-/// Makes the calling thread run when it is due, beside whatever this machine does: at real-time
-/// priority where that is allowed, which is returned. For who sleeps most of the time.
+/// Makes the calling thread run as soon as it is due, whatever else this machine does. Returns
+/// `true` if the thread got real-time priority. Intended for a thread that sleeps most of the time.
 pub fn be_punctual() -> bool {
     // By default the kernel may wake a sleeper 50 us late to save power.
     let _ = prctl::set_timerslack(1);
@@ -189,24 +198,38 @@ pub fn be_punctual() -> bool {
     become_realtime()
 }
 
-/// Asks for the lowest real-time priority: the wire sleeps most of the time, but what it has to do
-/// is due at once, whoever else wants the processor. (Neither niceness nor a shorter slice helps.)
+/// Requests the lowest real-time priority. The wire sleeps most of the time, but its work is due at
+/// once, even if others want the processor. (Niceness and a shorter slice do not help.)
 #[allow(unsafe_code)]
 fn become_realtime() -> bool {
-    let lowest = libc::sched_param { sched_priority: 1 };
-    // SAFETY: zero is the calling thread, and the kernel only reads `lowest`, which outlives the call.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &lowest) == 0 }
+    // The kernel's `struct sched_param` is this one number. The call bypasses the C library because
+    // musl's wrapper always returns ENOSYS.
+    let lowest: libc::c_int = 1;
+    // SAFETY: zero is the calling thread. The kernel only reads `lowest`, which outlives the call.
+    unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_RR, &raw const lowest) == 0
+    }
 }
 
-/// Asks for precedence over this machine's other threads, so that packets are on time beside busy
-/// gateways and browsers. Only root gets it; the measurement decides whether it goes without.
+/// Requests priority over this machine's other threads, so that packets are on time even with busy
+/// gateways and browsers. Only root gets it. Without it, the measurement decides if the run is
+/// valid.
 #[allow(unsafe_code)]
 fn go_first() {
     // SAFETY: takes three numbers; 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, WIRE_NICE) };
 }
 
-/// Sleeps until a device has a frame, the time is over, or the wire is stopped (then `true`).
+/// Makes the calling thread yield to all others of this machine. Used for an attacker, who in
+/// reality has a separate computer.
+#[allow(unsafe_code)]
+pub fn give_way() {
+    // SAFETY: takes three numbers; 0 is the calling thread. Every process may lower its priority.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LAST_NICE) };
+}
+
+/// Sleeps until a device has a frame, the timeout expires, or the wire is stopped. Returns `true`
+/// if it was stopped.
 fn wait(devices: &[OwnedFd; 2], stop: &EventFd, timeout: Option<Duration>) -> bool {
     let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
     let mut fds = [
@@ -214,22 +237,25 @@ fn wait(devices: &[OwnedFd; 2], stop: &EventFd, timeout: Option<Duration>) -> bo
         readable(devices[1].as_fd()),
         PollFd::new(stop.as_fd(), PollFlags::POLLIN),
     ];
-    // An interrupted or failed poll only means another look at the devices.
+    // After an interrupted or failed poll the caller just reads the devices again.
     let _ = ppoll(&mut fds, timeout.map(TimeSpec::from), None);
     fds[2].any().unwrap_or(false)
 }
 
-/// One direction: its model, and the packets under way.
+/// One direction: its model and the packets in flight.
 struct Lane {
     model: Direction,
     way: usize,
     tap: Arc<Tap>,
-    /// Ordered by delivery time, then by order of offering.
+    /// Ordered by delivery time, then by the order in which they were offered.
     under_way: BinaryHeap<Reverse<UnderWay>>,
+    /// Packets in the queue under an AQM.
+    waiting: BTreeMap<u64, Vec<u8>>,
     offered: u64,
     in_flight_bytes: usize,
     spare: Vec<Vec<u8>>,
-    /// Arrival time of each packet of a frame, and its mark.
+    /// Arrival time of each packet of a frame, and `true` if it gets an ECN mark. `None` for a lost
+    /// packet.
     fates: Vec<Option<(Duration, bool)>>,
     tally: WireCounters,
     counters: Arc<Mutex<WireCounters>>,
@@ -249,6 +275,7 @@ impl Lane {
             way,
             tap,
             under_way: BinaryHeap::new(),
+            waiting: BTreeMap::new(),
             offered: 0,
             in_flight_bytes: 0,
             spare: Vec::new(),
@@ -258,7 +285,7 @@ impl Lane {
         }
     }
 
-    /// Takes up to a batch of frames from the sending host; whether there were no more.
+    /// Takes up to a batch of frames from the sending host. Returns `true` if there were no more.
     fn fetch(
         &mut self,
         epoch: Instant,
@@ -277,21 +304,24 @@ impl Lane {
         false
     }
 
-    /// Asks the model about every packet of the frame.
+    /// Offers every packet of the frame to the model.
     fn admit(&mut self, now: Duration, frame: &[u8], to: BorrowedFd) {
         let segments = Segments::of(frame);
         let count = segments.map_or(1, |segments| segments.count());
         let capable = ecn::is_capable(frame);
-        let is_others = others::is_others(frame);
+        let is_others = share::is_others(frame);
+        let flow = share::flow(frame);
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
         for index in 0..count {
             let bytes = segments.map_or(frame.len() - HEADER_BYTES, |s| s.packet_bytes(index));
-            let (fate, marked) = if capable {
-                self.model.offer_ect(now, bytes)
-            } else {
-                (self.model.offer(now, bytes), false)
-            };
+            let packet = Packet { bytes, flow, is_ect: capable };
+            let (fate, marked) = self.model.offer_packet(now, packet);
+            if let Fate::Waiting(number) = fate
+                && let Some(copy) = self.copy(frame, segments, index)
+            {
+                self.waiting.insert(number, copy);
+            }
             self.tap.leave(self.way, || Seen::of(frame, segments, index, self.way, now, fate));
             if is_others {
                 self.tally.others.add(bytes, fate);
@@ -301,10 +331,10 @@ impl Lane {
             }
             fates.push(match fate {
                 Fate::Delivered { at } => Some((at, marked)),
-                Fate::Lost | Fate::QueueDropped | Fate::TooLong => None,
+                _ => None,
             });
         }
-        // Before anybody can see the packets arrive.
+        // Publish before anybody can see the packets arrive.
         self.publish();
         let at_once =
             |fate: &Option<(Duration, bool)>| fate.is_some_and(|(at, marked)| at <= now && !marked);
@@ -320,7 +350,7 @@ impl Lane {
         self.fates = fates;
     }
 
-    /// Puts one packet under way.
+    /// Puts one packet in flight.
     fn send_off(
         &mut self,
         (at, marked): (Duration, bool),
@@ -328,6 +358,16 @@ impl Lane {
         segments: Option<Segments>,
         index: usize,
     ) {
+        let Some(mut copy) = self.copy(frame, segments, index) else { return };
+        if marked {
+            ecn::mark(&mut copy);
+        }
+        self.offered += 1;
+        self.under_way.push(Reverse(UnderWay { at, order: self.offered, frame: copy }));
+    }
+
+    /// Copies one packet of a frame. `None` if there is no memory for it.
+    fn copy(&mut self, frame: &[u8], segments: Option<Segments>, index: usize) -> Option<Vec<u8>> {
         let mut copy = self.spare.pop().unwrap_or_default();
         match segments {
             Some(segments) => segments.cut(frame, index, &mut copy),
@@ -336,20 +376,37 @@ impl Lane {
                 copy.extend_from_slice(frame);
             }
         }
-        if marked {
-            ecn::mark(&mut copy);
-        }
         if self.in_flight_bytes + copy.capacity() > IN_FLIGHT_BYTES {
             self.tally.overflowed += 1;
-            return;
+            return None;
         }
         self.in_flight_bytes += copy.capacity();
-        self.offered += 1;
-        self.under_way.push(Reverse(UnderWay { at, order: self.offered, frame: copy }));
+        Some(copy)
+    }
+
+    /// Puts in flight what an AQM has let pass by `now`.
+    fn settle(&mut self, now: Duration) {
+        while let Some(decision) = self.model.decide(now) {
+            let Some(mut frame) = self.waiting.remove(&decision.number) else { continue };
+            let Fate::Delivered { at } = decision.fate else {
+                self.in_flight_bytes -= frame.capacity();
+                continue;
+            };
+            if decision.marked {
+                ecn::mark(&mut frame);
+            }
+            self.offered += 1;
+            self.under_way.push(Reverse(UnderWay { at, order: self.offered, frame }));
+        }
     }
 
     fn next_due(&self) -> Option<Duration> {
         self.under_way.peek().map(|Reverse(packet)| packet.at)
+    }
+
+    /// Next time at which a packet is due, or leaves a queue under an AQM.
+    fn next(&self) -> Option<Duration> {
+        [self.next_due(), self.model.next_decision()].into_iter().flatten().min()
     }
 
     fn deliver_due(&mut self, epoch: Instant, to: BorrowedFd) {
@@ -370,7 +427,7 @@ impl Lane {
         }
     }
 
-    /// Hands a frame of `packets` packets to the receiving kernel, which takes it in at once.
+    /// Hands a frame of `packets` packets to the receiving kernel, which processes it at once.
     fn deliver(&mut self, frame: &[u8], packets: usize, to: BorrowedFd) {
         match write(to, frame).map_err(io::Error::from) {
             Ok(_) => {}

@@ -1,115 +1,44 @@
-//! A world: four hosts, the emulated links between them, and the clock they share.
+//! A testbed: four hosts, the emulated links between them, and their common clock.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bentpipe_channel::{Direction, DirectionSpec, LinkSpec};
+use parking_lot::Mutex;
 
 use super::capture::Capture;
 use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Interface, Route};
+use super::plan::{AIR, AIR_CABIN, CLIENT, GROUND, GROUND_INTERNET, PASSENGERS, SERVER, SITES};
 use super::tun;
 use super::wire::{Wire, WireCounters};
-
-/// The client's address in the cabin. All addresses are those of RFC 2544's benchmark network and
-/// of a unique local IPv6 prefix; every world has the same ones, as no two can see each other.
-pub const CLIENT: Addresses = Addresses::new(1, 2);
-/// The air gateway's address in the cabin.
-pub const AIR_CABIN: Addresses = Addresses::new(1, 1);
-/// The air gateway's address on the radio link.
-pub const AIR: Addresses = Addresses::new(2, 1);
-/// The ground gateway's address on the radio link.
-pub const GROUND: Addresses = Addresses::new(2, 2);
-/// The ground gateway's address on the terrestrial path.
-pub const GROUND_INTERNET: Addresses = Addresses::new(3, 1);
-/// The server's address.
-pub const SERVER: Addresses = Addresses::new(3, 2);
-
-/// Other terminals of the radio link, and the air's address towards them.
-pub(super) const TERMINALS: Addresses = Addresses::new(4, 2);
-pub(super) const TERMINALS_AIR: Addresses = Addresses::new(4, 1);
-/// Hosts to which other users talk, and the ground's address towards these.
-pub(super) const CORRESPONDENTS: Addresses = Addresses::new(5, 2);
-pub(super) const CORRESPONDENTS_GROUND: Addresses = Addresses::new(5, 1);
-
-/// The address of a further device ([`World::add_device`]).
-pub const DEVICE: Addresses = Addresses::new(6, 2);
-
-/// The passengers' network: all of its addresses are the client's, a device for each.
-const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
-
-/// Address of passenger `number`, of fewer than 2^15.
-pub fn passenger(number: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(PASSENGERS.0.to_bits() | (number & 0x7fff))
-}
-
-/// The sites' network: all of its addresses are the server's, a domain each.
-const SITES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 0, 0), 16);
-
-/// Address of site `number`, of fewer than 2^16.
-pub fn site(number: u32) -> Ipv4Addr {
-    Ipv4Addr::from_bits(SITES.0.to_bits() | (number & 0xffff))
-}
-
-/// Returns `true` if a site may have this address.
-pub fn is_site(address: IpAddr) -> bool {
-    let IpAddr::V4(address) = address else { return false };
-    address.to_bits() >> (32 - SITES.1) == SITES.0.to_bits() >> (32 - SITES.1)
-}
-
-/// An interface's addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Addresses {
-    /// The IPv4 address, in a /24.
-    pub v4: Ipv4Addr,
-    /// The IPv6 address, in a /64.
-    pub v6: Ipv6Addr,
-}
-
-impl Addresses {
-    pub(super) const fn new(network: u8, host: u8) -> Self {
-        let v4 = Ipv4Addr::new(198, 18, network, host);
-        let v6 = Ipv6Addr::new(0xfd00, 0xbe9, 0xb19e, network as u16, 0, 0, 0, host as u16);
-        Self { v4, v6 }
-    }
-
-    /// Both, IPv4 first.
-    pub fn both(self) -> [IpAddr; 2] {
-        [self.v4.into(), self.v6.into()]
-    }
-
-    pub(super) fn on(self, name: &'static str) -> Interface {
-        Interface { name, v4: self.v4, v6: self.v6 }
-    }
-}
 
 /// An emulated network: client – air – \[radio link\] – ground – \[terrestrial path\] – server.
 ///
 /// The interfaces are called `cabin` on client and air, `radio` on air and ground, and `internet`
 /// on ground and server.
-/// Everything is routed, so the client reaches the server end to end without any gateway. Dropping
-/// the world stops its links; a host's namespace goes with the last handle to it.
+///
+/// Everything is routed, so the client reaches the server end to end without a gateway. Dropping
+/// the testbed stops its links. A host's namespace ends with the last handle to it.
 #[derive(Debug)]
 pub struct World {
     /// The passenger's device.
     pub client: Host,
-    /// The air gateway; routes for the client.
+    /// Host of the air gateway; routes for the client.
     pub air: Host,
-    /// The ground gateway; routes between the radio link and the terrestrial path.
+    /// Host of the ground gateway; routes between the radio link and the terrestrial path.
     pub ground: Host,
     /// The origin server.
     pub server: Host,
     pub(super) radio: EmulatedLink,
     pub(super) terrestrial: Option<EmulatedLink>,
-    /// The other users' ([`World::others`]), once there are any.
+    /// Hosts of the other users ([`World::others`]), once they exist.
     pub(super) other_hosts: Mutex<Option<[Host; 2]>>,
 }
 
-/// Counters of both directions of an emulated link, and of the packets before it.
+/// Counters of both directions of an emulated link, and of the packets in front of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     /// Towards the client.
@@ -121,7 +50,8 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// Packets that the emulator lost though the model did not: with any, a run is worth nothing.
+    /// Packets that the emulator lost although the model did not. If there are any, the run is not
+    /// valid.
     pub fn unmodelled(&self) -> u64 {
         let wire = |direction: &WireCounters| direction.overflowed + direction.refused;
         wire(&self.forward) + wire(&self.return_) + self.unfetched
@@ -129,8 +59,8 @@ impl LinkCounters {
 }
 
 impl World {
-    /// Brings up a world whose radio link is `link`, and whose terrestrial path is `terrestrial`
-    /// or else an unimpaired cable. In both, *forward* is towards the client. The same seed gives
+    /// Brings up a testbed with the radio link `link`. Its terrestrial path is `terrestrial`, or an
+    /// unimpaired cable for `None`. In both, *forward* is towards the client. The same seed gives
     /// the same losses to the same packets.
     pub fn new(
         link: &LinkSpec,
@@ -183,7 +113,7 @@ impl World {
         Ok(Self { client, air, ground, server, radio, terrestrial, other_hosts })
     }
 
-    /// The declared round trip between ground and server; zero where it is a cable.
+    /// Declared round-trip time between ground and server. Zero if the path is a cable.
     pub fn terrestrial_rtt(&self) -> Duration {
         self.terrestrial.as_ref().map_or(Duration::ZERO, |path| path.spec.rtt())
     }
@@ -193,8 +123,17 @@ impl World {
         self.radio.counters()
     }
 
-    /// Writes what is offered to the radio link from now on into a new pcapng file at `path`, until
-    /// what is returned is dropped or there is another.
+    /// Counters of the radio link, if the emulator lost no packet that its model delivered.
+    pub fn sound_counters(&self) -> Result<LinkCounters, EmuError> {
+        let counters = self.radio_counters()?;
+        match counters.unmodelled() {
+            0 => Ok(counters),
+            lost => Err(EmuError::Unmodelled(lost)),
+        }
+    }
+
+    /// Writes packets offered to the radio link from now on into a new pcapng file at `path`. The
+    /// capture ends when the returned value is dropped or another capture starts.
     pub fn capture(&self, path: &Path) -> io::Result<Capture> {
         Capture::start(self.radio.wire.tap().clone(), self.radio.epoch, path)
     }
@@ -212,7 +151,7 @@ pub(super) struct End {
     pub interface: Interface,
 }
 
-/// A link of the world: a TUN device at either end and the wire between them.
+/// A link of the testbed: a TUN device at either end and the wire between them.
 #[derive(Debug)]
 pub(super) struct EmulatedLink {
     pub name: &'static str,
@@ -220,7 +159,7 @@ pub(super) struct EmulatedLink {
     /// The end nearer to the client, then the farther one.
     pub ends: [End; 2],
     pub spec: LinkSpec,
-    /// Seeds of the models, in the order of the ends that their packets leave.
+    /// Seeds of the models, in the order of the sending ends.
     pub seeds: [u64; 2],
     wire: Wire,
 }
@@ -247,7 +186,7 @@ impl EmulatedLink {
         Ok(Self { name, epoch, ends: [end(near), end(far)], spec: spec.clone(), seeds, wire })
     }
 
-    /// The counters of the direction that leaves the near end (`0`) or the far end (`1`).
+    /// Counters of the direction that leaves the near end (`0`) or the peer (`1`).
     pub fn wire_counters(&self, from: usize) -> WireCounters {
         self.wire.counters()[from]
     }
@@ -262,13 +201,13 @@ impl EmulatedLink {
     }
 }
 
-/// The seed of a world's first (0) or second (2) link; the link's other direction takes the next
-/// one. All four differ, for any two worlds too, so that their losses are independent.
+/// Seed of a testbed's first (0) or second (2) link. The link's other direction takes the next one.
+/// All four differ, also between two testbeds, so that their losses are independent.
 fn direction_seed(seed: u64, direction: u64) -> u64 {
     seed.wrapping_mul(4).wrapping_add(direction)
 }
 
-/// The direction of `spec` that leaves the near end (`0`) or the far end (`1`).
+/// The direction of `spec` that leaves the near end (`0`) or the peer (`1`).
 pub(super) fn direction_from(spec: &LinkSpec, end: usize) -> &DirectionSpec {
     if end == 0 { &spec.return_ } else { &spec.forward }
 }

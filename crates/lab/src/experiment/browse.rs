@@ -1,5 +1,5 @@
-//! A way to browse "from the aircraft" with this machine's own programs: the gateways run on this
-//! machine, and only the link between them lies in the lab.
+//! Browsing "from the aircraft" with this machine's own programs. The gateways run on this machine,
+//! and only the link between them is in the lab.
 
 use std::fs;
 use std::io;
@@ -9,36 +9,36 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::ExperimentError;
-use crate::contender::ContenderError;
 use crate::contender::pair::{Pair, PairError, PairSpec};
+use crate::emu::Service;
 use crate::emu::{AIR, GROUND, World, hand_over};
+use crate::experiment::no_folder;
 use crate::profile::Profile;
-use crate::workload::origin::serve_all;
-use crate::workload::service::Service;
+use crate::workload::origin::serve;
+use anyhow::anyhow;
 
-/// Usual ports of proxies; any other serves where they are taken.
+/// Usual ports of proxies. If they are in use, any free ones.
 const SOCKS_PORT: u16 = 1080;
 const HTTP_PORT: u16 = 8080;
 const LINK_PORT: u16 = 4500;
 
-/// Address of the lab's page on this machine: a loopback address that nothing else is likely to
-/// listen on, so that the ground gateway may be allowed to dial it.
+/// Address of the lab's page on this machine. It is a loopback address that hardly any other
+/// program uses, so the ground gateway may safely be allowed to dial it.
 const PAGE_IP: Ipv4Addr = Ipv4Addr::new(127, 198, 18, 1);
 
-/// The page's name, which the ground gateway resolves to that address.
+/// Name of the page, which the ground gateway resolves to that address.
 const PAGE_NAME: &str = "page.test";
 
 /// Polling interval of the gateways' state.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// An open way to the Internet over the emulated link, until it is dropped.
+/// An open path to the Internet over the emulated link, until it is dropped.
 pub struct Browse {
     /// SOCKS5 address for this machine's programs.
     pub socks5: SocketAddr,
     /// HTTP proxy address for this machine's programs.
     pub http_proxy: SocketAddr,
-    /// The lab's page, as seen through either.
+    /// URL of the lab's page through either proxy.
     pub page: String,
     // Fields drop in order: the gateways before their link.
     pair: Pair,
@@ -47,26 +47,23 @@ pub struct Browse {
 }
 
 impl Browse {
-    /// Opens it over `profile` with the gateways of `program`, their files in `folder`. They die
-    /// with the calling thread.
+    /// Opens the path over `profile` with the gateways of `program`, with their files in `folder`.
+    /// The gateways end with the calling thread.
     pub fn start(
         profile: &Profile,
         seed: u64,
         program: &Path,
         folder: &Path,
-    ) -> Result<Self, ExperimentError> {
+    ) -> anyhow::Result<Self> {
         let world = World::new(&profile.link, None, seed)?;
         world.measure()?;
-        let failed = |error: io::Error| {
-            let source = PairError::Run { which: "air", source: error };
-            ExperimentError::Contender { contender: "the proxy", source: source.into() }
-        };
+        let failed = |error: io::Error| anyhow!("the proxy: {error}");
         let (socks5, http) =
             (listen(SOCKS_PORT).map_err(failed)?, listen(HTTP_PORT).map_err(failed)?);
         let page = TcpListener::bind((PAGE_IP, 0)).map_err(failed)?;
         page.set_nonblocking(true).map_err(failed)?;
         let page_port = page.local_addr().map_err(failed)?.port();
-        let _page = Service::start_here(|| serve_all(page))?;
+        let _page = Service::start_here(|| serve(page, Default::default()))?;
 
         let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
         let from = SocketAddr::new(AIR.v4.into(), 0);
@@ -74,7 +71,7 @@ impl Browse {
             http_proxy: Some(http.local_addr().map_err(failed)?),
             allow: vec![format!("{PAGE_IP}/32")],
             hosts: vec![(PAGE_NAME.into(), PAGE_IP.into())],
-            // A machine without name servers can still show the page.
+            // Even a machine without name servers can show the page.
             name_servers: if knows_name_servers() { Vec::new() } else { vec![PAGE_IP.into()] },
             ..PairSpec::new(profile, socks5.local_addr().map_err(failed)?, peer)
         };
@@ -86,11 +83,9 @@ impl Browse {
         hand_over(&mut air, sockets).map_err(failed)?;
         let ground_link = world.ground.udp_socket(peer)?;
         hand_over(&mut ground, vec![("link", ground_link.into())]).map_err(failed)?;
-        fs::create_dir(folder).map_err(ExperimentError::Folder)?;
-        let pair = Pair::start(&spec, folder, air, ground).map_err(|error| {
-            let source = ContenderError::from(error);
-            ExperimentError::Contender { contender: "the proxy", source }
-        })?;
+        fs::create_dir(folder).map_err(no_folder)?;
+        let pair = Pair::start(&spec, folder, air, ground);
+        let pair = pair.map_err(|error| anyhow!("the proxy: {error}"))?;
         Ok(Self {
             socks5: socks5_addr,
             http_proxy: http_addr,
@@ -101,7 +96,7 @@ impl Browse {
         })
     }
 
-    /// Waits for as long as both gateways run.
+    /// Blocks as long as both gateways run.
     pub fn serve(&mut self) -> Result<(), PairError> {
         loop {
             self.pair.check()?;

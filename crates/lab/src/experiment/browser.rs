@@ -2,81 +2,69 @@
 
 use std::path::Path;
 
-use tokio::runtime::{self, Runtime};
-
-use super::ExperimentError;
 use super::report::row;
-use crate::emu::{EmuError, SERVER, World};
+use crate::emu::{SERVER, World};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
 use crate::workload::chromium;
 
-/// Loads of each case unless told otherwise.
+/// Default number of loads of each case.
 pub const DEFAULT_RUNS: u16 = 3;
 
 /// Selection of runs.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The link.
+    /// Profile of the link.
     pub profile: Profile,
-    /// Loads of each case, each in a browser of its own.
+    /// Loads of each case, each in a new browser.
     pub runs: u16,
     /// Seed of the first case's link.
     pub seed: u64,
 }
 
 impl Choice {
-    /// The least that `bytes` take over the link, in seconds.
+    /// Minimum time of `bytes` over the link, in seconds.
     pub(super) fn limit(&self, bytes: u64) -> Option<f64> {
         self.profile.forward_limit(bytes).map(|limit| limit.as_secs_f64())
     }
 
-    /// A row of `experiment`, without what was found.
+    /// A row of `experiment`, without results.
     pub(super) fn row(&self, experiment: &str, workload: String, metric: &str) -> Row {
         let row = row(experiment, &self.profile, workload, metric, self.seed);
         Row { engine: "emu".into(), ..row }
     }
 }
 
-/// A link with hosts on both sides, measured, and browsers in one of them.
+/// A measured link with hosts on both sides, one of which runs browsers.
 pub(super) struct Cabin {
     pub world: World,
-    /// Runtime of requests next to the browser.
-    pub runtime: Runtime,
 }
 
 impl Cabin {
-    /// One on `choice`'s link.
-    pub fn new(choice: &Choice, seed: u64) -> Result<Self, ExperimentError> {
+    /// Makes a cabin on the link of `choice`.
+    pub fn new(choice: &Choice, seed: u64) -> anyhow::Result<Self> {
         let profile = &choice.profile;
         let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
         world.measure()?;
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        Ok(Self { world, runtime: runtime.map_err(EmuError::Thread)? })
+        Ok(Self { world })
     }
 
-    /// Load time of the page at `url` in a browser of its own, whose files lie in `folder`.
-    pub fn load(
-        &self,
-        flags: &[String],
-        url: &str,
-        folder: &Path,
-    ) -> Result<Sample, ExperimentError> {
-        let visit = chromium::visit(&self.world.client, flags, url, folder);
-        let took = self.world.client.run(|| self.runtime.block_on(visit))??;
+    /// Load time of the page at `url` in a new browser, with its files in `folder`.
+    pub fn load(&self, flags: &[String], url: &str, folder: &Path) -> anyhow::Result<Sample> {
+        let client = &self.world.client;
+        let took =
+            client.block_on(async || chromium::visit(client, flags, url, folder).await)??;
         Ok(Sample::Finished(took.as_secs_f64()))
     }
 
-    /// Checks that the link followed its model, and lost no more.
-    pub fn check(&self) -> Result<(), ExperimentError> {
-        match self.world.radio_counters()?.unmodelled() {
-            0 => Ok(()),
-            lost => Err(ExperimentError::Unmodelled(lost)),
-        }
+    /// Checks that the emulator lost no packet that its model delivered.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.world.sound_counters()?;
+        Ok(())
     }
 }
 
-/// Chromium's: that `name` (`*` is any) is the lab's server, and which key it is to believe.
+/// Flags that make Chromium resolve `name` (`*` for any) to the lab's server, and trust this key.
 pub(super) fn flags(name: &str, key_hash: &str) -> Vec<String> {
     vec![
         format!("--host-resolver-rules=MAP {name} {}", SERVER.v4),
@@ -84,7 +72,7 @@ pub(super) fn flags(name: &str, key_hash: &str) -> Vec<String> {
     ]
 }
 
-/// The median of what came to an end, in seconds.
+/// Median of the finished loads, in seconds.
 pub(super) fn median(loads: &Samples) -> Option<f64> {
     loads.percentile(0.5).and_then(Percentile::known)
 }

@@ -1,14 +1,14 @@
-//! A page in real Chromium through intercepting gateways: by its own QUIC where they carry it, and by
-//! TCP at once where they refuse it.
+//! A page in real Chromium through intercepting gateways: over the browser's own QUIC if they carry
+//! it, and immediately over TCP if they refuse it.
 
 use std::path::Path;
 
-use super::ExperimentError;
 use super::browser::{self, Cabin, Choice};
 use super::report::{Goal, Report};
 use super::table::{align, seconds, table, written};
 use crate::contender::pair::PassedQuic;
 use crate::emu::SERVER;
+use crate::experiment::no_folder;
 use crate::result::{Row, Samples};
 use crate::traffic::ClassLimits;
 use crate::traffic::emu::gateways::Gateways;
@@ -17,19 +17,20 @@ use crate::workload::secure::{NAME, SecureOrigin};
 
 /// Number of the page's objects, without its document.
 const OBJECTS: usize = 25;
-/// A page whose QUIC is refused may take so much longer than one of a browser without QUIC.
-const MOST_SLOWER: f64 = 1.25;
+/// Maximum load time of a page whose QUIC is refused, as a multiple of that of a browser without
+/// QUIC.
+const MAX_SLOWER: f64 = 1.25;
 
 /// Protocol of the browser, and treatment by the gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
-    /// The browser asks by HTTP/3 from the start, and the gateways carry that.
+    /// The browser uses HTTP/3 from the start, and the gateways carry it.
     Carry,
-    /// The same, and the gateways hand its datagrams on as they come.
+    /// The same, but the gateways deliver its datagrams in arrival order.
     AsItComes,
-    /// The browser learns of HTTP/3 from the page, and the gateways refuse it.
+    /// The page announces HTTP/3 to the browser, and the gateways refuse it.
     Reject,
-    /// The browser has no QUIC.
+    /// QUIC is disabled in the browser.
     Tcp,
 }
 
@@ -37,18 +38,18 @@ enum Case {
 struct Found {
     case: Case,
     loads: Samples,
-    /// Requests answered by TCP, and by HTTP/3.
+    /// Requests answered over TCP, and over HTTP/3.
     answered: [usize; 2],
-    /// Datagrams of QUIC that the air gateway refused.
+    /// QUIC datagrams that the air gateway refused.
     refused: u64,
 }
 
-/// Runs all cases one after the other, their files below `folder`.
-pub fn run(choice: &Choice, folder: &Path) -> Result<Report, ExperimentError> {
+/// Runs all cases one after the other, with their files below `folder`.
+pub fn run(choice: &Choice, folder: &Path) -> anyhow::Result<Report> {
     let mut found = Vec::new();
     for (number, case) in (0..).zip([Case::Carry, Case::Reject, Case::Tcp, Case::AsItComes]) {
         let folder = folder.join(case.name());
-        std::fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
+        std::fs::create_dir(&folder).map_err(no_folder)?;
         found.push(one(choice, case, choice.seed + number, &folder)?);
     }
     Ok(Report {
@@ -58,7 +59,7 @@ pub fn run(choice: &Choice, folder: &Path) -> Result<Report, ExperimentError> {
     })
 }
 
-fn one(choice: &Choice, case: Case, seed: u64, folder: &Path) -> Result<Found, ExperimentError> {
+fn one(choice: &Choice, case: Case, seed: u64, folder: &Path) -> anyhow::Result<Found> {
     let cabin = Cabin::new(choice, seed)?;
     let origin = SecureOrigin::start(&cabin.world.server, SERVER.v4.into())?;
     let limits = ClassLimits::default();
@@ -85,7 +86,7 @@ impl Case {
         }
     }
 
-    /// The gateways' setting.
+    /// Setting of the gateways.
     fn quic(self) -> PassedQuic {
         match self {
             Self::Carry | Self::Tcp => PassedQuic::InOrder,
@@ -94,7 +95,7 @@ impl Case {
         }
     }
 
-    /// The browser's: where the origin is, which key it has, and what to try.
+    /// Flags of the browser: the origin's address and key, and the protocols to try.
     fn flags(self, key_hash: &str) -> Vec<String> {
         let mut flags = browser::flags(NAME, key_hash);
         flags.push(match self {
@@ -107,7 +108,7 @@ impl Case {
 }
 
 impl Found {
-    /// The share of requests that HTTP/3 carried.
+    /// Fraction of requests carried by HTTP/3.
     fn by_h3(&self) -> f64 {
         let [tcp, h3] = self.answered;
         h3 as f64 / (tcp + h3).max(1) as f64
@@ -140,7 +141,7 @@ fn goals(found: &[Found]) -> Vec<Goal> {
         Goal::ratio_at_most(
             "rejected ÷ a browser without QUIC, median",
             ratio.map(|(reject, tcp)| reject / tcp),
-            MOST_SLOWER,
+            MAX_SLOWER,
         ),
     ]
 }

@@ -1,64 +1,55 @@
-//! A call over UDP: what is left of the link's losses, at what cost, and how late.
+//! A call over UDP: the remaining loss, the overhead, and the delay.
+
+pub mod speech;
 
 use std::time::Duration;
 
-use bentpipe_channel::SpecError;
 use bentpipe_link::Class;
 use bentpipe_units::Ratio;
 
 use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
+use crate::experiment::engine::Engine;
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::traffic::call::{GAP, Heard, LATEST, call};
-use crate::traffic::{DOWN, Engine, EngineError, UP};
+use crate::traffic::{DOWN, UP};
+use speech::{GAP, Heard, LATEST, call};
 
-/// Unless told otherwise.
+/// Default number of runs.
 pub const DEFAULT_RUNS: u16 = 8;
-/// Unless told otherwise: the time in which 6,000 packets go each way.
+/// Default length of a call: 6,000 packets in each direction.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
-/// Mean lengths of bursts unless told otherwise.
+/// Default mean burst lengths.
 pub const DEFAULT_BURSTS: [f64; 2] = [1.0, 4.0];
 
-/// Targets of a call, if the profile [`TARGET_PROFILE`] loses [`TARGET_LOSS`]: mean length of
-/// bursts, and maximum remaining loss.
+/// Targets of a call if the profile [`TARGET_PROFILE`] has the loss [`TARGET_LOSS`]: mean burst
+/// length, and maximum remaining loss.
 const TARGETS: [(f64, f64); 2] = [(1.0, 0.004), (4.0, 0.03)];
 const TARGET_PROFILE: &str = "mss";
 const TARGET_LOSS: f64 = 0.06;
-/// Repairs in parts of what is sent first.
-const MOST_REPAIRS: f64 = 0.30;
-/// Beyond what a packet takes without loss, at p95.
-const MOST_ADDED: Duration = Duration::from_millis(60);
+/// Maximum of repair packets and retransmissions, as a fraction of the data sent first.
+const MAX_REPAIRS: f64 = 0.30;
+/// Maximum p95 of the delay beyond that of a packet without loss.
+const MAX_ADDED: Duration = Duration::from_millis(60);
 
 /// Selection of calls.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The link.
+    /// Profile of the link.
     pub profile: Profile,
-    /// Losses each way; empty for the profile's own.
+    /// Losses in each direction. Empty for the profile's own loss.
     pub losses: Vec<Ratio>,
-    /// In bursts of so many packet times on average, 1 for independent losses.
+    /// Mean burst lengths in packet times; 1 is independent loss.
     pub bursts: Vec<f64>,
-    /// Calls of each.
+    /// Calls of each combination.
     pub runs: u16,
     /// Length of each call.
     pub length: Duration,
-    /// Seed of the first; the others' follow.
+    /// Seed of the first call. The others' follow.
     pub seed: u64,
 }
 
-/// There was no call.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    /// The link cannot lose like that.
-    #[error("{0}: such losses cannot be made")]
-    Loss(#[from] SpecError),
-    /// Nothing gets through, or the emulator failed.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
-/// One link's calls.
+/// Calls over one link.
 struct Cell {
     profile: Profile,
     loss: f64,
@@ -67,8 +58,8 @@ struct Cell {
     heard: Vec<[Heard; 2]>,
 }
 
-/// Calls, and says what became of it.
-pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, CallError> {
+/// Makes the calls and reports their results.
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let own = Ratio::new(choice.profile.forward_loss()).unwrap_or(Ratio::ZERO);
     let losses = if choice.losses.is_empty() { vec![own] } else { choice.losses.clone() };
     let mut cells = Vec::new();
@@ -105,7 +96,7 @@ impl Cell {
         self.heard.iter().map(|heard| figure(&heard[way])).collect()
     }
 
-    /// Beyond what a packet takes without loss, of all that came in time.
+    /// Delay beyond that of a packet without loss, for all packets that arrived in time.
     fn added(&self, way: usize) -> Samples {
         let late = self.heard.iter().flat_map(|heard| heard[way].late.iter().flatten());
         Samples(
@@ -147,8 +138,8 @@ impl Cell {
         let p95 = both(&|way| self.added(way).percentile(0.95).and_then(Percentile::known));
         vec![
             Goal::ratio_at_most(name("residual loss"), mean(Heard::residual), *may_stay),
-            Goal::ratio_at_most(name("repairs per byte, worst call"), worst, MOST_REPAIRS),
-            Goal::time_at_most(name("added delay, p95"), p95, MOST_ADDED.as_secs_f64()),
+            Goal::ratio_at_most(name("repairs per byte, worst call"), worst, MAX_REPAIRS),
+            Goal::time_at_most(name("added delay, p95"), p95, MAX_ADDED.as_secs_f64()),
         ]
     }
 }
@@ -218,7 +209,8 @@ mod tests {
                 match row.metric.as_str() {
                     "delay" => assert_eq!((row.p95, row.n), (Some(0.0), 400)),
                     "residual-loss" => assert_eq!(row.mean, Some(0.0)),
-                    // What a call begins with is protected before it is known that nothing is lost.
+                    // A call's first packets are protected before it is known that the link loses
+                    // nothing.
                     _ => assert!(row.mean.unwrap() < 0.1, "{row:?}"),
                 }
             }

@@ -1,4 +1,4 @@
-//! Selection of runs for an experiment with measured stretches.
+//! Selection of runs for an experiment with measured periods.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::profile::Profile;
 /// Selection of runs.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The link; it has a rate.
+    /// Profile of the link, which must have a rate.
     pub profile: Profile,
     /// Measured length of each run.
     pub length: Duration,
     /// Runs of each part.
     pub runs: u16,
-    /// Seed of the first run; the others' follow.
+    /// Seed of the first run. The others' follow.
     pub seed: u64,
 }
 
@@ -24,7 +24,7 @@ impl Choice {
     }
 }
 
-/// Seeds of so many runs.
+/// Seeds of `runs` runs.
 pub fn seeds(first: u64, runs: u16) -> Vec<u64> {
     (0..u64::from(runs)).map(|run| first + run).collect()
 }

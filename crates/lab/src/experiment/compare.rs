@@ -4,13 +4,13 @@ use super::report::millis;
 use super::table::{align, table};
 use crate::result::Row;
 
-/// Figures further apart than this part of what the simulator found are marked.
+/// Relative difference to the simulator's figure from which figures are marked.
 pub const APART: f64 = 0.1;
 
 /// Mark after a figure that differs much.
 const MARK: char = '!';
 
-/// A figure of both engines.
+/// One figure from both engines.
 struct Pair<'a> {
     row: &'a Row,
     /// Figure of the row: a percentile, or empty if there is only one.
@@ -20,20 +20,20 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// The emulator's, by the simulator's.
+    /// Ratio of the emulator's figure to the simulator's.
     fn ratio(&self) -> Option<f64> {
         let (sim, emu) = self.sim.zip(self.emu)?;
         if sim == emu { Some(1.0) } else { Some(emu / sim).filter(|ratio| ratio.is_finite()) }
     }
 
-    /// Returns `true` if they differ much; a figure that only one engine has does.
+    /// Returns `true` if they differ much, or if only one engine has the figure.
     fn is_apart(&self) -> bool {
         let both = self.sim.is_none() && self.emu.is_none();
         !both && self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() > APART)
     }
 }
 
-/// A table of every figure that both found, in 80 columns: `sim`, `emu` and their ratio.
+/// A table of all common figures in 80 columns: `sim`, `emu` and their ratio.
 pub fn engines(sim: &[Row], emu: &[Row]) -> String {
     let pairs: Vec<Pair<'_>> = sim
         .iter()
@@ -47,7 +47,7 @@ pub fn engines(sim: &[Row], emu: &[Row]) -> String {
     let mut last = (String::new(), "");
     for pair in &pairs {
         let (name, metric) = (name(pair.row), pair.row.metric.as_str());
-        // What is as in the line above is not said again.
+        // Do not repeat what the line above already shows.
         let again = (name == last.0, name == last.0 && metric == last.1);
         let ratio = pair.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}"));
         table.add_row([
@@ -71,7 +71,7 @@ pub fn engines(sim: &[Row], emu: &[Row]) -> String {
     )
 }
 
-/// Returns `true` if two rows describe the same thing, whoever found it.
+/// Returns `true` if two rows describe the same figure of different engines.
 fn is_same(one: &Row, other: &Row) -> bool {
     let what = |row: &'_ Row| {
         let Row { experiment, contender, profile, workload, metric, .. } = row.clone();
@@ -80,7 +80,7 @@ fn is_same(one: &Row, other: &Row) -> bool {
     what(one) == what(other)
 }
 
-/// Pairs of figures: median and 95th percentile of times, and the mean of everything else.
+/// Pairs of figures: median and 95th percentile for times, and the mean for everything else.
 fn pairs<'a>(row: &'a Row, other: &Row) -> Vec<Pair<'a>> {
     let pair = |what, of: fn(&Row) -> Option<f64>| Pair { row, what, sim: of(row), emu: of(other) };
     if row.unit == "s" {
@@ -90,7 +90,7 @@ fn pairs<'a>(row: &'a Row, other: &Row) -> Vec<Pair<'a>> {
     }
 }
 
-/// Name of the workload, with the loss if that was chosen.
+/// Name of the workload, with the loss if the user chose it.
 fn name(row: &Row) -> String {
     let burst = row.burst.map_or(String::new(), |burst| format!(", bursts of {burst}"));
     format!("{}{burst}", row.workload.as_deref().unwrap_or(&row.experiment))

@@ -1,16 +1,18 @@
-//! A bound on what happens at once.
+//! A limit on concurrent work.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// Lets a number of holders in; the others wait.
+use parking_lot::{Condvar, Mutex};
+
+/// A counting semaphore. It admits a number of holders; the others wait.
 #[derive(Clone)]
 pub struct Gate(Arc<(Mutex<usize>, Condvar)>);
 
-/// Being inside; dropping it lets the next one in.
+/// Admission by the gate. Dropping it admits the next holder.
 pub struct Pass(Gate);
 
 impl Gate {
-    /// For `places` at once, at least one.
+    /// A gate for `places` concurrent holders, at least one.
     pub fn new(places: usize) -> Self {
         Self(Arc::new((Mutex::new(places.max(1)), Condvar::new())))
     }
@@ -18,9 +20,8 @@ impl Gate {
     /// Waits for a place.
     pub fn enter(&self) -> Pass {
         let (places, freed) = &*self.0;
-        let places = places.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut places =
-            freed.wait_while(places, |places| *places == 0).unwrap_or_else(PoisonError::into_inner);
+        let mut places = places.lock();
+        freed.wait_while(&mut places, |places| *places == 0);
         *places -= 1;
         Pass(self.clone())
     }
@@ -29,7 +30,7 @@ impl Gate {
 impl Drop for Pass {
     fn drop(&mut self) {
         let (places, freed) = &*self.0.0;
-        *places.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *places.lock() += 1;
         freed.notify_one();
     }
 }

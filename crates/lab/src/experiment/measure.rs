@@ -1,6 +1,5 @@
-//! Accuracy of the emulator: every link as declared and as measured.
+//! Accuracy of the emulator: declared and measured properties of every link.
 
-use super::ExperimentError;
 use crate::emu::{DirectionMeasured, Figure, LinkMeasured, World};
 use crate::profile::Profile;
 use crate::result::Row;
@@ -17,16 +16,16 @@ pub struct Line {
     pub quantity: &'static str,
     /// `s`, `bit/s` or `ratio`.
     pub unit: &'static str,
-    /// Declared long-term value; `None` is unlimited.
+    /// Declared long-term value. `None` if unlimited.
     pub declared: Option<f64>,
-    /// Measured value, and the bounds that the declaration sets for this measurement.
+    /// Measured value, with the bounds that follow from the declaration.
     pub figure: Figure,
-    /// From how many packets.
+    /// Number of packets behind the value.
     pub packets: usize,
 }
 
-/// Brings up `profile` and measures it.
-pub fn run(profile: &Profile, seed: u64) -> Result<Vec<Line>, ExperimentError> {
+/// Brings up a testbed for `profile` and measures it.
+pub fn run(profile: &Profile, seed: u64) -> anyhow::Result<Vec<Line>> {
     let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
     let measured = world.measure()?;
     let mut lines = of_link("radio", &profile.link, &measured.radio);
@@ -36,7 +35,7 @@ pub fn run(profile: &Profile, seed: u64) -> Result<Vec<Line>, ExperimentError> {
     Ok(lines)
 }
 
-/// The rows that `lines` make.
+/// Rows of `lines`.
 pub fn rows(profile: &Profile, seed: u64, lines: &[Line]) -> Vec<Row> {
     let row = |line: &Line| Row {
         experiment: "measure".into(),
@@ -72,7 +71,7 @@ fn of_direction(
     };
     let delay_s = spec.mean_delay().as_secs_f64();
     let rate_bps = spec.rate().map(|rate| rate.bps() as f64);
-    // Probes are of several sizes, which only bit errors tell apart.
+    // Probes have several sizes, which matters only for bit errors.
     let loss = spec.mean_loss(1400);
     [
         line("delay", "s", Some(delay_s), measured.delay_s),

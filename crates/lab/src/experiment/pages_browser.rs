@@ -1,5 +1,5 @@
-//! A page of 60 objects over three levels in real Chromium over HTTPS: of a name whose certificate the
-//! operator has, with the cabin services and without, and of a name that is somebody else's.
+//! A page of 60 objects on three levels in real Chromium over HTTPS. The name is the operator's,
+//! for which there is a certificate, with and without cabin services; or it is a foreign one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -14,47 +14,49 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-use super::ExperimentError;
 use super::browser::{self, Cabin, Choice};
 use super::report::{Goal, Report};
 use super::table::{align, seconds, table, written};
 use crate::contender::pair::PassedQuic;
 use crate::emu::SERVER;
+use crate::experiment::no_folder;
 use crate::result::{Percentile, Row, Samples};
 use crate::traffic::ClassLimits;
+use crate::traffic::emu::fault::Fault;
 use crate::traffic::emu::gateways::{Gateways, More};
 use crate::workload::levels;
 use crate::workload::secure::{Identity, PORT, SecureOrigin, Version};
 
-/// The operator's name, and somebody else's.
+/// The operator's name.
 const SITE: &str = "site.test";
+/// A foreign name.
 const FOREIGN: &str = "foreign.test";
 
-/// Time within which the air gateway gives up objects that are past their time.
+/// Maximum time for the air gateway to remove expired objects.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Prefix of the goals for pages of the operator's name; the origin's version follows.
+/// Prefix of the goals for pages of the operator's name. The origin's HTTP version follows.
 pub const WITH_SERVICES: &str = "operator's name ÷ tunnel, origin with ";
-/// With the cabin services over without them, for the operator's name.
-const MOST_WITH_SERVICES: f64 = 0.4;
-/// The operator's name over a round trip and the page's bytes at the rate that losses leave.
-const MOST_OVER_BOUND: f64 = 1.30;
-/// As the first, for another name: losses fall differently in each run.
-const MOST_FOREIGN: f64 = 1.15;
-/// Objects that were pushed and used, of those of the pages that nobody had seen.
-const LEAST_USED: f64 = 0.9;
+/// Maximum ratio of load times with cabin services to those without, for the operator's name.
+const MAX_WITH_SERVICES: f64 = 0.4;
+/// Maximum load time for the operator's name, as a multiple of a round trip plus the page's bytes
+/// at the rate that remains after losses.
+const MAX_OVER_BOUND: f64 = 1.30;
+/// Like the first maximum, for a foreign name. It exceeds 1 because each run has different losses.
+const MAX_FOREIGN: f64 = 1.15;
+/// Minimum fraction of the objects of new pages that were pushed and used.
+const MIN_USED: f64 = 0.9;
 
-/// Owner of the page, and its path.
+/// Owner of the name, and the gateways' services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     /// Any name, through gateways without cabin services.
     Tunnel,
-    /// Somebody else's name, through gateways with them.
+    /// A foreign name, through gateways with cabin services.
     Foreign,
-    /// The operator's.
+    /// The operator's name, through gateways with cabin services.
     Own,
 }
 
@@ -62,28 +64,25 @@ enum Case {
 struct Found {
     case: Case,
     version: Version,
-    /// Loads of pages that nobody has seen, and of each by a second passenger.
+    /// Loads of new pages.
     loads: Samples,
+    /// Loads of the same pages by a second passenger.
     again: Samples,
-    /// Pushed objects that the browser asked for, and those that it did not.
+    /// Pushed objects that the browser requested, and those that it did not request.
     pushed: [u64; 2],
-    /// Objects requested next to the browser that arrived as the origin sends them, under the
+    /// Fraction of objects, requested without the browser, that arrived unchanged under the
     /// origin's certificate.
     untouched: Samples,
 }
 
-/// Runs all cases one after the other, with origins that speak each of `versions`; their files lie below
-/// `folder`. Each load is of a page that nobody has seen.
-pub fn run(
-    choice: &Choice,
-    versions: &[Version],
-    folder: &Path,
-) -> Result<Report, ExperimentError> {
+/// Runs all cases one after the other, with origins for each of `versions`, and their files below
+/// `folder`. Each load is of a new page.
+pub fn run(choice: &Choice, versions: &[Version], folder: &Path) -> anyhow::Result<Report> {
     let mut found = Vec::new();
     for version in versions.iter().copied() {
         for case in [Case::Tunnel, Case::Foreign, Case::Own] {
             let folder = folder.join(format!("{}-{version:?}", case.name()));
-            std::fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
+            std::fs::create_dir(&folder).map_err(no_folder)?;
             found.push(one(choice, (case, version), &folder)?);
         }
     }
@@ -94,11 +93,7 @@ pub fn run(
     })
 }
 
-fn one(
-    choice: &Choice,
-    (case, version): (Case, Version),
-    folder: &Path,
-) -> Result<Found, ExperimentError> {
+fn one(choice: &Choice, (case, version): (Case, Version), folder: &Path) -> anyhow::Result<Found> {
     let cabin = Cabin::new(choice, choice.seed)?;
     let world = &cabin.world;
     let server = IpAddr::from(SERVER.v4);
@@ -111,7 +106,7 @@ fn one(
         Gateways::start_with(world, &choice.profile, &limits, PassedQuic::Refused, more, folder)?;
     gateways.wait()?;
     let name = case.site();
-    // The browser believes one key only, so a page that loads came under that certificate.
+    // The browser trusts only one key, so a page that loads was served under that certificate.
     let key = if case == Case::Own { &on_board.key_hash } else { &origin.identity.key_hash };
     let flags = [browser::flags("*", key), vec!["--disable-quic".to_owned()]].concat();
     let mut found = Found::new(case, version);
@@ -125,12 +120,12 @@ fn one(
         }
     }
     if case != Case::Own {
-        let all = world.client.run(|| untouched(&cabin.runtime, name, &origin.identity))?;
+        let all = world.client.block_on(async || untouched(name, &origin.identity).await)?;
         found.untouched = all?.into_iter().map(|same| f64::from(u8::from(same))).collect();
     }
     cabin.check()?;
     if case == Case::Own {
-        // What nobody asked for is known once it is not held any more.
+        // Objects that nobody requested are counted when they expire.
         thread::sleep(Duration::from(AirSplitHttp::default().keep) + LOOK);
     }
     let counted = &gateways.counted;
@@ -138,18 +133,14 @@ fn one(
     Ok(found)
 }
 
-/// The cabin services for the operator's name, their files in `folder`.
-fn services(
-    on_board: &Identity,
-    origin: &SecureOrigin,
-    folder: &Path,
-) -> Result<More, ExperimentError> {
+/// Configuration of the cabin services for the operator's name, with their files in `folder`.
+fn services(on_board: &Identity, origin: &SecureOrigin, folder: &Path) -> anyhow::Result<More> {
     for (name, text) in [
         ("site.pem", &on_board.certificate_pem),
         ("site.key", &on_board.key_pem),
         ("origin.pem", &origin.identity.certificate_pem),
     ] {
-        std::fs::write(folder.join(name), text).map_err(ExperimentError::Folder)?;
+        std::fs::write(folder.join(name), text).map_err(no_folder)?;
     }
     let site = format!("\n[split-http]\n[[site]]\nname = \"{SITE}\"\norigin-ca = \"origin.pem\"\n");
     Ok(More {
@@ -161,13 +152,9 @@ fn services(
     })
 }
 
-/// Checks that some of the page's objects come from `name` byte for byte under the certificate of
+/// Checks that some of the page's objects arrive from `name` unchanged under the certificate of
 /// `origin`.
-fn untouched(
-    runtime: &Runtime,
-    name: &'static str,
-    origin: &Identity,
-) -> Result<Vec<bool>, ExperimentError> {
+async fn untouched(name: &'static str, origin: &Identity) -> anyhow::Result<Vec<bool>> {
     let get = async {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(origin.certificate.clone())?;
@@ -193,7 +180,7 @@ fn untouched(
         going.abort();
         Ok::<_, Box<dyn std::error::Error>>(all)
     };
-    runtime.block_on(get).map_err(|error| ExperimentError::Passenger(format!("{name}: {error}")))
+    get.await.map_err(|error| Fault::passenger(name, error).into())
 }
 
 impl Case {
@@ -245,7 +232,7 @@ impl Found {
         browser::median(&self.loads)
     }
 
-    /// The share of the objects of its loads that were pushed and used.
+    /// Fraction of the objects of its loads that were pushed and used.
     fn used(&self) -> f64 {
         self.pushed[0] as f64 / (self.loads.len().max(1) * levels::OBJECTS) as f64
     }
@@ -269,29 +256,29 @@ fn goals(choice: &Choice, versions: &[Version], found: &[Found]) -> Vec<Goal> {
     let bound = choice.limit(levels::bytes());
     for version in versions.iter().copied() {
         let origin = written_version(version);
-        // An origin with HTTP/2 is asked at once for all that a level names, so less is to be had of it. The
-        // goal is the same.
+        // An origin with HTTP/2 gets requests for all objects of a level at once, so there is less
+        // to gain. The goal is the same.
         goals.push(Goal::ratio_at_most(
             format!("{WITH_SERVICES}{origin}"),
             ratio(Case::Own, version),
-            MOST_WITH_SERVICES,
+            MAX_WITH_SERVICES,
         ));
         let own = of(Case::Own, version).and_then(Found::median);
         goals.push(Goal::ratio_at_most(
             format!("operator's name ÷ bound, origin with {origin}"),
             own.zip(bound).map(|(own, bound)| own / bound),
-            MOST_OVER_BOUND,
+            MAX_OVER_BOUND,
         ));
         goals.push(Goal::ratio_at_least(
             format!("operator's name: objects pushed and used, origin with {origin}"),
             of(Case::Own, version).map(Found::used),
-            LEAST_USED,
+            MIN_USED,
         ));
         let least = of(Case::Foreign, version).and_then(|found| found.untouched.percentile(0.0));
         goals.push(Goal::ratio_at_most(
             format!("another's name ÷ tunnel, origin with {origin}"),
             ratio(Case::Foreign, version),
-            MOST_FOREIGN,
+            MAX_FOREIGN,
         ));
         goals.push(Goal::ratio_at_least(
             format!("another's name: bytes untouched, origin with {origin}"),

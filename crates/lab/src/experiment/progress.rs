@@ -1,10 +1,10 @@
-//! A live line on a terminal; silence elsewhere.
+//! A live progress line on a terminal. There is no output elsewhere.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 
 use super::transfers::{Plan, Progress};
 use crate::contender::Contender;
@@ -17,7 +17,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// For `plan`, drawn on standard error if that is a terminal.
+    /// Display for `plan`, drawn on standard error if that is a terminal.
     pub fn new(plan: &Plan<'_>) -> Self {
         let bar = ProgressBar::with_draw_target(
             Some(plan.run_count() as u64),
@@ -31,7 +31,7 @@ impl Live {
         Self { bar, worlds: plan.world_count(), to_go: Mutex::new(plan.runs_by_contender()) }
     }
 
-    /// Takes in what has happened.
+    /// Updates the display.
     pub fn tell(&self, progress: Progress) {
         match progress {
             Progress::Measured(number) if number < self.worlds => {
@@ -43,10 +43,11 @@ impl Live {
         }
     }
 
-    /// Runs that each contender still has before it, once all links are up.
+    /// Counts runs that are over, and updates the number of remaining runs of each system under
+    /// test once all links are measured.
     fn count(&self, contender: Option<&'static dyn Contender>, runs: usize) {
         self.bar.inc(runs as u64);
-        let mut to_go = self.to_go.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut to_go = self.to_go.lock();
         if let Some(left) = contender.and_then(|contender| to_go.get_mut(&contender)) {
             *left = left.saturating_sub(runs);
         }
@@ -66,7 +67,7 @@ impl Drop for Live {
 pub struct Sessions(ProgressBar);
 
 impl Sessions {
-    /// Drawn on standard error if that is a terminal.
+    /// Display on standard error if that is a terminal.
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
         let style = ProgressStyle::with_template("{elapsed_precise} {bar:28} {pos}/{len} sessions");
@@ -74,7 +75,7 @@ impl Sessions {
         Self(bar)
     }
 
-    /// So many of so many are over.
+    /// Shows the number of finished sessions, and their total number.
     pub fn tell(&self, over: usize, all: usize) {
         self.0.set_length(all as u64);
         self.0.set_position(over as u64);

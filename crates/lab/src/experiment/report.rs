@@ -5,23 +5,23 @@ use std::fmt;
 use super::grid::targets::Bound;
 use super::table::{align, table};
 use crate::contender::{BENTPIPE, Contender};
+use crate::experiment::engine::Engine;
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
-use crate::traffic::Engine;
 
-/// All that came of an experiment.
+/// Results of an experiment.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// For a person, in 80 columns.
+    /// Text for display, in 80 columns.
     pub text: String,
-    /// For a program.
+    /// Machine-readable rows.
     pub rows: Vec<Row>,
     /// Goals.
     pub goals: Vec<Goal>,
 }
 
 impl Report {
-    /// Puts what another found below this.
+    /// Appends the report of another experiment.
     pub fn append(&mut self, other: Self) {
         if !self.text.is_empty() {
             self.text.push('\n');
@@ -31,7 +31,7 @@ impl Report {
         self.goals.extend(other.goals);
     }
 
-    /// Says in every row what it was found with.
+    /// Sets the engine in every row.
     pub fn found_by(mut self, engine: &Engine<'_>) -> Self {
         self.rows.iter_mut().for_each(|row| row.engine = engine.name().into());
         self
@@ -42,7 +42,7 @@ impl Report {
         self.goals.iter().filter(|goal| !goal.holds()).count()
     }
 
-    /// The goals for a person; empty where there are none.
+    /// Text of the goals for display. Empty if there are none.
     pub fn goals_text(&self) -> String {
         if self.goals.is_empty() {
             return String::new();
@@ -63,16 +63,16 @@ impl Report {
     }
 }
 
-/// One figure with where it must lie.
+/// One figure and its bound.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
     /// Name of the goal.
     pub name: String,
-    /// Measured value; `None` if it is above all that was seen.
+    /// Measured value. `None` if it is above all observations.
     pub found: Option<f64>,
     /// Bound.
     pub bound: Bound,
-    /// In what it is: `s`, or `ratio`.
+    /// Unit: `s` or `ratio`.
     pub unit: &'static str,
 }
 
@@ -98,7 +98,7 @@ impl Goal {
         Self { name: name.into(), found: found_s, bound: Bound::AtMost(most_s), unit: "s" }
     }
 
-    /// The unknown is a miss.
+    /// Returns `true` if the goal is met. An unknown value misses it.
     pub fn holds(&self) -> bool {
         self.found.is_some_and(|found| self.bound.holds(found))
     }
@@ -114,7 +114,7 @@ impl fmt::Display for Goal {
     }
 }
 
-/// A row of Bentpipe's, without figures.
+/// A row for Bentpipe, without figures.
 pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, seed: u64) -> Row {
     let unit = match metric {
         "delay" | "completion" | "plt" | "lookup" | "first-byte" => "s",
@@ -134,7 +134,7 @@ pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, 
     }
 }
 
-/// A percentile of times for a table, `lost` where it falls on what never came.
+/// A percentile of times for a table, or `lost` if the rank falls on a lost sample.
 pub fn delay(samples: &Samples, q: f64) -> String {
     match samples.percentile(q) {
         Some(Percentile::Known(value)) => millis(value),
@@ -143,7 +143,7 @@ pub fn delay(samples: &Samples, q: f64) -> String {
     }
 }
 
-/// A time in whole milliseconds, or tenths of a few.
+/// A time in whole milliseconds. Small values have one decimal.
 pub fn millis(seconds: f64) -> String {
     match seconds * 1e3 {
         ms @ ..99.95 => format!("{ms:.1} ms"),
@@ -151,7 +151,7 @@ pub fn millis(seconds: f64) -> String {
     }
 }
 
-/// A share in per cent.
+/// A fraction in per cent.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }

@@ -1,16 +1,14 @@
-//! Tables of results for a person.
+//! Tables of results for display.
 
 use comfy_table::{Cell as Field, CellAlignment, Table, TableComponent, presets};
 
 use super::measure::Line;
 use super::transfers::{Cell, limit};
-use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender};
 use crate::profile::Profile;
 use crate::result::{Percentile, Sample};
-use crate::sim;
 use crate::workload::Workload;
 
-/// The transfers' table: a row for each workload and contender, in 80 columns.
+/// Table of the transfers: a row for each workload and system under test, in 80 columns.
 pub fn transfers(profile: &Profile, cells: &[Cell]) -> String {
     let mut table = table(&["", "contender", "median", "ratio", "p95", "ratio", "wire", "runs"]);
     for (index, group) in cells.chunk_by(|a, b| a.workload == b.workload).enumerate() {
@@ -45,8 +43,8 @@ fn figures(cell: &Cell, limit: Option<f64>) -> [String; 4] {
     let samples = &cell.found.samples;
     let (median, p95) = (samples.percentile(0.5), samples.percentile(0.95));
     if cell.workload == Workload::Bulk {
-        // A rate that was not reached in time has no lower bound worth telling, and the highest
-        // rates are not the ones to worry about.
+        // For a rate that was not reached in time, a lower bound is of no interest. The highest
+        // rates need no attention, so there is no 95th percentile.
         let known = median.and_then(Percentile::known);
         let share = known.zip(limit).map(|(rate, limit)| format!("{:.1} %", 100.0 * rate / limit));
         let none = || "–".to_owned();
@@ -56,14 +54,14 @@ fn figures(cell: &Cell, limit: Option<f64>) -> [String; 4] {
     [written(median, seconds), ratio(median, limit), written(p95, seconds), ratio(p95, limit)]
 }
 
-/// Number of finished runs, of all.
+/// Number of finished runs, and of all runs.
 fn runs(cell: &Cell) -> String {
     let all = &cell.found.samples.0;
     let finished = all.iter().filter(|sample| matches!(sample, Sample::Finished(_))).count();
     if finished == all.len() { finished.to_string() } else { format!("{finished}/{}", all.len()) }
 }
 
-/// The emulator's accuracy: declared beside measured.
+/// Table of the emulator's accuracy: declared values next to measured ones.
 pub fn measured(lines: &[Line]) -> String {
     let mut table =
         table(&["link", "direction", "", "declared", "measured", "must be within", "packets"]);
@@ -89,37 +87,7 @@ pub fn measured(lines: &[Line]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// AeroTCP's sweep: a row for each bit-error rate and kind of loss, its contenders side by side.
-pub fn sweep(found: &[sim::aerotcp::Found]) -> String {
-    let header =
-        ["BER", "losses", "limit", "AeroTCP", "÷ limit", "Bentpipe", "÷ limit", "files, median"];
-    let mut table = table(&header);
-    for pair in found.chunk_by(|a, b| (a.cell.ber, a.cell.bursts) == (b.cell.ber, b.cell.bursts)) {
-        let limit = 1.0 - pair[0].loss;
-        let of =
-            |contender: &dyn Contender| pair.iter().find(|found| found.cell.contender == contender);
-        let contenders = [of(&BENTPIPE_AEROTCP), of(&BENTPIPE)];
-        let mut fields = vec![
-            format!("{:.1e}", pair[0].cell.ber),
-            if pair[0].cell.bursts { "in bursts".into() } else { "apart".into() },
-            format!("{limit:.3}"),
-        ];
-        for found in contenders {
-            let median = found.and_then(|found| found.utilization.percentile(0.5)?.known());
-            fields.push(median.map_or("–".into(), |median| format!("{median:.3}")));
-            fields.push(median.map_or("–".into(), |median| format!("{:.3}", median / limit)));
-        }
-        let completion = contenders.map(|found| {
-            written(found.and_then(|found| found.completion.percentile(0.5)), seconds)
-        });
-        fields.push(completion.join(", "));
-        table.add_row(fields);
-    }
-    align(&mut table, &[0, 2, 3, 4, 5, 6, 7]);
-    format!("{}\n", table.trim_fmt())
-}
-
-/// A table of a name and a value in each row.
+/// Table with a name and a value in each row.
 pub fn pairs(rows: &[(String, String)]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -130,7 +98,7 @@ pub fn pairs(rows: &[(String, String)]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// A bench's table: a row for each load and what was measured of it, with a line between loads.
+/// Table of a benchmark: a row for each measurement, with a line between loads.
 pub fn groups<const N: usize>(header: [&str; N], lines: &[[String; N]]) -> String {
     let mut table = table(&header);
     for (index, group) in lines.chunk_by(|a, b| a[0] == b[0]).enumerate() {
@@ -186,7 +154,7 @@ fn ratio(value: Option<Percentile>, limit: Option<f64>) -> String {
     written(value, times)
 }
 
-/// Three digits that matter.
+/// Formats seconds with three significant digits.
 pub fn seconds(value: f64) -> String {
     match value {
         ..9.995 => format!("{value:.2} s"),
@@ -195,7 +163,7 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// A rate.
+/// Formats a rate in Mbit/s.
 pub fn megabits(bps: f64) -> String {
     match bps / 1e6 {
         rate @ ..9.995 => format!("{rate:.2} Mbit/s"),
@@ -207,7 +175,7 @@ pub fn megabits(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::E2E_CUBIC;
+    use crate::contender::{BENTPIPE, Contender, E2E_CUBIC};
     use crate::experiment::cell::Found;
     use crate::result::Samples;
 

@@ -1,4 +1,5 @@
-//! Contenders × workloads over one profile, as many worlds at once as this machine carries.
+//! Systems under test × workloads over one profile, with as many concurrent testbeds as this
+//! machine can run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,84 +8,86 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use super::ExperimentError;
 use super::cell::{self, Found, Job};
 use super::gate::Gate;
 use crate::contender::{Contender, Spread};
+use crate::experiment::no_folder;
 use crate::profile::Profile;
 use crate::result::{Row, Sample};
 use crate::workload::Workload;
 
-/// Worlds whose links are measured at once: each sends bursts and wants its packets on time.
+/// Maximum testbeds whose links are measured concurrently. Each sends bursts and needs punctual
+/// packets.
 const MEASURED_AT_ONCE: usize = 8;
 
-/// The traffic of all worlds together that two cores emulate to the millisecond.
+/// Maximum total traffic of all testbeds that two cores emulate with millisecond accuracy.
 const CARRIED_BPS: u64 = 120_000_000;
 
-/// No more worlds than this, however slow: each has about six threads.
+/// Maximum concurrent testbeds, however slow they are. Each has about six threads.
 const WORLDS_AT_ONCE: usize = 64;
 
 /// Plan of the runs.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
-    /// The name in the rows.
+    /// Name in the rows.
     pub experiment: &'static str,
-    /// Over what.
+    /// Profile of the link.
     pub profile: &'a Profile,
     /// Systems under test.
     pub contenders: &'a [&'static dyn Contender],
     /// Workloads.
     pub workloads: &'a [Workload],
-    /// Runs of each cell; by default as many as give a steady median, and more where the 95th
+    /// Runs of each cell. By default as many as give a stable median, and more if the 95th
     /// percentile matters and runs are short.
     pub runs: Option<usize>,
     /// Seed of all losses.
     pub seed: u64,
-    /// All runs in one world, from the beginning of the first.
+    /// Maximum time of all runs in one testbed, from the beginning of the first.
     pub deadline: Duration,
-    /// Measured part of a long download.
+    /// Measured length of a long download.
     pub bulk_length: Duration,
     /// The `bentpipe` program.
     pub program: &'a Path,
-    /// For keys and configs.
+    /// Folder for keys and configuration files.
     pub folder: &'a Path,
 }
 
-/// Results of one contender with one workload.
+/// Results of one system under test with one workload.
 #[derive(Debug, Clone)]
 pub struct Cell {
     /// System under test.
     pub contender: &'static dyn Contender,
     /// Workload.
     pub workload: Workload,
-    /// All its worlds together.
+    /// Results of all its testbeds together.
     pub found: Found,
-    /// The overhead of each world that has one.
+    /// Overhead in each testbed, if known.
     pub overheads: Vec<f64>,
 }
 
 /// Progress of the runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress {
-    /// So many worlds' links have been found as declared.
+    /// Number of testbeds whose links were measured to be as declared.
     Measured(usize),
     /// A run has ended.
     Run(&'static dyn Contender, Sample),
-    /// Runs that will not be made, because their world's time is over.
+    /// Runs that are skipped because the time of their testbed is over.
     Skipped(&'static dyn Contender, usize),
 }
 
-/// Listener of the progress.
+/// Callback for the progress.
 pub type Tell<'a> = dyn Fn(Progress) + Sync + 'a;
 
-/// Number of worlds of a cell, and of runs in each of them.
+/// Number of testbeds of a cell, and of runs in each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     worlds: usize,
     runs: usize,
 }
 
-/// Runs of TCP across a lossy link spread widely and take long: more worlds, fewer runs in each.
+/// Times of TCP across a lossy link vary widely and are long, so it gets more testbeds with fewer
+/// runs in each.
 fn shape(contender: &dyn Contender, workload: &Workload) -> Shape {
     let of = |worlds, runs| Shape { worlds, runs };
     match (contender.spread(), workload) {
@@ -92,7 +95,7 @@ fn shape(contender: &dyn Contender, workload: &Workload) -> Shape {
         (_, Workload::Bulk) => of(3, 1),
         (_, Workload::Chromium { .. }) => of(1, 3),
         (Spread::Narrow, workload) => match workload.bytes() {
-            // Two losses in a row are rare but not rarer than one run in twenty by much.
+            // Two consecutive losses are rare, but not much rarer than one run in twenty.
             Some(..50_000) => of(3, 100),
             Some(..400_000) => of(1, 50),
             _ => of(2, 10),
@@ -113,7 +116,7 @@ fn shape(contender: &dyn Contender, workload: &Workload) -> Shape {
 }
 
 impl Plan<'_> {
-    /// The cells and how each is spread, the longest first.
+    /// The cells and their division into testbeds, the longest first.
     fn shapes(&self) -> Vec<(&'static dyn Contender, &Workload, Shape)> {
         let mut shapes = Vec::new();
         for workload in self.workloads {
@@ -126,7 +129,7 @@ impl Plan<'_> {
                 shapes.push((*contender, workload, shape));
             }
         }
-        // What loss slows down is the slowest, and what is larger takes longer.
+        // Systems that loss slows down take longest, then larger workloads.
         shapes.sort_by_key(|(contender, workload, _)| {
             (contender.spread() != Spread::Slow, u64::MAX - workload.bytes().unwrap_or(0))
         });
@@ -138,7 +141,7 @@ impl Plan<'_> {
         self.shapes().iter().map(|(_, _, shape)| shape.worlds * shape.runs).sum()
     }
 
-    /// Number of runs of each contender.
+    /// Number of runs of each system under test.
     pub fn runs_by_contender(&self) -> BTreeMap<&'static dyn Contender, usize> {
         let mut runs = BTreeMap::new();
         for (contender, _, shape) in self.shapes() {
@@ -147,7 +150,7 @@ impl Plan<'_> {
         runs
     }
 
-    /// Number of worlds.
+    /// Number of testbeds.
     pub fn world_count(&self) -> usize {
         self.shapes().iter().map(|(_, _, shape)| shape.worlds).sum()
     }
@@ -160,8 +163,8 @@ impl Plan<'_> {
         })
     }
 
-    /// Runs all cells. The first error ends it: a figure from a run with an error in it is none.
-    pub fn run(&self, tell: &Tell<'_>) -> Result<Vec<Cell>, ExperimentError> {
+    /// Runs all cells. Stops at the first error, because a figure from a run with an error is void.
+    pub fn run(&self, tell: &Tell<'_>) -> anyhow::Result<Vec<Cell>> {
         let shapes = self.shapes();
         let mut cells = Vec::new();
         for ((contender, workload, _), worlds) in shapes.iter().zip(self.run_all(&shapes, tell)?) {
@@ -179,12 +182,12 @@ impl Plan<'_> {
         Ok(cells)
     }
 
-    /// Results of each world of each cell.
+    /// Results of each testbed of each cell.
     fn run_all(
         &self,
         shapes: &[(&'static dyn Contender, &Workload, Shape)],
         tell: &Tell<'_>,
-    ) -> Result<Vec<Vec<Found>>, ExperimentError> {
+    ) -> anyhow::Result<Vec<Vec<Found>>> {
         let (measuring, carrying) = (Gate::new(MEASURED_AT_ONCE), Gate::new(self.worlds_at_once()));
         let (measured, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (measured, stop) = (&measured, &stop);
@@ -225,18 +228,18 @@ impl Plan<'_> {
         stop: &AtomicBool,
         as_declared: impl FnOnce(),
         tell: &Tell<'_>,
-    ) -> Result<Found, ExperimentError> {
+    ) -> anyhow::Result<Found> {
         if stop.load(Ordering::Relaxed) {
             return Ok(Found::default());
         }
         let folder = self.folder.join(format!("{}-{number}", self.experiment));
-        fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
+        fs::create_dir(&folder).map_err(no_folder)?;
         let job = Job {
             contender,
             workload,
             runs,
             profile: self.profile,
-            // No two worlds of any two seeds share their losses.
+            // No two testbeds of any two seeds share their losses.
             seed: self.seed.wrapping_mul(1 << 16).wrapping_add(number),
             deadline: self.deadline,
             bulk_length: self.bulk_length,
@@ -249,7 +252,7 @@ impl Plan<'_> {
         Ok(found)
     }
 
-    /// The rows that `cells` make.
+    /// Rows of `cells`.
     pub fn rows(&self, cells: &[Cell]) -> Vec<Row> {
         cells.iter().flat_map(|cell| self.rows_of(cell)).collect()
     }
@@ -296,8 +299,8 @@ impl Cell {
     }
 }
 
-/// Bound of physics: RTT + 8·bytes/((1−p)·rate), or (1−p)·rate without end. `None` if the link has
-/// no rate.
+/// Physical limit: RTT + 8·bytes/((1−p)·rate), or (1−p)·rate for an endless workload. `None` if the
+/// link has no rate.
 pub fn limit(profile: &Profile, workload: &Workload) -> Option<f64> {
     match workload.bytes() {
         Some(bytes) => Some(profile.forward_limit(bytes)?.as_secs_f64()),

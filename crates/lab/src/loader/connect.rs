@@ -22,11 +22,12 @@ use tokio_rustls::TlsConnector;
 
 use super::protocol::Version;
 use super::tally::{Handshake, Tally};
-use super::{Load, Protocol, QUIC_WINDOW_BYTES, Qlog, STREAM_WINDOW_BYTES, Tickets};
+use super::{Load, Protocol, Qlog, STREAM_WINDOW_BYTES, Tickets};
+use crate::emu::Congestion;
+use crate::site::QUIC_WINDOW_BYTES;
 use crate::site::{AuthorityError, Content, Site};
-use crate::workload::origin::Congestion;
 
-/// Opener of the connections of one load, which knows the resources requested on them.
+/// Opens the connections of one load. Also provides the resources that are requested on them.
 pub(super) struct Dialer {
     pub site: Site,
     pub protocol: Protocol,
@@ -43,30 +44,30 @@ pub(super) struct Dialer {
 
 /// An open connection, closed when dropped.
 pub(super) struct Connection {
-    /// Its number in the tally.
+    /// Index of the connection in the tally.
     pub number: usize,
     /// Handshake of the connection, for the first request that uses it.
     pub made: Option<Handshake>,
     pub sender: Sender,
-    /// Driver that must live as long as the connection.
+    /// Driver, which must live as long as the connection.
     pub driver: Driver,
 }
 
-/// Sender of requests.
+/// Sender of requests on a connection.
 pub(super) enum Sender {
     Http1(http1::SendRequest<Empty<Bytes>>),
     Http2(http2::SendRequest<Empty<Bytes>>),
     Http3(h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>),
 }
 
-/// The task that moves a connection's bytes.
+/// Task that moves a connection's bytes.
 pub(super) struct Driver {
     task: JoinHandle<()>,
-    /// Closed rather than forgotten, so that the server forgets it too.
+    /// Kept to close the connection explicitly, so that the server drops it too.
     quic: Option<quinn::Connection>,
 }
 
-/// `true` once TCP's handshake is over; set while the rest of the connection is being made.
+/// `true` once TCP's handshake is over. It is set while the rest of the connection is being made.
 pub(super) type IsUp = Arc<AtomicBool>;
 
 impl Dialer {
@@ -82,7 +83,8 @@ impl Dialer {
             site: load.site.clone(),
             protocol: load.protocol,
             connections: load.connections.max(1),
-            max_streams: load.max_streams.unwrap_or(super::DEFAULT_MAX_STREAMS).max(1) as usize,
+            max_streams: load.max_streams.unwrap_or(crate::site::DEFAULT_MAX_STREAMS).max(1)
+                as usize,
             connect_retry: load.connect_retry,
             header_bytes: load.header_bytes,
             tally,
@@ -105,7 +107,7 @@ impl Dialer {
         self.site.content(place)
     }
 
-    /// Opens a connection to `domain`, and says at once when it is up.
+    /// Opens a connection to `domain`, and sets `is_up` as soon as the transport is up.
     pub(super) async fn dial(&self, domain: usize, is_up: &IsUp) -> Result<Connection, String> {
         let number = self.tally.dialled();
         let address = SocketAddr::new(self.site.domains[domain].address, self.port);
@@ -168,8 +170,8 @@ impl Dialer {
         let endpoint = quinn::Endpoint::client(any)?;
         let name = &self.site.domains[domain].name;
         let connecting = endpoint.connect_with(config, address, name)?;
-        // With a ticket the first request leaves with the handshake; what a server then refuses of
-        // it shows in the request that fails.
+        // With a ticket, the first request is sent with the handshake. If the server refuses 0-RTT
+        // data, the affected request fails.
         let quic = match connecting.into_0rtt() {
             Ok((quic, accepted)) => {
                 let (tally, early) = (self.tally.clone(), quic.clone());
@@ -177,7 +179,8 @@ impl Dialer {
                     if accepted.await {
                         tally.resumed(number);
                     } else if early.close_reason().is_none() {
-                        // A connection that broke before the server had said anything says nothing.
+                        // A connection that broke before the server answered is neither resumed nor
+                        // new.
                         tally.anew(number);
                     }
                 });
@@ -204,7 +207,8 @@ impl Dialer {
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// TCP with Nagle's delay off; with `fast_open` it may be up before the server has said anything.
+/// TCP with Nagle's algorithm off. With `fast_open`, the connection may be up before the server has
+/// answered.
 async fn open(address: SocketAddr, fast_open: bool) -> io::Result<TcpStream> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -221,7 +225,8 @@ async fn open(address: SocketAddr, fast_open: bool) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// HTTP of `version` on a connection that is ready for it, and the task that moves its bytes.
+/// Starts HTTP of `version` on an open connection. Returns the sender, and the task that moves its
+/// bytes.
 async fn speak<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     io: T,
     version: Version,
@@ -237,7 +242,7 @@ async fn speak<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         return Ok((Sender::Http2(sender), tokio::spawn(async { drop(connection.await) })));
     }
     let (sender, connection) = http1::handshake(io).await?;
-    // How a connection ends shows in the request that it breaks.
+    // An error of the connection shows up in the request that it breaks.
     Ok((Sender::Http1(sender), tokio::spawn(async { drop(connection.await) })))
 }
 
@@ -259,7 +264,7 @@ fn quic(load: &Load<'_>, tickets: &Tickets) -> Result<quinn::ClientConfig, Autho
 }
 
 impl Connection {
-    /// Returns `true` if the server has closed it.
+    /// Returns `true` if the server has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_closed(),

@@ -1,4 +1,4 @@
-//! One request and its answer, on whatever connection.
+//! One request and its response, on any connection.
 
 use bytes::{Buf, Bytes};
 use http::{Request, StatusCode, header};
@@ -11,20 +11,20 @@ use super::protocol::Version;
 use super::tally::Handshake;
 use crate::site::Kind;
 
-/// Filler of a header: letters, so that they compress as little as a cookie does.
+/// Filler of a header: letters, which compress as little as a cookie.
 const FILLING: &[u8] = b"nV7kQx2mZp9LrTw4HsBy6DcJfG8aEuXo5KvNi3RtWq1YhMzUlAPe0CjSdObIgF";
 
-/// The longest header that is made: servers take 64 KiB, and some only 8.
+/// Maximum size of a generated header. Servers accept 64 KiB, some only 8.
 const MAX_HEADER_BYTES: usize = 16 << 10;
 
-/// A resource to be asked for.
+/// A resource to be requested.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
-    /// Its place in the site.
+    /// Index in the site.
     pub place: usize,
 }
 
-/// A request's way out, and where its answer is written down.
+/// Sends requests, and records their responses.
 pub(super) struct Asking<'a> {
     pub dialer: &'a Dialer,
     pub connection: usize,
@@ -45,7 +45,7 @@ impl Job {
 }
 
 impl Connection {
-    /// Asks for a resource, and checks that all of it arrives; what went wrong is written down too.
+    /// Requests a resource and verifies the complete response. A failure is recorded too.
     pub(super) async fn fetch(&mut self, dialer: &Dialer, job: Job) -> Result<(), String> {
         let asking = Asking { dialer, connection: self.number, made: self.made.take() };
         asking.fetch(&mut self.sender, job).await
@@ -53,7 +53,7 @@ impl Connection {
 }
 
 impl Asking<'_> {
-    /// As [`Connection::fetch`].
+    /// Like [`Connection::fetch`].
     pub(super) async fn fetch(&self, sender: &mut Sender, job: Job) -> Result<(), String> {
         let tally = &self.dialer.tally;
         tally.begun(job.place, self.connection, self.made);
@@ -115,7 +115,7 @@ impl Asking<'_> {
 }
 
 impl Body {
-    /// The next bytes; none at the end.
+    /// The next bytes. `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         match self {
             Self::Hyper(body) => {
@@ -154,7 +154,7 @@ fn host(dialer: &Dialer, place: usize) -> &str {
     &dialer.site.domains[dialer.site.resources[place].domain].name
 }
 
-/// Header fields after the host; the user agent first.
+/// Header fields after the host, with the user agent first.
 fn fields(dialer: &Dialer, place: usize) -> Vec<(header::HeaderName, String)> {
     let mut fields = vec![
         (header::USER_AGENT, "bentpipe-lab/1 (the light loader)".to_owned()),
@@ -166,10 +166,11 @@ fn fields(dialer: &Dialer, place: usize) -> Vec<(header::HeaderName, String)> {
     fields
 }
 
-/// Filler of the user agent, so that the document's header has its size. It is the same in all
-/// requests of a visit: another user agent would be another client.
+/// Filler of the user agent, which brings the document's header to its size. It is the same in all
+/// requests of a visit, because a different user agent would mean a different client.
 fn filling(dialer: &Dialer) -> impl Iterator<Item = char> {
-    // As HTTP/1.1 writes it: "GET path HTTP/1.1", "host: name", and so on, each with its line end.
+    // Sizes in the form of HTTP/1.1: "GET path HTTP/1.1", "host: name", and so on, each with its
+    // line end.
     let line = "GET  HTTP/1.1\r\n\r\nhost: \r\n".len();
     let own = line + dialer.site.path(0).len() + host(dialer, 0).len();
     let field =
@@ -180,7 +181,7 @@ fn filling(dialer: &Dialer) -> impl Iterator<Item = char> {
     FILLING.iter().cycle().take(missing).map(|letter| char::from(*letter))
 }
 
-/// `Accept` header of browsers.
+/// `Accept` header that browsers send for this kind.
 fn accepted(kind: Kind) -> &'static str {
     match kind {
         Kind::Document => "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
@@ -190,7 +191,7 @@ fn accepted(kind: Kind) -> &'static str {
     }
 }
 
-/// An error and what caused it.
+/// Text of an error and its causes.
 fn told(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

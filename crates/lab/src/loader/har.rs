@@ -1,4 +1,4 @@
-//! A visit as HAR has it.
+//! Export of a visit as HAR.
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -7,11 +7,11 @@ use super::{Entry, Load, Visit};
 use crate::har::{self, Archive, Timings};
 
 impl Visit {
-    /// The visit of `load` as a HAR 1.2 file: all times in milliseconds. `begun` is the wall clock's time
-    /// at its beginning.
+    /// The visit of `load` as a HAR 1.2 file, with all times in milliseconds. `begun` is the
+    /// wall-clock time of its beginning.
     ///
-    /// Names were known beforehand, so `dns` is −1. Bodies are not in it. An entry that failed says so
-    /// in `_error`, as Chromium's do; where no answer came its status is 0.
+    /// Names need no resolution, so `dns` is −1. Bodies are not included. A failed entry has the
+    /// reason in `_error`, as in Chromium's files. Its status is 0 if there was no response.
     pub fn har(&self, load: &Load<'_>, begun: OffsetDateTime) -> Value {
         let entries = self.entries.iter().map(|entry| self.entry(entry, load)).collect();
         let loaded = self.finished.then_some(self.took);

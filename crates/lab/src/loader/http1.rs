@@ -1,5 +1,5 @@
-//! HTTP/1.1: a request at a time on each of several connections, as browsers' pools have it. A request
-//! is bound to a connection at the moment that one is free, whichever was opened for it.
+//! HTTP/1.1: one request at a time on each of several connections, as in browsers' pools. A request
+//! is bound to the first connection that becomes free, even if another was opened for it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ enum Event {
     Dialled(Result<Connection, String>),
     /// A dial has taken longer than [`super::Load::connect_retry`].
     Late(IsUp),
-    /// A resource is here or has failed; its connection, if another can use it.
+    /// A resource is complete or has failed. Its connection is included if it can be reused.
     Done(usize, Option<Connection>),
 }
 
@@ -25,12 +25,12 @@ struct Connections {
     waiting: VecDeque<Job>,
     idle: Vec<Connection>,
     dialling: usize,
-    /// Dialled, idle and busy ones.
+    /// Connections that are being opened, idle or busy.
     open: usize,
     working: JoinSet<Event>,
 }
 
-/// Serves what is wanted of one domain until nobody can want anything more.
+/// Serves the requests to one domain until no more can follow.
 pub(super) async fn run(pool: Pool, mut wanted: UnboundedReceiver<Job>) {
     let mut connections = Connections {
         pool,
@@ -56,9 +56,9 @@ pub(super) async fn run(pool: Pool, mut wanted: UnboundedReceiver<Job>) {
 }
 
 impl Connections {
-    /// Gives what waits to what is free, and opens connections for the rest.
+    /// Assigns waiting requests to free connections, and opens connections for the rest.
     fn assign(&mut self) {
-        // What is free stays so until somebody waits for it.
+        // A free connection stays free until a request waits for it.
         while let Some(job) = self.waiting.front().copied()
             && let Some(mut connection) = self.idle.pop()
         {
@@ -100,7 +100,7 @@ impl Connections {
             }
             Event::Dialled(Err(why)) => {
                 (self.dialling, self.open) = (self.dialling - 1, self.open - 1);
-                // The connection was for somebody, unless it was tried again.
+                // The connection was opened for a request, unless it was a retry.
                 if self.waiting.len() > self.dialling
                     && let Some(job) = self.waiting.pop_front()
                 {
@@ -119,7 +119,7 @@ impl Connections {
                     Some(connection) => self.idle.push(connection),
                     None => self.open -= 1,
                 }
-                // Nobody listens once the load is over.
+                // The receiver is gone once the load is over.
                 let _ = self.pool.done.send(place);
             }
         }

@@ -1,4 +1,5 @@
-//! HTTP/2 and HTTP/3: all requests to one domain on one connection, as many at once as it takes.
+//! HTTP/2 and HTTP/3: all requests to one domain on one connection, as many concurrently as it
+//! accepts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ enum Event {
     Dialled(Result<Connection, String>),
     /// A dial has taken longer than [`super::Load::connect_retry`].
     Late(IsUp),
-    /// A resource is here or has failed.
+    /// A resource is complete or has failed.
     Done(usize),
 }
 
@@ -23,13 +24,13 @@ struct Keeper {
     pool: Pool,
     waiting: VecDeque<Job>,
     connection: Option<Connection>,
-    /// Requests under way.
+    /// Requests in progress.
     busy: usize,
     dialling: usize,
     working: JoinSet<Event>,
 }
 
-/// Serves what is wanted of one domain until nobody can want anything more.
+/// Serves the requests to one domain until no more can follow.
 pub(super) async fn run(pool: Pool, mut wanted: UnboundedReceiver<Job>) {
     let mut keeper = Keeper {
         pool,
@@ -55,7 +56,7 @@ pub(super) async fn run(pool: Pool, mut wanted: UnboundedReceiver<Job>) {
 }
 
 impl Keeper {
-    /// Sends what waits as far as there is room, and sees that there is a connection.
+    /// Sends waiting requests as long as there is room, and makes sure that there is a connection.
     fn assign(&mut self) {
         if self.connection.as_ref().is_some_and(Connection::is_closed) {
             self.connection = None;
@@ -75,7 +76,7 @@ impl Keeper {
             let made = connection.made.take();
             self.working.spawn(async move {
                 let asking = Asking { dialer: &dialer, connection: number, made };
-                // What went wrong is written down.
+                // A failure has already been recorded.
                 let _ = asking.fetch(&mut sender, job).await;
                 Event::Done(job.place)
             });
@@ -99,7 +100,7 @@ impl Keeper {
         match event {
             Event::Dialled(Ok(connection)) => {
                 self.dialling -= 1;
-                // The first is used; those tried beside it are closed as they come up.
+                // The first connection is used. Further attempts are closed when they come up.
                 self.connection.get_or_insert(connection);
             }
             Event::Dialled(Err(why)) => {
@@ -119,7 +120,7 @@ impl Keeper {
             }
             Event::Done(place) => {
                 self.busy -= 1;
-                // Nobody listens once the load is over.
+                // The receiver is gone once the load is over.
                 let _ = self.pool.done.send(place);
             }
         }
@@ -127,7 +128,7 @@ impl Keeper {
 }
 
 impl Sender {
-    /// Another for the same connection, where it takes many requests at once.
+    /// Another sender for the same connection, if it carries many requests concurrently.
     fn again(&self) -> Option<Self> {
         match self {
             Self::Http1(_) => None,

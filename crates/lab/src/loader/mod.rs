@@ -1,8 +1,8 @@
-//! The light loader: loads a site over any version of HTTP as a browser's network stack would, and
-//! says when each object was asked for, waited for and received.
+//! The page-load client: loads a site over any version of HTTP as a browser's network stack would.
+//! It records when each object was requested, waited for and received.
 //!
-//! It runs on one thread's runtime, parses nothing and paints nothing: an object is asked for the
-//! moment that what it is found in is complete. Every byte of every object is checked.
+//! It runs on one thread's runtime and neither parses nor renders. It requests an object as soon as
+//! the object in which it is found is complete. It checks every byte of every object.
 
 mod connect;
 mod fetch;
@@ -23,35 +23,28 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use protocol::{Protocol, TlsVersion, UnknownProtocol, UnknownTls};
+pub use protocol::{Protocol, UnknownProtocol};
 pub use qlog::{QLOG_BYTES, Qlog};
 pub use tickets::Tickets;
 pub use visit::{Entry, Visit};
 
-use crate::site::{Ports, Site};
-use crate::workload::origin::Congestion;
+use crate::emu::Congestion;
+use crate::site::{Ports, Site, TlsVersion};
 use connect::Dialer;
 use fetch::Job;
 use tally::Tally;
 
-/// Connections to one domain over HTTP/1.1: what Chromium, Firefox and Safari open.
+/// Connections to one domain over HTTP/1.1, as in Chromium, Firefox and Safari.
 pub const DEFAULT_CONNECTIONS: usize = 6;
 
-/// Requests at once on a connection of HTTP/2 or HTTP/3 unless told otherwise: what many servers
-/// take, and what Rural-PAWS's server took.
-pub const DEFAULT_MAX_STREAMS: u32 = 100;
-
-/// Flow-control window of one stream of HTTP/2 or HTTP/3 at the client, as in Chromium. At 600 ms
-/// of round trip that carries 80 Mbit/s.
+/// Flow-control window of one stream of HTTP/2 or HTTP/3 at the client, as in Chromium. It allows
+/// 80 Mbit/s at a round trip of 600 ms.
 pub const STREAM_WINDOW_BYTES: u32 = 6 << 20;
-
-/// The same for all streams of a connection together, as Chromium does: 200 Mbit/s at 600 ms.
-pub const QUIC_WINDOW_BYTES: u64 = 15 << 20;
 
 /// Slot length of [`Visit::rates`].
 pub const RATE_SLOT: Duration = Duration::from_millis(100);
 
-/// Time for a connection of QUIC to send its close, after the load.
+/// Time after the load for a QUIC connection to send its close.
 const FAREWELL: Duration = Duration::from_millis(5);
 
 /// A page load.
@@ -59,22 +52,24 @@ const FAREWELL: Duration = Duration::from_millis(5);
 pub struct Load<'a> {
     /// Site to load.
     pub site: &'a Site,
-    /// Over what.
+    /// Protocol of the load.
     pub protocol: Protocol,
-    /// Connections to each domain over HTTP/1.1; with [`Load::connect_retry`] also the most that are
-    /// tried for one over HTTP/2.
+    /// Maximum connections to each domain over HTTP/1.1. With [`Load::connect_retry`] also the
+    /// maximum attempts for one connection over HTTP/2.
     pub connections: usize,
-    /// Requests at once on one connection of HTTP/2 or HTTP/3; [`DEFAULT_MAX_STREAMS`] unless said.
+    /// Maximum concurrent requests on one connection of HTTP/2 or HTTP/3. `None` means
+    /// [`DEFAULT_MAX_STREAMS`](crate::site::DEFAULT_MAX_STREAMS).
     pub max_streams: Option<u32>,
-    /// The version of TLS over TCP. QUIC has 1.3.
+    /// Version of TLS over TCP. QUIC always uses 1.3.
     pub tls: TlsVersion,
-    /// Another TCP connection is tried when one is not up in this time (Chrome's
-    /// `kMaxConnectRetryIntervalMs`, Rural-PAWS section VIII): up means that TCP's handshake is over.
+    /// Time after which another TCP connection is tried if the handshake of the first has not
+    /// completed (Chrome's `kMaxConnectRetryIntervalMs`, Rural-PAWS section VIII).
     pub connect_retry: Option<Duration>,
-    /// Size to which the document's request header is filled up, as HTTP/1.1 writes it. The other
+    /// Size to which the document's request header is padded, in the form of HTTP/1.1. The other
     /// requests have the same user agent, and so nearly the same size.
     pub header_bytes: Option<usize>,
-    /// TCP Fast Open (RFC 7413): a request leaves with the SYN where the server was met before.
+    /// Enables TCP Fast Open (RFC 7413): a request is sent with the SYN if the server is known from
+    /// before.
     pub fast_open: bool,
     /// Congestion control of QUIC.
     pub congestion: Congestion,
@@ -89,7 +84,7 @@ pub struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    /// A load with six connections, TLS 1.3, CUBIC and the protocols' own ports.
+    /// A load with six connections, TLS 1.3, CUBIC and the protocols' default ports.
     pub fn new(site: &'a Site, protocol: Protocol, deadline: Duration) -> Self {
         Self {
             site,
@@ -114,11 +109,11 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Loads a site. What goes wrong with an object stands in its entry: a load never fails as a whole.
+/// Loads a site. A failure of an object is recorded in its entry; a load never fails as a whole.
 ///
-/// `tickets` hold what a visit leaves for the next one, and whose certificates are trusted; only
-/// [`Protocol::Http1TlsResumed`] and [`Protocol::Http3ZeroRtt`] use them, and without any they do as
-/// on a first visit. [`warm`] gets some.
+/// `tickets` hold the sessions that one visit leaves for the next, and the trusted certificates.
+/// Only [`Protocol::Http1TlsResumed`] and [`Protocol::Http3ZeroRtt`] use the sessions. Without
+/// sessions they load as on a first visit. [`warm`] provides sessions.
 pub async fn load(load: &Load<'_>, tickets: &mut Tickets) -> Visit {
     let began = Instant::now();
     let tally = Arc::new(Tally::new(began, load));
@@ -129,15 +124,16 @@ pub async fn load(load: &Load<'_>, tickets: &mut Tickets) -> Visit {
     };
     let visit = tally.visit(load, began.elapsed(), finished);
     if load.protocol.is_quic() {
-        // Servers send to a connection that nobody has closed until it is idle for long.
+        // Without a close, servers send to a connection until its idle timeout.
         tokio::time::sleep(FAREWELL).await;
     }
     visit
 }
 
-/// Meets all domains of `load`'s site, so that a load after this resumes its sessions: each on as many
-/// connections as the load may open to it, for a ticket of TLS 1.3 is used once. Asks for one resource
-/// of each domain on each connection, as visit `visit` sees it; gives the first thing that went wrong.
+/// Contacts all domains of `load`'s site, so that a later load resumes their sessions. It opens as
+/// many connections to each domain as the load may open, because a ticket of TLS 1.3 is used once.
+/// Requests one resource of each domain on each connection, with the paths of visit `visit`.
+/// Returns the first failure.
 pub async fn warm(load: &Load<'_>, tickets: &mut Tickets, visit: u64) -> Result<(), String> {
     let site = load.site.visited(visit);
     let load = Load { site: &site, connect_retry: None, rates: false, qlog: None, ..*load };
@@ -167,17 +163,17 @@ pub async fn warm(load: &Load<'_>, tickets: &mut Tickets, visit: u64) -> Result<
         .unwrap_or_else(|_| Err("it took too long".into()))
 }
 
-/// Asks for the document and for whatever is found, until all of it is here or has failed.
+/// Requests the document and everything that is found, until all of it is complete or has failed.
 async fn run(load: &Load<'_>, tickets: &mut Tickets, tally: &Arc<Tally>) {
     tally.found(0);
     let dialer = match Dialer::new(load, tickets, tally.clone()) {
         Ok(dialer) => Arc::new(dialer),
         Err(error) => return tally.failed(0, error.to_string()),
     };
-    // As many messages as the site has resources at most, here and in each pool.
+    // At most as many messages as the site has resources, here and in each pool.
     let (done, mut finished) = mpsc::unbounded_channel();
     let mut pools = HashMap::new();
-    // Dropped with all that is under way when the load is over.
+    // Dropped when the load is over, with everything in progress.
     let mut working = JoinSet::new();
     let mut ask = |place: usize| {
         let domain = match load.protocol {
@@ -194,7 +190,7 @@ async fn run(load: &Load<'_>, tickets: &mut Tickets, tally: &Arc<Tally>) {
             }
             jobs
         });
-        // A pool outlives this loop.
+        // The receiving pool outlives this loop.
         let _ = pool.send(Job::new(place));
     };
     ask(0);
@@ -217,7 +213,7 @@ async fn run(load: &Load<'_>, tickets: &mut Tickets, tally: &Arc<Tally>) {
 struct Pool {
     dialer: Arc<Dialer>,
     domain: usize,
-    /// Told of each resource that is here or has failed.
+    /// Receives each resource that is complete or has failed.
     done: mpsc::UnboundedSender<usize>,
 }
 

@@ -3,45 +3,34 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rustls::SupportedProtocolVersion;
-
-/// A way to load a site, by the names of `experiments/README.md`.
+/// A way to load a site. The names are those of `experiments/README.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// In clear, several connections to each domain, kept open.
+    /// Plain HTTP/1.1 with several persistent connections to each domain.
     Http1,
-    /// In clear, a connection for each object.
+    /// Plain HTTP/1.1 with a connection for each object.
     Http1Close,
-    /// Over TLS with a full handshake on each connection.
+    /// HTTP/1.1 over TLS with a full handshake on each connection.
     Http1Tls,
-    /// Over TLS with an abbreviated handshake, where there was a visit before.
+    /// HTTP/1.1 over TLS with an abbreviated handshake, if there was a visit before.
     Http1TlsResumed,
-    /// Over TLS, one connection to each domain.
+    /// HTTP/2 over TLS, one connection to each domain.
     Http2,
-    /// One connection to a proxy that serves all domains.
+    /// HTTP/2 on one connection to a proxy that serves all domains.
     Http2Proxied,
-    /// Over QUIC, one connection to each domain, a full handshake.
+    /// HTTP/3 with one connection to each domain, with a full handshake.
     Http3,
-    /// Over QUIC, requests in the first packets, where there was a visit before.
+    /// HTTP/3 with requests in the first packets (0-RTT), if there was a visit before.
     Http3ZeroRtt,
 }
 
-/// The name is not a protocol's.
+/// No protocol has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no protocol {0:?}: there are {names}", names = Protocol::names())]
 pub struct UnknownProtocol(String);
 
-/// A version of TLS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TlsVersion {
-    /// RFC 5246: two round trips, one for a session that is resumed.
-    Tls12,
-    /// RFC 8446: one round trip.
-    Tls13,
-}
-
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 8] = [
         Self::Http1,
         Self::Http1Close,
@@ -53,7 +42,7 @@ impl Protocol {
         Self::Http3ZeroRtt,
     ];
 
-    /// Its name.
+    /// Name of the protocol.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http1 => "http/1.1",
@@ -77,12 +66,12 @@ impl Protocol {
         self.version() != Version::Http1
     }
 
-    /// Returns `true` if it crosses the network in UDP.
+    /// Returns `true` if it uses UDP.
     pub fn is_quic(self) -> bool {
         self.version() == Version::Http3
     }
 
-    /// Returns `true` if an earlier visit matters; [`super::warm`] makes one.
+    /// Returns `true` if it uses the sessions of an earlier visit, which [`super::warm`] can make.
     pub fn resumes(self) -> bool {
         matches!(self, Self::Http1TlsResumed | Self::Http3ZeroRtt)
     }
@@ -111,7 +100,7 @@ impl Protocol {
     }
 }
 
-/// The version of HTTP alone.
+/// Version of HTTP, independent of the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     Http1,
@@ -133,29 +122,3 @@ impl fmt::Display for Protocol {
         f.pad(self.name())
     }
 }
-
-impl TlsVersion {
-    pub(crate) fn version(self) -> &'static SupportedProtocolVersion {
-        match self {
-            Self::Tls12 => &rustls::version::TLS12,
-            Self::Tls13 => &rustls::version::TLS13,
-        }
-    }
-}
-
-impl FromStr for TlsVersion {
-    type Err = UnknownTls;
-
-    fn from_str(text: &str) -> Result<Self, UnknownTls> {
-        match text {
-            "1.2" => Ok(Self::Tls12),
-            "1.3" => Ok(Self::Tls13),
-            _ => Err(UnknownTls(text.into())),
-        }
-    }
-}
-
-/// The text is not a version of TLS.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no TLS {0:?} here: write 1.2 or 1.3")]
-pub struct UnknownTls(String);

@@ -3,31 +3,33 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-/// The largest file: 100,000 events, a page of 60 MB. What comes behind is left out.
+use parking_lot::{Mutex, MutexGuard};
+
+/// Maximum size of the file: 100,000 events, or a page of 60 MB. Later events are left out.
 pub const QLOG_BYTES: usize = 32 << 20;
 
-/// A qlog file in JSON text sequences (RFC 7464), all connections in one trace: an event's `group_id`
-/// is the server's connection ID, and until the server has answered the one that the client chose
-/// for it. Whole when this is dropped.
+/// A qlog file in JSON text sequences (RFC 7464), with all connections in one trace. An event's
+/// `group_id` is the server's connection ID. Until the server has answered, it is the ID that the
+/// client chose for the server. The file is complete once this is dropped.
 pub struct Qlog {
     stream: quinn::QlogStream,
     file: Shared,
 }
 
-/// The connections write, and whoever began it has the last word.
+/// File shared by the connections, which write to it, and its owner, which flushes it.
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Bounded<BufWriter<File>>>>);
 
-/// Takes so many bytes more.
+/// Writer that accepts at most `left` more bytes.
 struct Bounded<W: Write> {
     to: W,
     left: usize,
 }
 
 impl Qlog {
-    /// A new file at `path`; the events' times begin now.
+    /// Creates a file at `path`. The events' times begin now.
     pub fn create(path: &Path) -> io::Result<Self> {
         let to = BufWriter::new(File::create(path)?);
         let file = Shared(Arc::new(Mutex::new(Bounded { to, left: QLOG_BYTES })));
@@ -37,7 +39,7 @@ impl Qlog {
         Ok(Self { stream, file })
     }
 
-    /// For the connections of one load.
+    /// Stream for the connections of one load.
     pub(super) fn stream(&self) -> quinn::QlogStream {
         self.stream.clone()
     }
@@ -51,7 +53,7 @@ impl std::fmt::Debug for Qlog {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Bounded<BufWriter<File>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -66,7 +68,8 @@ impl Write for Shared {
 }
 
 impl<W: Write> Write for Bounded<W> {
-    /// Takes all there is room for, and says that it was all: who logs is not to end over it.
+    /// Writes as much as fits, and reports that everything was written, so that a full log does not
+    /// stop the writer.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let part = &data[..data.len().min(self.left)];
         self.left -= part.len();
@@ -81,7 +84,7 @@ impl<W: Write> Write for Bounded<W> {
 
 impl Drop for Qlog {
     fn drop(&mut self) {
-        // What a full disk does not take is missing at the end.
+        // If the disk is full, the end of the file is missing.
         let _ = self.file.flush();
     }
 }

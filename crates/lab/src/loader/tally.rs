@@ -1,8 +1,8 @@
-//! Record of a load in progress, so that one that is cut off has its figures too.
+//! Record of a load in progress. A load that is cut off has its figures too.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::{Entry, Load, RATE_SLOT, Visit};
@@ -11,12 +11,12 @@ use super::{Entry, Load, RATE_SLOT, Visit};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Handshake {
     pub began: Instant,
-    /// Time at which TLS could begin; none over QUIC or in clear.
+    /// Time at which TLS could begin. `None` over QUIC or without TLS.
     pub secure: Option<Instant>,
     pub up: Instant,
 }
 
-/// All that is known of a load.
+/// Everything recorded about a load.
 pub(super) struct Tally {
     began: Instant,
     slots: Option<usize>,
@@ -64,12 +64,12 @@ impl Tally {
         }
     }
 
-    /// Resource `place` can be asked for from now on.
+    /// Records that resource `place` may be requested from now on.
     pub(super) fn found(&self, place: usize) {
         self.kept().resources[place] = Some(Times::new(Instant::now()));
     }
 
-    /// It has a connection and a place on it.
+    /// Records that the resource has a connection and a place on it.
     pub(super) fn begun(&self, place: usize, connection: usize, made: Option<Handshake>) {
         self.on(place, |times, now| {
             (times.begun, times.connection, times.handshake) = (Some(now), Some(connection), made);
@@ -79,21 +79,21 @@ impl Tally {
         }
     }
 
-    /// The request has left for the connection.
+    /// Records that the request was handed to the connection.
     pub(super) fn sent(&self, place: usize) {
         self.on(place, |times, now| times.sent = Some(now));
     }
 
-    /// The answer's header is here.
+    /// Records the arrival of the response header.
     pub(super) fn head(&self, place: usize, status: u16) {
         self.on(place, |times, now| {
             (times.head, times.status) = (Some(now), Some(status));
-            // An answer may overtake what is still being written.
+            // A response may arrive while the request is still being written.
             times.sent.get_or_insert(now);
         });
     }
 
-    /// Bytes of its body are here.
+    /// Records the arrival of bytes of the body.
     pub(super) fn received(&self, place: usize, connection: usize, bytes: usize) {
         let slot = self.began.elapsed().as_nanos() / RATE_SLOT.as_nanos();
         let slot = usize::try_from(slot).unwrap_or(usize::MAX);
@@ -110,44 +110,45 @@ impl Tally {
         }
     }
 
-    /// All of it is here.
+    /// Records that the resource is complete.
     pub(super) fn ended(&self, place: usize) {
         self.on(place, |times, now| times.end = Some(now));
     }
 
-    /// It will not come.
+    /// Records that the resource has failed.
     pub(super) fn failed(&self, place: usize, why: String) {
         self.on(place, |times, now| (times.end, times.failed) = (Some(now), Some(why)));
     }
 
-    /// Returns `true` if all of it arrived.
+    /// Returns `true` if the resource is complete and intact.
     pub(super) fn is_intact(&self, place: usize) -> bool {
         let kept = self.kept();
         kept.resources[place].as_ref().is_some_and(|it| it.end.is_some() && it.failed.is_none())
     }
 
-    /// A connection is being opened: its number.
+    /// Registers a connection that is being opened. Returns its number.
     pub(super) fn dialled(&self) -> usize {
         let mut kept = self.kept();
         kept.connections.push(Connected::default());
         kept.connections.len() - 1
     }
 
-    /// It is open.
+    /// Records that the connection is open.
     pub(super) fn connected(&self, connection: usize) {
         if let Some(connected) = self.kept().connections.get_mut(connection) {
             connected.is_up = true;
         }
     }
 
-    /// It resumed an earlier one's session.
+    /// Records that the connection resumed an earlier session.
     pub(super) fn resumed(&self, connection: usize) {
         if let Some(connected) = self.kept().connections.get_mut(connection) {
             connected.is_resumed = true;
         }
     }
 
-    /// It began a session of its own: TLS's handshake was a full one, or the server took no 0-RTT.
+    /// Records that the connection began a new session: the TLS handshake was a full one, or the
+    /// server refused 0-RTT.
     pub(super) fn anew(&self, connection: usize) {
         if let Some(connected) = self.kept().connections.get_mut(connection) {
             connected.is_anew = true;
@@ -184,7 +185,7 @@ impl Tally {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 
@@ -204,8 +205,8 @@ impl Times {
         }
     }
 
-    /// As HAR has it: what came before the resource was found is not counted, and what has not
-    /// happened before the load's end lasts until then.
+    /// Entry with the phases of HAR. Time before the resource was found does not count. A phase
+    /// that has not ended lasts until the end of the load.
     fn entry(&self, began: Instant, took: Duration, place: usize, load: &Load<'_>) -> Entry {
         let end = self.end.unwrap_or(began + took);
         let begun = self.begun.unwrap_or(end);

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::site::{Authority, Resource, ServerSettings, Shape, SiteServer};
 
-/// Ports that anybody may listen at.
+/// Ports that an unprivileged process may use.
 const PORTS: Ports = Ports { http: 18080, https: 18443, proxy: 18843 };
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A site at loopback addresses of its own, and its servers.
+/// A site at its own loopback addresses, and its servers.
 struct Served {
     site: Site,
     authority: Authority,
@@ -18,8 +18,8 @@ struct Served {
     _server: SiteServer,
 }
 
-/// Serves a site where no other test does: 127.0.0.0/8 is all ours, and the process's number sets
-/// this one apart from others.
+/// Serves a site at addresses that no other test uses: all of 127.0.0.0/8 is available, and the
+/// process ID distinguishes this process from others.
 fn served(mut site: Site, tls: TlsVersion) -> Served {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for domain in &mut site.domains {
@@ -53,7 +53,7 @@ fn model() -> Site {
     Site::model("three", &shape, 7, 1).unwrap()
 }
 
-/// Checks a load in which nothing went wrong.
+/// Checks a load without failures.
 fn check(load: &Load<'_>, visit: &Visit) {
     let failed: Vec<_> = visit.entries.iter().filter(|entry| entry.failed.is_some()).collect();
     assert!(!visit.failed(), "{}: {failed:?}", load.protocol);
@@ -62,7 +62,7 @@ fn check(load: &Load<'_>, visit: &Visit) {
     for (entry, resource) in visit.entries.iter().zip(&load.site.resources) {
         assert_eq!(entry.bytes, resource.bytes);
         assert_eq!(entry.status, Some(200));
-        // The graph: what is found in something begins when that is complete.
+        // An object begins only when the object in which it is found is complete.
         if let Some(after) = resource.after {
             let found = &visit.entries[after];
             assert!(entry.started >= found.started + found.time(), "{}", entry.url);
@@ -109,7 +109,7 @@ async fn a_load_over_http3_is_logged_and_none_that_only_brings_tickets() {
     let events = events();
     let groups: std::collections::BTreeSet<_> =
         events.iter().map(|event| event["group_id"].to_string()).collect();
-    // Before the server has answered, and afterwards.
+    // One group with the ID before the server's answer, and one with the ID after it.
     assert_eq!(groups.len(), 2 * visit.connections as usize, "{groups:?}");
     for name in ["packet_sent", "packet_received"] {
         let is_it = |event: &&serde_json::Value| event["name"].as_str().unwrap().ends_with(name);
@@ -117,8 +117,8 @@ async fn a_load_over_http3_is_logged_and_none_that_only_brings_tickets() {
     }
 }
 
-/// More rounds than there may be connections, each object found in the one before: a free connection
-/// waits for the next request.
+/// There are more rounds than allowed connections, and each object is found in the one before. A
+/// free connection must be reused for the next request.
 #[tokio::test]
 async fn what_is_found_late_goes_over_the_connection_that_is_free() {
     let mut site = Site::page(12, 1_000, 1);
@@ -167,7 +167,7 @@ async fn a_second_visit_resumes_its_sessions() {
             let anew = visit.connections - expected;
             assert_eq!(visit.connections_anew, anew, "{protocol} {tls:?}");
             if protocol.resumes() {
-                // Nothing was kept of an earlier visit.
+                // There is no session from an earlier visit.
                 let visit = super::load(&load, &mut served.tickets()).await;
                 assert!(visit.connections_anew > 0, "{protocol} {tls:?}");
             }
@@ -187,10 +187,10 @@ async fn what_fails_stands_in_its_entry() {
     };
     site.resources.push(resource("/missing.bmp", 0));
     site.resources.push(resource("/never-found.bmp", missing));
-    // Longer here than the server has it, and other bytes.
+    // The client expects a longer object than the server's, with other bytes.
     site.resources[2].bytes = 2_000;
     for protocol in Protocol::ALL {
-        // What the document names is another matter here: it is not asked for again.
+        // The client expects the document of the server, which does not name the added resources.
         let mut site = site.clone();
         site.resources[0].recorded = Some(crate::site::Recorded {
             body: whole(&served.site.content(0)),
@@ -220,7 +220,7 @@ fn whole(content: &crate::site::Content) -> bytes::Bytes {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_said() {
     let mut served = served(Site::page(3, 1_000, 1), TlsVersion::Tls13);
-    // Nobody listens there.
+    // No server listens at this address.
     served.site.domains[0].address = IpAddr::V4(Ipv4Addr::new(127, 255, 255, 254));
     for protocol in Protocol::ALL {
         let deadline = Duration::from_secs(2);
@@ -228,7 +228,7 @@ async fn a_server_that_is_not_there_is_said() {
         let visit = super::load(&load, &mut served.tickets()).await;
         assert!(visit.failed(), "{protocol}");
         assert_eq!((visit.entries.len(), visit.connections), (1, 0), "{protocol}");
-        // A port that is closed is said over TCP alone; QUIC tries on until it is cut off.
+        // Only TCP reports a closed port. QUIC retries until it is cut off.
         let why = visit.entries[0].failed.clone().unwrap();
         let expected = if protocol.is_quic() { "cut off" } else { "no connection to 127.255" };
         assert!(why.contains(expected), "{protocol}: {why}");
@@ -236,7 +236,7 @@ async fn a_server_that_is_not_there_is_said() {
     }
 }
 
-/// A listener whose queue is full: the kernel drops further handshakes unanswered.
+/// A listener with a full queue: the kernel drops further handshakes without an answer.
 fn unresponsive(address: IpAddr) -> (std::net::TcpListener, Vec<std::net::TcpStream>) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let address = std::net::SocketAddr::new(address, PORTS.https);
@@ -264,7 +264,7 @@ async fn a_connection_that_is_not_up_in_time_is_tried_again() {
                 ..Load::new(&site, protocol, Duration::from_millis(800))
             };
             let visit = super::load(&load, &mut Tickets::new(&authority).unwrap()).await;
-            // A row for each that was tried.
+            // One row for each attempt.
             assert_eq!(visit.rates.len(), expected, "{protocol} {retry:?}");
             assert_eq!((visit.connections, visit.connections_dropped), (0, 0));
             assert!(!visit.finished && visit.failed());
@@ -286,7 +286,7 @@ async fn har_has_what_its_specification_requires() {
             let missing: Vec<_> = fields.iter().filter(|it| of.get(**it).is_none()).collect();
             assert!(missing.is_empty(), "{missing:?} are not in {of}");
         };
-        // All fields that the specification does not call optional.
+        // All fields that the specification does not declare optional.
         has(log, &["version", "creator", "entries"]);
         has(&log["creator"], &["name", "version"]);
         has(&log["pages"][0], &["startedDateTime", "id", "title", "pageTimings"]);
@@ -303,7 +303,7 @@ async fn har_has_what_its_specification_requires() {
             has(&entry["response"]["content"], &["size", "mimeType"]);
             has(&entry["timings"], &["send", "wait", "receive"]);
             let time = |name: &str| entry["timings"][name].as_f64().unwrap();
-            // −1 is none; ssl is a part of connect.
+            // −1 means absent; ssl is a part of connect.
             let parts = ["blocked", "dns", "connect", "send", "wait", "receive"];
             let sum: f64 = parts.iter().map(|name| time(name).max(0.0)).sum();
             assert!((sum - entry["time"].as_f64().unwrap()).abs() < 0.01, "{entry}");

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
-use super::{Load, TlsVersion};
-use crate::site::{Authority, AuthorityError, provider};
+use super::Load;
+use crate::site::{Authority, AuthorityError, TlsVersion, provider};
 
-/// Servers whose sessions are kept: more than any site here has domains.
+/// Servers whose sessions are cached: more than any site here has domains.
 const SERVERS: usize = 256;
 
-/// A client's memory. A session is resumed only under the very settings it was begun with, so the
-/// settings are kept with the sessions.
+/// State of a client. A session is resumed only with exactly the configuration that began it, so
+/// the configurations are kept with the sessions.
 #[derive(Clone)]
 pub struct Tickets {
     tls12: ClientConfig,
@@ -21,7 +21,7 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// A memory with nothing in it, that trusts `authority`.
+    /// An empty state that trusts `authority`.
     pub fn new(authority: &Authority) -> Result<Self, AuthorityError> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(authority.certificate().clone())?;
@@ -38,7 +38,7 @@ impl Tickets {
         Ok(Self { tls12: config(TlsVersion::Tls12)?, tls13: config(TlsVersion::Tls13)?, quic })
     }
 
-    /// TLS over TCP as `load` wants it.
+    /// TLS configuration over TCP for `load`.
     pub(super) fn tls(&self, load: &Load<'_>, alpn: &[u8]) -> Arc<ClientConfig> {
         let config = match load.tls {
             TlsVersion::Tls12 => &self.tls12,
@@ -47,7 +47,7 @@ impl Tickets {
         Arc::new(Self::with(config, load, alpn))
     }
 
-    /// TLS within QUIC.
+    /// TLS configuration within QUIC for `load`.
     pub(super) fn quic(&self, load: &Load<'_>) -> ClientConfig {
         Self::with(&self.quic, load, b"h3")
     }

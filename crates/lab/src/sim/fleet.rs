@@ -1,13 +1,11 @@
 //! Several aircraft and one hub in exact virtual time, over a beam that all of them share: one
-//! direction towards them, one back, each with one queue. What one sends too much waits in the way
-//! of the others.
+//! direction towards them and one back, each with one queue. If one aircraft sends too much, the
+//! others' packets wait behind it.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_channel::{Direction, DirectionSpec, Fate, LinkSpec};
+use bentpipe_channel::{LinkSpec, Packet};
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, PublicKey, Read,
     SecretKey, SessionId, Settings, Write,
@@ -16,23 +14,25 @@ use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
+use super::way::{Tap, Way};
+
 /// IPv4 and UDP headers.
 const OUTER_BYTES: usize = 28;
-/// Bytes handed over or taken at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// A flow's name at one end.
+/// Identifier of a flow at one end.
 type FlowKey = (SessionId, u64);
 
-/// Arrival: its time, its number in order, its receiver, and its content.
-type Arrival = (Duration, u64, usize, Vec<u8>);
+/// Datagram of an aircraft.
+type Load = (usize, Vec<u8>);
 
-/// One aircraft of a fleet: both ends' settings.
+/// Settings of one aircraft, at both ends.
 #[derive(Debug, Clone)]
 pub struct Craft {
-    /// The aircraft's own: its rate is what it may send.
+    /// Settings of the aircraft. Its rate is its own sending rate.
     pub air: Settings,
-    /// The hub's for it: the rate is what may be sent to it.
+    /// Settings of the hub for this aircraft. The rate is the hub's sending rate towards it.
     pub hub: Settings,
 }
 
@@ -45,11 +45,11 @@ pub struct Fleet {
     pub airs: Vec<AirCore>,
     keys: Vec<PublicKey>,
     flows: Vec<Flow>,
-    to_air: Way,
-    to_hub: Way,
+    to_air: Way<Load>,
+    to_hub: Way<Load>,
 }
 
-/// The one flow of an aircraft, and which ways it is kept full.
+/// The single flow of an aircraft, and the directions in which it is kept full.
 #[derive(Debug, Clone, Copy, Default)]
 struct Flow {
     air: Option<FlowKey>,
@@ -60,16 +60,8 @@ struct Flow {
     uploaded: u64,
 }
 
-/// One direction, with what is under way on it and which aircraft's that is.
-struct Way {
-    direction: Direction,
-    in_flight: BinaryHeap<Reverse<Arrival>>,
-    accepted: u64,
-    offered_bytes: u64,
-}
-
 impl Fleet {
-    /// A fleet over `beam`, each of `crafts` with its settings.
+    /// A fleet over `beam`. Each of `crafts` has its own settings.
     pub fn new(beam: &LinkSpec, crafts: &[Craft], seed: u64) -> Self {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let hub = SecretKey::generate(&mut rng);
@@ -102,27 +94,33 @@ impl Fleet {
         }
     }
 
-    /// The time since the run began.
+    /// Calls `tap` for every packet towards the aircraft from now on. The number of the aircraft is
+    /// the packet's flow.
+    pub fn set_tap(&mut self, tap: Tap) {
+        self.to_air.set_tap(tap);
+    }
+
+    /// Time since the run began.
     pub fn now(&self) -> Duration {
         self.now
     }
 
-    /// Key of an aircraft.
+    /// Public key of an aircraft.
     pub fn key(&self, craft: usize) -> PublicKey {
         self.keys[craft]
     }
 
-    /// Keeps an aircraft's flow full from now on, towards it and from it.
+    /// Keeps an aircraft's flow full from now on, in the chosen directions.
     pub fn fill(&mut self, craft: usize, download: bool, upload: bool) {
         (self.flows[craft].download, self.flows[craft].upload) = (download, upload);
     }
 
-    /// Bytes that arrived in order on an aircraft's flow: at it, and from it.
+    /// Bytes that arrived in order on an aircraft's flow: at the aircraft, and at the hub.
     pub fn moved(&self, craft: usize) -> (u64, u64) {
         (self.flows[craft].downloaded, self.flows[craft].uploaded)
     }
 
-    /// IP bytes that wait in the beam's queues, towards the aircraft and back.
+    /// IP bytes in the beam's queues, towards the aircraft and back.
     pub fn queued_bytes(&mut self) -> (u64, u64) {
         let now = self.now;
         (self.to_air.direction.queued_bytes(now), self.to_hub.direction.queued_bytes(now))
@@ -130,30 +128,30 @@ impl Fleet {
 
     /// IP bytes offered to the beam so far, towards the aircraft and back.
     pub fn offered_bytes(&self) -> (u64, u64) {
-        (self.to_air.offered_bytes, self.to_hub.offered_bytes)
+        (self.to_air.counters().offered.bytes, self.to_hub.counters().offered.bytes)
     }
 
-    /// Rate at which the hub may send to an aircraft now, as far as its breaker lets it.
+    /// Rate at which the hub may currently send to an aircraft, limited by its circuit breaker.
     pub fn forward_rate(&mut self, craft: usize) -> Option<BitRate> {
         let (key, now) = (self.keys[craft], self.now);
         let (.., session) = self.hub.sessions().find(|(_, of, _)| *of == key)?;
         Some(session.lease(now).rate)
     }
 
-    /// Rate at which an aircraft may send now, as far as its breaker lets it.
+    /// Rate at which an aircraft may currently send, limited by its circuit breaker.
     pub fn return_rate(&mut self, craft: usize) -> Option<BitRate> {
         let now = self.now;
         self.airs[craft].current().map(|(_, session)| session.lease(now).rate)
     }
 
-    /// Number of trips of the breakers: the hub's for its aircraft, and the aircraft's.
+    /// Trips of the circuit breakers: those of the hub, and those of the aircraft.
     pub fn trips(&mut self) -> (u64, u64) {
         let hub = self.hub.sessions().map(|(.., session)| session.counters().breaker_trips).sum();
         let airs = self.airs.iter_mut().filter_map(AirCore::current);
         (hub, airs.map(|(_, session)| session.counters().breaker_trips).sum())
     }
 
-    /// Steps until `end`, with a look at everything before each step.
+    /// Steps until `end` and calls `look` before each step.
     pub fn run(&mut self, end: Duration, mut look: impl FnMut(&mut Self)) {
         while self.now < end {
             look(self);
@@ -161,7 +159,7 @@ impl Fleet {
         }
     }
 
-    /// Moves to the next moment at which anything happens, and does what is due then.
+    /// Moves to the next moment at which anything happens, and processes what is due.
     pub fn step(&mut self) {
         self.flush();
         let now = self.now;
@@ -169,10 +167,10 @@ impl Fleet {
         let next = [airs, Some(self.hub.next_timeout(now)), self.to_air.next(), self.to_hub.next()];
         let next = next.into_iter().flatten().min().unwrap_or(now);
         self.now = next.max(now + Duration::from_nanos(1));
-        while let Some((craft, datagram)) = self.to_hub.arrive(self.now) {
+        while let Some(((craft, datagram), _)) = self.to_hub.arrive(self.now) {
             self.hub.handle_datagram(&datagram, address(craft), false, self.now);
         }
-        while let Some((craft, datagram)) = self.to_air.arrive(self.now) {
+        while let Some(((craft, datagram), _)) = self.to_air.arrive(self.now) {
             self.airs[craft].handle_datagram(&datagram, hub_address(), false, self.now);
         }
         self.hub.handle_timeout(self.now);
@@ -192,7 +190,7 @@ impl Fleet {
         }
     }
 
-    /// An aircraft's flow is opened, written to and read from.
+    /// Opens, writes and reads an aircraft's flow.
     fn work(&mut self, craft: usize) {
         let (now, chunk, mut buffer) = (self.now, [0x5a; CHUNK_BYTES], [0; CHUNK_BYTES]);
         let (air, flow) = (&mut self.airs[craft], &mut self.flows[craft]);
@@ -223,41 +221,22 @@ impl Fleet {
         let mut datagram = Vec::new();
         for (craft, air) in self.airs.iter_mut().enumerate() {
             while air.transmit(self.now, &mut datagram).is_some() {
-                self.to_hub.offer(craft, std::mem::take(&mut datagram), self.now);
+                offer(&mut self.to_hub, craft, std::mem::take(&mut datagram), self.now);
             }
         }
         while let Some(to) = self.hub.transmit(self.now, &mut datagram) {
             let datagram = std::mem::take(&mut datagram);
             if let Some(craft) = (0..self.airs.len()).find(|&craft| address(craft) == to) {
-                self.to_air.offer(craft, datagram, self.now);
+                offer(&mut self.to_air, craft, datagram, self.now);
             }
         }
     }
 }
 
-impl Way {
-    fn new(spec: &DirectionSpec, seed: u64) -> Self {
-        let direction = Direction::new(spec, seed);
-        Self { direction, in_flight: BinaryHeap::new(), accepted: 0, offered_bytes: 0 }
-    }
-
-    fn offer(&mut self, craft: usize, datagram: Vec<u8>, now: Duration) {
-        let bytes = datagram.len() + OUTER_BYTES;
-        self.offered_bytes += bytes as u64;
-        if let Fate::Delivered { at } = self.direction.offer(now, bytes) {
-            self.accepted += 1;
-            self.in_flight.push(Reverse((at, self.accepted, craft, datagram)));
-        }
-    }
-
-    fn next(&self) -> Option<Duration> {
-        self.in_flight.peek().map(|Reverse((at, ..))| *at)
-    }
-
-    fn arrive(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
-        self.next().filter(|at| *at <= now)?;
-        self.in_flight.pop().map(|Reverse((.., craft, datagram))| (craft, datagram))
-    }
+fn offer(way: &mut Way<Load>, craft: usize, datagram: Vec<u8>, now: Duration) {
+    let bytes = datagram.len() + OUTER_BYTES;
+    let packet = Packet { bytes, flow: craft as u64, is_ect: false };
+    way.offer(packet, now, |_| (craft, datagram));
 }
 
 fn taken(write: Write) -> bool {

@@ -1,9 +1,9 @@
 //! An in-memory UDP network in virtual time.
 //!
-//! [`Node`]s with an address each are joined by links; every datagram passes one
-//! [`Direction`], which decides its fate when it is sent, and arrives at the first whole
-//! millisecond from then on (the grain of tokio's timers). Datagrams due at the same millisecond
-//! arrive in the order of their true arrival times, and of sending where those are equal.
+//! [`Node`]s with one address each are joined by links. Every datagram passes one [`Direction`],
+//! which decides its fate when it is sent. It arrives at the first whole millisecond after its
+//! arrival time (the resolution of tokio's timers). Datagrams due at the same millisecond arrive in
+//! the order of their exact arrival times; equal times keep the sending order.
 //!
 //! ```
 //! # use bentpipe_channel::LinkSpec;
@@ -26,12 +26,13 @@ use std::{
     collections::{BTreeMap, BinaryHeap, VecDeque},
     io,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Weak},
     task::Waker,
     time::Duration,
 };
 
-use bentpipe_channel::{Counters, Direction, Fate, LinkSpec};
+use bentpipe_channel::{Counters, Direction, Fate, LinkSpec, Packet};
+use parking_lot::{Mutex, MutexGuard};
 use quinn::udp::EcnCodepoint;
 use tokio::{
     sync::Notify,
@@ -42,19 +43,19 @@ use super::trace::{Event, Outcome};
 use socket::Bound;
 pub use socket::Socket;
 
-/// Receive buffer of one socket; more is dropped, as a kernel does.
+/// Receive buffer of one socket. Datagrams beyond it are dropped, as in a kernel.
 pub const RECEIVE_QUEUE_BYTES: usize = 4 << 20;
 
-/// Maximum number of bytes in flight in a network: a bound for links without a rate, which have no
-/// queue that could fill.
+/// Maximum bytes in flight in a network. It bounds links without a rate, which have no queue that
+/// could fill.
 pub const MAX_IN_FLIGHT_BYTES: usize = 256 << 20;
 
-/// The first port given to sockets that ask for any.
+/// First port for sockets that request port 0.
 const FIRST_FREE_PORT: u16 = 49_152;
 
 const UDP_HEADER_BYTES: usize = 8;
 
-/// A network; clones share it.
+/// A network. Clones share it.
 #[derive(Clone)]
 pub struct Net {
     inner: Arc<Inner>,
@@ -62,7 +63,7 @@ pub struct Net {
 
 struct Inner {
     state: Mutex<State>,
-    /// Tells the pump of an earlier arrival, and of the end.
+    /// Notifies the pump of an earlier arrival, and of the end.
     pump: Arc<Notify>,
     epoch: Instant,
     seed: u64,
@@ -74,9 +75,11 @@ type Hook = Box<dyn FnMut(&Event<'_>) + Send>;
 #[derive(Default)]
 struct State {
     nodes: Vec<NodeState>,
-    /// From the first to the second.
+    /// Keyed by sender and receiver.
     directions: BTreeMap<(NodeId, NodeId), Direction>,
     in_flight: BinaryHeap<Reverse<InFlight>>,
+    /// Datagrams in queues under an AQM, by direction and number.
+    waiting: BTreeMap<(NodeId, NodeId, u64), Datagram>,
     in_flight_bytes: usize,
     sent: u64,
     hook: Option<Hook>,
@@ -108,8 +111,8 @@ struct InFlight {
 }
 
 impl Net {
-    /// An empty network. Must be called within a tokio runtime whose clock is paused; `seed`
-    /// decides all its losses and jitter.
+    /// An empty network. Must be called within a tokio runtime with a paused clock. `seed` decides
+    /// all losses and jitter.
     pub fn new(seed: u64) -> Net {
         let pump = Arc::new(Notify::new());
         let state = Mutex::new(State::default());
@@ -118,7 +121,7 @@ impl Net {
         Net { inner }
     }
 
-    /// Adds a node; an error if another has the address.
+    /// Adds a node. Fails if another node has the address.
     pub fn node(&self, ip: IpAddr) -> io::Result<Node> {
         let mut state = self.inner.lock();
         if state.node_at(ip).is_some() {
@@ -128,8 +131,8 @@ impl Net {
         Ok(Node { net: self.clone(), id: state.nodes.len() - 1 })
     }
 
-    /// Joins two nodes: `link.forward` leads from `ground` to `air`. A link they had is replaced;
-    /// what is under way on it still arrives.
+    /// Joins two nodes: `link.forward` leads from `ground` to `air`. An existing link between them
+    /// is replaced; packets in flight on it still arrive.
     pub fn join(&self, ground: &Node, air: &Node, link: &LinkSpec) {
         let mut state = self.inner.lock();
         let link_number = state.directions.len() as u64;
@@ -145,7 +148,8 @@ impl Net {
         self.inner.lock().directions.get(&(from.id, to.id)).map(Direction::counters)
     }
 
-    /// Calls `hook` for every event, in place of the hook before. It must not use the network.
+    /// Calls `hook` for every event, instead of the previous hook. The hook must not use the
+    /// network.
     pub fn on_event(&self, hook: impl FnMut(&Event<'_>) + Send + 'static) {
         self.inner.lock().hook = Some(Box::new(hook));
     }
@@ -164,7 +168,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens a socket; port 0 asks for any that is free.
+    /// Opens a socket. Port 0 chooses a free one.
     pub fn bind(&self, port: u16) -> io::Result<Socket> {
         let mut state = self.net.inner.lock();
         let sockets = &mut state.nodes[self.id].sockets;
@@ -177,13 +181,13 @@ impl Node {
         Ok(Socket { bound: Arc::new(Bound { node: self.clone(), port }) })
     }
 
-    /// Its address now.
+    /// Current address.
     pub fn ip(&self) -> IpAddr {
         self.net.inner.lock().nodes[self.id].ip
     }
 
-    /// Moves the node and all its sockets to another address at once. What is under way to the old
-    /// one is not heard any more.
+    /// Moves the node and all its sockets to another address at once. Datagrams in flight to the
+    /// old address are lost.
     pub fn move_to(&self, ip: IpAddr) -> io::Result<()> {
         let mut state = self.net.inner.lock();
         if state.node_at(ip).is_some_and(|holder| holder != self.id) {
@@ -196,8 +200,8 @@ impl Node {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A hook that panicked ends its test; the state itself is whole.
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        // A hook that panicked ends its test; the state itself is consistent.
+        self.state.lock()
     }
 
     fn send(
@@ -211,7 +215,7 @@ impl Inner {
         let now = self.epoch.elapsed();
         let mut state = self.lock();
         let from = SocketAddr::new(state.nodes[node].ip, port);
-        let (outcome, marked) = state.offer(node, to, now, ecn, bytes.len());
+        let (outcome, marked) = state.offer(node, from, to, now, ecn, bytes.len());
         state.tell(Event { at: now, from, to, bytes, outcome });
         if let Outcome::Link(Fate::Delivered { at }) = outcome {
             let first = state.in_flight.peek().is_none_or(|Reverse(first)| at < first.at);
@@ -225,19 +229,28 @@ impl Inner {
                 self.pump.notify_one();
             }
         }
+        if let Outcome::Link(Fate::Waiting(number)) = outcome
+            && let Some(holder) = state.node_at(to.ip())
+        {
+            let datagram = Datagram { from, to, ecn, bytes: bytes.to_vec() };
+            state.in_flight_bytes += bytes.len();
+            state.waiting.insert((node, holder, number), datagram);
+            self.pump.notify_one();
+        }
     }
 
-    /// Hands over what is due, and says when the next is.
+    /// Delivers everything that is due. Returns the time of the next arrival.
     fn deliver_due(&self) -> Option<Instant> {
         let now = self.epoch.elapsed();
         let mut readers = Vec::new();
         let mut state = self.lock();
+        state.settle(now);
         while state.in_flight.peek().is_some_and(|Reverse(first)| first.at <= now) {
             if let Some(Reverse(InFlight { datagram, .. })) = state.in_flight.pop() {
                 readers.extend(state.arrive(datagram, now));
             }
         }
-        let next = state.in_flight.peek().map(|Reverse(first)| self.epoch + first.at);
+        let next = state.next().map(|at| self.epoch + at);
         drop(state);
         readers.into_iter().for_each(Waker::wake);
         next
@@ -255,17 +268,18 @@ impl State {
         self.nodes.iter().position(|node| node.ip == ip)
     }
 
-    /// Fate of the datagram, and its mark.
+    /// Fate of the datagram, and `true` if it is marked with ECN CE.
     fn offer(
         &mut self,
-        from: NodeId,
+        node: NodeId,
+        from: SocketAddr,
         to: SocketAddr,
         now: Duration,
         ecn: Option<EcnCodepoint>,
         bytes: usize,
     ) -> (Outcome, bool) {
         let holder = self.node_at(to.ip());
-        let Some(direction) = holder.and_then(|to| self.directions.get_mut(&(from, to))) else {
+        let Some(direction) = holder.and_then(|to| self.directions.get_mut(&(node, to))) else {
             return (Outcome::NoRoute, false);
         };
         if self.in_flight_bytes + bytes > MAX_IN_FLIGHT_BYTES {
@@ -273,11 +287,37 @@ impl State {
         }
         let ip_header_bytes = if to.is_ipv4() { 20 } else { 40 };
         let ip_bytes = bytes + UDP_HEADER_BYTES + ip_header_bytes;
-        if ecn.is_none() {
-            return (Outcome::Link(direction.offer(now, ip_bytes)), false);
-        }
-        let (fate, marked) = direction.offer_ect(now, ip_bytes);
+        // The ports tell the flows of two nodes apart.
+        let flow = u64::from(from.port()) << 16 | u64::from(to.port());
+        let packet = Packet { bytes: ip_bytes, flow, is_ect: ecn.is_some() };
+        let (fate, marked) = direction.offer_packet(now, packet);
         (Outcome::Link(fate), marked)
+    }
+
+    /// Next time at which something arrives, or leaves a queue under an AQM.
+    fn next(&self) -> Option<Duration> {
+        let arrival = self.in_flight.peek().map(|Reverse(first)| first.at);
+        let decisions = self.directions.values().filter_map(Direction::next_decision);
+        decisions.chain(arrival).min()
+    }
+
+    /// Puts in flight what queues under an AQM have let pass by `now`.
+    fn settle(&mut self, now: Duration) {
+        for ((from, to), direction) in &mut self.directions {
+            while let Some(decision) = direction.decide(now) {
+                let key = (*from, *to, decision.number);
+                let Some(mut datagram) = self.waiting.remove(&key) else { continue };
+                let Fate::Delivered { at } = decision.fate else {
+                    self.in_flight_bytes -= datagram.bytes.len();
+                    continue;
+                };
+                if decision.marked {
+                    datagram.ecn = Some(EcnCodepoint::Ce);
+                }
+                self.sent += 1;
+                self.in_flight.push(Reverse(InFlight { at, order: self.sent, datagram }));
+            }
+        }
     }
 
     fn arrive(&mut self, datagram: Datagram, now: Duration) -> Option<Waker> {

@@ -1,16 +1,17 @@
-//! Many simulations at once, on as many threads as there are processors.
+//! Many simulations in parallel, on as many threads as there are processors.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Results of `run` for `jobs`, in their order, whichever was ready first.
+use parking_lot::Mutex;
+
+/// Results of `run` for `jobs`, in the order of `jobs`.
 pub fn map<T: Sync, R: Send>(jobs: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     map_on(thread::available_parallelism().map_or(1, NonZero::get), jobs, run)
 }
 
-/// The same on so many threads.
+/// Like [`map`], with this number of threads.
 pub fn map_on<T: Sync, R: Send>(
     threads: usize,
     jobs: &[T],
@@ -24,14 +25,14 @@ pub fn map_on<T: Sync, R: Send>(
             jobs.get(index).zip(found.get(index))
         } {
             let one = run(job);
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(one);
+            *place.lock() = Some(one);
         }
     };
     thread::scope(|scope| {
         (0..threads.min(jobs.len())).for_each(|_| drop(scope.spawn(worker)));
     });
     let found = found.into_iter().map(|one| {
-        let one = one.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let one = one.into_inner();
         one.expect("every job was run, or its panic was passed on")
     });
     found.collect()

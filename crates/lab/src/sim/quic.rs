@@ -1,5 +1,6 @@
-//! QUIC that the radio transport carries as datagrams, in virtual time: an ordinary library with CUBIC
-//! on either side, and between them the link with a relay at each of its ends, as the gateways have.
+//! QUIC carried as datagrams by the radio transport, in virtual time. An ordinary library with
+//! CUBIC runs on either side. Between them is the link, with a relay at each end as in the
+//! gateways.
 //!
 //! ```text
 //! client ── relay ═══ link ═══ relay ── server
@@ -11,7 +12,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_channel::LinkSpec;
-use bentpipe_link::io::{Air, Arrived, DatagramFlow, Hub, OpenDatagrams};
+use bentpipe_flow::OpenDatagrams;
+use bentpipe_link::io::{Air, Arrived, DatagramFlow, Hub};
 use bentpipe_link::{AirConfig, Aircraft, Class, HubConfig, SecretKey, Settings};
 use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, public_key};
 use bytes::Bytes;
@@ -30,30 +32,30 @@ const HUB_PORT: u16 = 4500;
 const QUIC_PORT: u16 = 443;
 /// Local port of the client, the relays and the air's end of the link.
 const LOCAL_PORT: u16 = 50_000;
-/// IANA's number of UDP.
+/// IANA's protocol number of UDP.
 const UDP: u8 = 17;
-/// Bytes written or read at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Visits that take longer are cut.
+/// Maximum duration of a visit. Longer visits are cut off.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// By then the largest packet is known, and what the path loses begins to be.
+/// Time after which the path's MTU is known and the loss estimate has begun.
 const PATH_KNOWN: Duration = Duration::from_secs(5);
 
-/// Visit of one client.
+/// A visit of one client.
 #[derive(Debug, Clone)]
 pub struct Visit {
-    /// The link, and the way from the ground to the server.
+    /// The link, and the path from the ground to the server.
     pub profile: Profile,
-    /// `true` if the relays put the datagrams back in order.
+    /// `true` if the relays restore the order of the datagrams.
     pub in_order: bool,
-    /// A document of this many bytes first …
+    /// Size of the document, which is fetched first.
     pub document_bytes: u64,
-    /// … and then so many objects at once …
+    /// Number of objects, which are fetched concurrently after it.
     pub objects: u16,
-    /// … of this many bytes each.
+    /// Size of each object.
     pub object_bytes: u64,
-    /// Decides losses, jitter and keys.
+    /// Seed of losses, jitter and keys.
     pub seed: u64,
 }
 
@@ -138,7 +140,7 @@ fn ends(
     (air, Hub::start_seeded(Box::new(hub_socket), config, rng.random()))
 }
 
-/// A flow of datagrams over the link, as soon as that is up.
+/// Opens a datagram flow over the link as soon as the link is up.
 async fn open(air: &Air, target: SocketAddr) -> io::Result<DatagramFlow> {
     let open = OpenDatagrams {
         target: target.into(),
@@ -152,14 +154,14 @@ async fn open(air: &Air, target: SocketAddr) -> io::Result<DatagramFlow> {
     Ok(flow)
 }
 
-/// Carries datagrams between a socket and the link until the flow is over.
+/// Carries datagrams between a socket and the link until the flow ends.
 async fn relay(socket: Socket, flow: DatagramFlow, peer: SocketAddr, in_order: bool) {
     if in_order {
         flow.keep_order();
     }
     loop {
         tokio::select! {
-            // What the link does not take is lost, as anywhere.
+            // A datagram that the link refuses counts as lost.
             (datagram, _) = socket.recv_from() => drop(flow.send(&datagram)),
             received = flow.receive() => match received {
                 Ok(datagram) => drop(socket.send_to(&datagram, peer)),
@@ -187,7 +189,7 @@ async fn fetch(client: &Client, bytes: u64) -> io::Result<()> {
     read(begin(client, bytes), bytes).await
 }
 
-/// Asks for an object of so many bytes.
+/// Requests an object of this size.
 fn begin(client: &Client, bytes: u64) -> bentpipe_masque::Flow {
     client.open("origin.example:80", 2, 1, Bytes::copy_from_slice(&bytes.to_be_bytes()))
 }
@@ -203,7 +205,7 @@ async fn read(mut flow: bentpipe_masque::Flow, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers each request with as many bytes as it asks for.
+/// Answers each request with the requested number of bytes.
 async fn serve(server: Server) {
     while let Some(incoming) = server.accept().await {
         tokio::spawn(async move {

@@ -1,24 +1,24 @@
-//! Several senders on one bottleneck in virtual time: who gets how much of it.
+//! Several senders on one bottleneck in virtual time, and the share that each of them gets.
 //!
-//! All send from one host to another, so that they share the queue of a single [`Direction`]:
-//! sessions of the radio transport, each with its own key and socket, and CUBIC as an ordinary
-//! QUIC library has it.
+//! All of them send from one host to another, so that they share the queue of a single
+//! [`Direction`]. They are sessions of the radio transport, each with its own key and socket, and
+//! flows of an ordinary QUIC library with CUBIC.
 //!
 //! [`Direction`]: bentpipe_channel::Direction
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::bytes::Bytes;
 use bentpipe_channel::{Counters, DirectionSpec, Fate, LinkSpec};
+use bentpipe_flow::{Host, Target};
 use bentpipe_link::io::{Air, Hub, Open};
-use bentpipe_link::{
-    AirConfig, Aircraft, Class, Host, HubConfig, OpenError, SecretKey, Settings, Target,
-};
+use bentpipe_link::{AirConfig, Aircraft, Class, HubConfig, OpenError, SecretKey, Settings};
 use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, public_key};
+use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -27,14 +27,15 @@ use tokio::time::sleep;
 use super::net::{Net, Node, Socket};
 use super::trace::Outcome;
 
-/// Bytes handed over or taken at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;
 const HUB_PORT: u16 = 4500;
 const QUIC_PORT: u16 = 443;
-/// The first sender's port; the others' follow.
+/// Port of the first sender. The others' ports follow.
 const FIRST_PORT: u16 = 50_000;
-/// Drops of one sender within so many round trips of the empty link are one episode: it takes the
-/// sender one, and the time in a queue of one bandwidth-delay product, to hear of the first.
+/// Drops of one sender within this many round trips of the empty link are one episode. The sender
+/// learns of the first drop after one round trip, plus the time in a queue of one bandwidth-delay
+/// product.
 const EPISODE_RTTS: u32 = 2;
 
 /// Sender on the shared link.
@@ -49,46 +50,47 @@ pub enum Sender {
 /// Senders that begin one after another.
 #[derive(Debug, Clone)]
 pub struct Race {
-    /// The bottleneck and the way back.
+    /// The bottleneck and the reverse path.
     pub link: LinkSpec,
-    /// In order of their starts.
+    /// Senders in the order of their starts.
     pub senders: Vec<Sender>,
-    /// Delay between the start of one and that of the next.
+    /// Delay between two starts.
     pub stagger: Duration,
-    /// Measured time, from the last start.
+    /// Measured time after the last start.
     pub length: Duration,
     /// Settings of both ends of every session.
     pub settings: Settings,
-    /// Decides losses, jitter and keys.
+    /// Seed of losses, jitter and keys.
     pub seed: u64,
 }
 
 /// Result of the sharing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shares {
-    /// Payload that each sender got across while it was counted, bit/s, in the order of the race.
+    /// Goodput of each sender during the measurement in bit/s, in the order of the race.
     pub goodput_bps: Vec<f64>,
     /// Treatment of each sender's packets in the bottleneck's queue during the measurement.
     pub queue: Vec<AtQueue>,
-    /// Counters of the bottleneck over everything, from the first start on.
+    /// Counters of the bottleneck since the first start.
     pub bottleneck: Counters,
 }
 
 /// Treatment of one sender's packets in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AtQueue {
-    /// Packets that came to it.
+    /// Packets that arrived at the queue.
     pub packets: u64,
-    /// Packets that found it full.
+    /// Packets dropped because the queue was full.
     pub dropped: u64,
-    /// Times in which that happened: a congestion controller reduces its window once in each.
+    /// Episodes of drops. A congestion controller reduces its window once in each.
     pub episodes: u64,
-    /// Start of the last of these times.
+    /// Start of the last episode.
     since: Option<Duration>,
 }
 
 impl AtQueue {
-    /// A packet came at `now`, which the queue dropped or not. Drops within `span` are one episode.
+    /// Counts a packet that arrived at `now`, and if it was dropped. Drops within `span` are one
+    /// episode.
     fn came(&mut self, dropped: bool, now: Duration, span: Duration) {
         self.packets += 1;
         self.dropped += u64::from(dropped);
@@ -100,38 +102,38 @@ impl AtQueue {
 }
 
 impl Shares {
-    /// Each sender's part of what all of them got across together; 1 is its fair share.
+    /// Goodput of each sender as a multiple of its fair share.
     pub fn of_fair(&self) -> Vec<f64> {
         of_fair(&self.goodput_bps)
     }
 
-    /// Jain's index of their goodput.
+    /// Jain's fairness index of their goodput.
     pub fn jain(&self) -> f64 {
         jain(&self.goodput_bps)
     }
 }
 
-/// Each part of the sum of all of them; 1 is its fair share.
+/// Each part as a multiple of its fair share of the sum.
 pub fn of_fair(parts: &[f64]) -> Vec<f64> {
     let fair = parts.iter().sum::<f64>() / parts.len() as f64;
     parts.iter().map(|part| part / fair).collect()
 }
 
-/// Jain's index: 1 where all get the same, 1/n where one gets everything.
+/// Jain's fairness index: 1 if all get the same, 1/n if one gets everything.
 pub fn jain(parts: &[f64]) -> f64 {
     let sum: f64 = parts.iter().sum();
     let squares: f64 = parts.iter().map(|part| part * part).sum();
     sum * sum / (parts.len() as f64 * squares)
 }
 
-/// Runs the race on a clock of its own.
+/// Runs the race on its own clock.
 pub fn run(race: &Race) -> io::Result<Shares> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(play(race))
 }
 
-/// The same link in both directions.
+/// A link with the same properties in both directions.
 pub fn symmetric(direction: &DirectionSpec) -> LinkSpec {
     LinkSpec { forward: direction.clone(), return_: direction.clone() }
 }
@@ -154,7 +156,7 @@ async fn play(race: &Race) -> io::Result<Shares> {
             Sender::Quic => ends.start_quic(number, socket, &mut rng)?,
         }
     }
-    queue.lock().unwrap_or_else(PoisonError::into_inner).fill(AtQueue::default());
+    queue.lock().fill(AtQueue::default());
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let before: Vec<u64> = counts.iter().map(read).collect();
     sleep(race.length).await;
@@ -163,18 +165,18 @@ async fn play(race: &Race) -> io::Result<Shares> {
     };
     let goodput_bps = counts.iter().zip(&before).map(goodput).collect();
     let bottleneck = net.counters(&air, &ground).unwrap_or_default();
-    let queue = queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let queue = queue.lock().clone();
     Ok(Shares { goodput_bps, queue, bottleneck })
 }
 
-/// Counts what becomes of each sender's packets at the queue from now on.
+/// Counts the fates of each sender's packets at the queue from now on.
 fn watch_queue(net: &Net, race: &Race) -> Arc<Mutex<Vec<AtQueue>>> {
     let queue = Arc::new(Mutex::new(vec![AtQueue::default(); race.senders.len()]));
     let seen = queue.clone();
     let span = race.link.rtt() * EPISODE_RTTS;
     net.on_event(move |event| {
         let number = event.from.port().checked_sub(FIRST_PORT).map(usize::from);
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = seen.lock();
         if let Some(sender) = number.and_then(|number| seen.get_mut(number)) {
             sender.came(event.outcome == Outcome::Link(Fate::QueueDropped), event.at, span);
         }
@@ -273,13 +275,13 @@ impl Ends {
     }
 }
 
-/// Writes for ever.
+/// Writes forever.
 async fn fill(mut flow: impl AsyncWrite + Unpin) {
     let chunk = [0x5a; CHUNK_BYTES];
     while flow.write_all(&chunk).await.is_ok() {}
 }
 
-/// Reads for ever, and counts.
+/// Reads forever, and counts the bytes.
 async fn drain(mut flow: impl AsyncRead + Unpin, counts: Arc<[AtomicU64]>, number: usize) {
     let mut chunk = [0; CHUNK_BYTES];
     while let (Ok(bytes @ 1..), Some(count)) = (flow.read(&mut chunk).await, counts.get(number)) {

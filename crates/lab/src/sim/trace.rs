@@ -1,4 +1,4 @@
-//! Trace of a simulated network, packet by packet, and a digest of it.
+//! Packet trace of a simulated network, and a digest of it.
 
 use std::{
     fmt,
@@ -8,16 +8,16 @@ use std::{
 
 use bentpipe_channel::Fate;
 
-/// One event: a datagram was sent, or did not survive its arrival.
+/// One event: a datagram was sent, or could not be delivered at its arrival.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    /// Since the network was made.
+    /// Time since the network was made.
     pub at: Duration,
     /// Socket that sent it.
     pub from: SocketAddr,
-    /// The address it was sent to.
+    /// Destination address.
     pub to: SocketAddr,
-    /// Its payload.
+    /// Payload.
     pub bytes: &'a [u8],
     /// Fate of the datagram.
     pub outcome: Outcome,
@@ -26,19 +26,19 @@ pub struct Event<'a> {
 /// Fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The link's verdict, known when the datagram is sent.
+    /// The link's decision when the datagram is sent.
     Link(Fate),
-    /// Nobody has the destination's address, or no link leads there.
+    /// No node has the destination's address, or no link leads there.
     NoRoute,
-    /// More than [`super::net::MAX_IN_FLIGHT_BYTES`] are under way.
+    /// More than [`super::net::MAX_IN_FLIGHT_BYTES`] are in flight.
     TooMuchInFlight,
-    /// It arrived where no socket listens any more.
+    /// No socket listens at the destination any more.
     NotListening,
-    /// It arrived at a socket whose queue is full.
+    /// The destination socket's queue is full.
     ReceiveQueueFull,
 }
 
-/// A running hash over events (64-bit FNV-1a): equal digests, equal runs.
+/// A running hash over events (64-bit FNV-1a). Equal digests mean equal runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digest {
     hash: u64,
@@ -47,13 +47,13 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Over time, addresses, sizes and outcomes: what repeats even when the keys, and with them
-    /// every encrypted byte, are drawn anew.
+    /// A digest over times, addresses, sizes and outcomes. It repeats even if the keys, and with
+    /// them every encrypted byte, differ between runs.
     pub fn of_sizes() -> Digest {
         Digest { hash: 0xcbf2_9ce4_8422_2325, events: 0, contents: false }
     }
 
-    /// Over every byte as well.
+    /// A digest that also covers every byte.
     pub fn of_contents() -> Digest {
         Digest { contents: true, ..Digest::of_sizes() }
     }
@@ -76,6 +76,8 @@ impl Digest {
             Outcome::Link(Fate::Lost) => self.bytes(&[1]),
             Outcome::Link(Fate::QueueDropped) => self.bytes(&[2]),
             Outcome::Link(Fate::TooLong) => self.bytes(&[7]),
+            Outcome::Link(Fate::Policed) => self.bytes(&[8]),
+            Outcome::Link(Fate::Waiting(_)) => self.bytes(&[9]),
             Outcome::NoRoute => self.bytes(&[3]),
             Outcome::TooMuchInFlight => self.bytes(&[4]),
             Outcome::NotListening => self.bytes(&[5]),

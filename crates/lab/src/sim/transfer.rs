@@ -1,4 +1,4 @@
-//! One long transfer over the radio transport in virtual time: what it delivers and what it costs.
+//! One long transfer over the radio transport in virtual time: its goodput and overhead.
 
 use std::time::{Duration, Instant};
 
@@ -9,33 +9,33 @@ use super::pair::Pair;
 use super::trace::Digest;
 use crate::profile::Profile;
 
-/// The session must be up within this.
+/// Maximum time until the session is up.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
-/// Bytes handed over or taken at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// Result of a transfer.
 #[derive(Debug, Clone)]
 pub struct Transfer {
-    /// Bytes that reached their reader, in order, between the first and the end.
+    /// Bytes that reached their reader, in order, from the first byte to the end.
     pub bytes: u64,
-    /// The virtual time that took.
+    /// Virtual time from the first byte to the end.
     pub took: Duration,
     /// Payload per virtual time, bit/s.
     pub goodput_bps: f64,
-    /// (1−p) × rate, bit/s, with p as this run drew it; `None` where the rate is unlimited.
+    /// (1−p) × rate in bit/s, with the loss p of this run. `None` if the rate is unlimited.
     pub capacity_bps: Option<f64>,
     /// IP bytes sent towards the aircraft per byte delivered.
     pub wire_per_byte: f64,
     /// IP bytes sent back per IP byte sent towards the aircraft.
     pub back_per_forward: f64,
-    /// Every datagram of the run, byte for byte.
+    /// Digest of all datagrams of the run.
     pub digest: Digest,
-    /// The real time the run took.
+    /// Real time of the run.
     pub real: Duration,
 }
 
-/// The transfer could not begin.
+/// No session came up.
 #[derive(Debug, thiserror::Error)]
 #[error("no session over {profile} within {limit:?} of virtual time")]
 pub struct NoSession {
@@ -111,7 +111,8 @@ mod tests {
         let (capacity, rate) = (first.capacity_bps.unwrap(), mss.link.forward.rate().unwrap());
         let share = first.goodput_bps / capacity;
         assert!(share > 0.90, "goodput is {share:.3} of (1-p) x rate");
-        // What the link lost, as this run drew it, has to be sent again whatever the transport.
+        // Packets lost on the link have to be sent again by any transport, so they do not count
+        // here.
         let through = first.wire_per_byte * capacity / rate.bps() as f64;
         assert!(through < 1.10, "{through:.3} bytes came through the link per byte");
     }
@@ -119,15 +120,15 @@ mod tests {
     #[test]
     fn every_profile_carries_a_transfer() {
         for profile in Profile::all().unwrap() {
-            // An unlimited link is limited only by the processor, so a moment of it is enough.
+            // An unlimited link is limited only by the processor, so a short transfer is enough.
             let limited = profile.link.forward.rate().is_some();
             let length = if limited { Duration::from_secs(60) } else { Duration::from_millis(20) };
             let transfer = run(&profile, length, 3).unwrap();
             assert!(transfer.bytes > 100_000, "{}: {} bytes", profile.name, transfer.bytes);
-            // While an outage stops data, capacity passes that no transport could use.
+            // During an outage of data, capacity is lost that no transport could use.
             if let Some(capacity) = transfer.capacity_bps.filter(|_| profile.name != "mss-rough") {
                 let share = transfer.goodput_bps / capacity;
-                // Where two packets of five are lost, retransmission alone leaves gaps in the window.
+                // If two of five packets are lost, retransmission alone leaves gaps in the window.
                 let least = if profile.forward_loss() > 0.2 { 0.6 } else { 0.85 };
                 assert!(share > least, "{}: {share:.3} of (1-p) x rate", profile.name);
             }

@@ -1,34 +1,34 @@
-//! A tunnel in virtual time with a client before it and a server behind it, kept up for many
+//! A tunnel in virtual time, with a client in front of it and a server behind it, kept up for many
 //! downloads.
 //!
-//! The server answers at once: a flow's whole object is written as soon as the flow reaches the
-//! hub. So what a download takes is the radio transport's doing alone.
+//! The server answers at once: it writes a flow's whole object as soon as the flow reaches the hub.
+//! So the duration of a download depends only on the radio transport.
 
 use std::time::Duration;
 
 use bentpipe_channel as channel;
-use bentpipe_link::{Core, Counters, Read, ResetCode, SessionId, Settings, Write};
+use bentpipe_flow::ResetCode;
+use bentpipe_link::{Core, Counters, Read, SessionId, Settings, Write};
 
 use super::pair::{FlowKey, Pair};
 use super::trace::Digest;
 use super::transfer::NoSession;
 use crate::profile::Profile;
 use crate::result::Sample;
+use crate::traffic::REQUEST_BYTES;
 
-/// The session must be up within this: where two packets of five are lost each way, a handshake
-/// fails two times in three, and is tried again ever more rarely.
+/// Maximum time until the session is up. If two of five packets are lost in each direction, two of
+/// three handshakes fail, and the retry interval grows.
 const CONNECT_LIMIT: Duration = Duration::from_secs(600);
-/// Bytes handed over or taken at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;
-/// A request as long as a browser's short ones; it travels with the flow's opening.
-pub const REQUEST_BYTES: u64 = 200;
 const REQUEST: [u8; REQUEST_BYTES as usize] = [b'q'; REQUEST_BYTES as usize];
 /// Passenger who requests objects.
 const READER: u32 = 1;
-/// Passenger who downloads without end.
+/// Passenger with an endless download.
 const NEIGHBOUR: u32 = 2;
 
-/// Both ends, and what is being downloaded.
+/// Both ends, and the current downloads.
 pub struct Tunnel {
     pair: Pair,
     downloads: Vec<Download>,
@@ -39,11 +39,11 @@ pub struct Tunnel {
 /// Counters of both ends of a tunnel and the link between them.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
-    /// Time of the count.
+    /// Time of the snapshot.
     pub at: Duration,
-    /// The hub's session: what goes towards the aircraft.
+    /// The hub's session, which sends towards the aircraft.
     pub hub: Counters,
-    /// The air's session: what goes back.
+    /// The air's session, which sends back.
     pub air: Counters,
     /// The link towards the aircraft.
     pub forward: channel::Counters,
@@ -51,30 +51,35 @@ pub struct Seen {
     pub back: channel::Counters,
 }
 
-/// A flow and the object that comes on it.
+/// A flow and the object that it downloads.
 struct Download {
     flow: FlowKey,
     at_hub: Option<FlowKey>,
-    /// Still to be written at the hub.
+    /// Bytes to write at the hub.
     left: u64,
     /// Bytes read at the air, in order.
     read: u64,
-    /// The server has let go of it: all was written, and the client has closed.
+    /// `true` once the server has released the flow: all was written, and the client has closed.
     is_served: bool,
 }
 
 impl Tunnel {
-    /// A tunnel over `profile`'s radio link, up.
+    /// A tunnel over `profile`'s radio link, with its session up.
     pub fn new(profile: &Profile, digest: Digest, seed: u64) -> Result<Self, NoSession> {
         let pair = Pair::new(profile, &Settings::default(), seed).with_digest(digest);
+        Self::over(pair, profile)
+    }
+
+    /// A tunnel over `pair`, whose link is that of `profile`, with its session up.
+    pub fn over(pair: Pair, profile: &Profile) -> Result<Self, NoSession> {
         let buffer = vec![0; CHUNK_BYTES];
         let mut tunnel = Self { pair, downloads: Vec::new(), hub_session: None, buffer };
         let up = tunnel.run_until(CONNECT_LIMIT, |tunnel| tunnel.pair.air.current().is_some());
         if up { Ok(tunnel) } else { Err(NoSession::over(profile, CONNECT_LIMIT)) }
     }
 
-    /// Fetches one object of `bytes`: the time from the flow's opening to the last byte read, or
-    /// how long was waited in vain.
+    /// Fetches one object of `bytes`. Returns the time from the flow's opening to the last byte
+    /// read, or the time waited without success.
     pub fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample {
         let began = self.pair.now();
         let mut flow = None;
@@ -90,24 +95,41 @@ impl Tunnel {
         if came { Sample::Finished(took) } else { Sample::Cut(took) }
     }
 
-    /// Begins a download without end, of another passenger than the fetches'.
+    /// The ends and their link.
+    pub fn pair(&mut self) -> &mut Pair {
+        &mut self.pair
+    }
+
+    /// Rate at which the hub paces its packets, in bit/s. `None` before the first flow reached the
+    /// hub, and if the session ended.
+    pub fn hub_rate_bps(&mut self) -> Option<f64> {
+        let now = self.pair.now();
+        let session = self.pair.hub.session(self.hub_session?)?;
+        let lease_bps = session.lease(now).rate.bps() as f64;
+        let window = session.congestion_window_bytes();
+        let window_bps = window.map_or(f64::INFINITY, |bytes| {
+            8.0 * bytes as f64 / session.round_trip().as_secs_f64().max(f64::MIN_POSITIVE)
+        });
+        Some(lease_bps.min(window_bps))
+    }
+
+    /// Starts an endless download of another passenger than that of the fetches.
     pub fn start_bulk(&mut self) -> Option<FlowKey> {
         self.start(NEIGHBOUR, u64::MAX)
     }
 
-    /// Bytes of a download that have been read.
+    /// Bytes of a download that the client has read.
     pub fn bytes_read(&self, flow: FlowKey) -> u64 {
         let download = self.downloads.iter().find(|download| download.flow == flow);
         download.map_or(0, |download| download.read)
     }
 
-    /// Lets time pass.
+    /// Advances the time by `length`.
     pub fn pass(&mut self, length: Duration) {
         self.run_until(length, |_| false);
     }
 
-    /// Counters so far; `None` before the first flow reached the hub, and if the session did not
-    /// survive.
+    /// Counters so far. `None` before the first flow reached the hub, and if the session ended.
     pub fn seen(&mut self) -> Option<Seen> {
         let (forward, back) = self.pair.counters();
         let hub = self.pair.hub.session(self.hub_session?)?.counters();
@@ -115,7 +137,7 @@ impl Tunnel {
         Some(Seen { at: self.pair.now(), hub, air, forward, back })
     }
 
-    /// Over every datagram so far, with what the tunnel was told to take in of each.
+    /// Digest over every datagram so far, of the kind given to the tunnel.
     pub fn digest(&self) -> Digest {
         self.pair.digest()
     }
@@ -131,7 +153,7 @@ impl Tunnel {
         self.bytes_read(flow) >= bytes
     }
 
-    /// The client closes: what it read to the end ends well, the rest is reset.
+    /// Closes the flow at the client: normally if the object is complete, otherwise with a reset.
     fn end(&mut self, flow: FlowKey, came: bool) {
         if let Some(session) = self.pair.air.session(flow.0) {
             if came {
@@ -143,7 +165,7 @@ impl Tunnel {
         }
     }
 
-    /// Steps until `done`; `false` when that took longer than `limit`.
+    /// Steps until `done`. Returns `false` if that takes longer than `limit`.
     fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let end = self.pair.now() + limit;
         loop {
@@ -158,7 +180,7 @@ impl Tunnel {
         }
     }
 
-    /// Server and client do what they can.
+    /// Lets server and client read and write as much as possible.
     fn tend(&mut self) {
         while let Some(flow) = self.pair.accept() {
             self.hub_session = Some(flow.0);
@@ -179,7 +201,7 @@ impl Download {
         let Some(flow) = self.at_hub else { return };
         let now = pair.now();
         let Some(session) = pair.hub.session(flow.0) else {
-            self.is_served = true; // there is nobody left to serve
+            self.is_served = true; // the client is gone
             return;
         };
         while self.left > 0 {

@@ -1,4 +1,5 @@
-//! The lab's certificate authority: one for each run, whose key never leaves the process.
+//! The lab's certificate authority. There is one for each run, and its key never leaves the
+//! process.
 
 use std::sync::Arc;
 
@@ -13,17 +14,17 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
 
-/// Signs certificates for whatever names the lab serves. Clones are the same one.
+/// Signs certificates for all names that the lab serves. Clones share one authority.
 #[derive(Clone)]
 pub struct Authority(Arc<CertifiedIssuer<'static, KeyPair>>);
 
 /// A certificate could not be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// It could not be made: the name is none, or there is no randomness.
+    /// The certificate could not be made: a name is invalid, or there is no randomness.
     #[error("cannot make a certificate for {names}: {source}")]
     Make {
-        /// Names for which it was made.
+        /// Names of the certificate.
         names: String,
         /// Cause.
         source: rcgen::Error,
@@ -34,7 +35,7 @@ pub enum AuthorityError {
     /// Its key could not be read back.
     #[error("the lab's key cannot be read: {0}")]
     Key(#[from] rustls::pki_types::pem::Error),
-    /// So many names have one.
+    /// The maximum number of names with a certificate is reached.
     #[error("{0} names have a certificate, and no more are given")]
     TooMany(usize),
     /// QUIC refused it.
@@ -42,14 +43,14 @@ pub enum AuthorityError {
     Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),
 }
 
-/// The certificates that a server shows, and their key.
+/// Certificate chain of a server, and its key.
 pub(super) struct Certified {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
 impl Authority {
-    /// A new one.
+    /// A new authority.
     pub fn new() -> Result<Self, AuthorityError> {
         let make = || {
             let mut params = CertificateParams::new(Vec::new())?;
@@ -63,18 +64,19 @@ impl Authority {
         Ok(Self(Arc::new(made?)))
     }
 
-    /// Its certificate, as files have it.
+    /// Certificate of the authority in PEM.
     pub fn pem(&self) -> String {
         self.0.as_ref().pem()
     }
 
-    /// Its certificate, as TLS has it.
+    /// Certificate of the authority in DER.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         self.0.as_ref().der()
     }
 
-    /// Key hash for Chromium (`--ignore-certificate-errors-spki-list`): the SHA-256 of its
-    /// SubjectPublicKeyInfo, in base64. Servers show its certificate after their own.
+    /// Key hash for Chromium (`--ignore-certificate-errors-spki-list`): the SHA-256 of the
+    /// authority's SubjectPublicKeyInfo, in base64. Servers send the authority's certificate after
+    /// their own.
     pub fn key_hash(&self) -> String {
         STANDARD.encode(Sha256::digest(self.0.key().subject_public_key_info()))
     }
@@ -84,7 +86,7 @@ impl Authority {
         let make = || {
             let key = KeyPair::generate()?;
             let mut params = CertificateParams::new(names)?;
-            // Without this, a browser's message names rcgen.
+            // Without this, a browser's error message names rcgen.
             params.distinguished_name.push(DnType::CommonName, "Bentpipe lab's site");
             Ok((params.signed_by(&key, &self.0)?, key))
         };
@@ -104,7 +106,8 @@ impl std::fmt::Debug for Authority {
 }
 
 impl Certified {
-    /// TLS of these versions with it. Sessions are kept for as many clients as `sessions`: 4 KB each.
+    /// TLS configuration for these versions with the certificate. Caches up to `sessions` sessions
+    /// of 4 KB each.
     pub(super) fn server(
         &self,
         versions: &[&'static rustls::SupportedProtocolVersion],
@@ -119,7 +122,7 @@ impl Certified {
     }
 }
 
-/// The cryptography of all TLS here.
+/// The cryptographic provider of all TLS in the lab.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

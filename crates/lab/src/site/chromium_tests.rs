@@ -12,8 +12,7 @@ use crate::site::{Authority, Kind, Ports, ServerSettings, Shape, Site, SiteServe
 const PORTS: Ports = Ports { http: 18080, https: 18443, proxy: 18843 };
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Flags with which Chromium finds the site, trusts its certificates, and speaks only this
-/// protocol.
+/// Flags with which Chromium finds the site, trusts its certificates, and uses only this protocol.
 fn flags(site: &Site, protocol: Protocol, authority: &Authority) -> Vec<String> {
     let port = if protocol.is_secure() { PORTS.https } else { PORTS.http };
     let map = site.domains.iter().map(|it| format!("MAP {} {}:{port}", it.name, it.address));
@@ -27,7 +26,7 @@ fn flags(site: &Site, protocol: Protocol, authority: &Authority) -> Vec<String> 
     let mut flags = vec![
         format!("--host-resolver-rules={}", map.collect::<Vec<_>>().join(",")),
         format!("--ignore-certificate-errors-spki-list={}", authority.key_hash()),
-        // A site in clear is meant to be in clear.
+        // A site in plain HTTP must stay in plain HTTP.
         "--disable-features=HttpsUpgrades".to_owned(),
         quic,
     ];
@@ -37,8 +36,8 @@ fn flags(site: &Site, protocol: Protocol, authority: &Authority) -> Vec<String> 
     flags
 }
 
-/// Loads a model in real Chromium: it finds the objects of the graph and no others, those of style
-/// sheets and scripts once these are there.
+/// Loads a model in real Chromium. It must find exactly the objects of the graph, and those of
+/// style sheets and scripts only after these have arrived.
 #[tokio::test]
 async fn chromium_loads_what_the_graph_has() {
     if browser::find().is_none() {
@@ -83,7 +82,7 @@ async fn chromium_loads_what_the_graph_has() {
             let found = resource.after.filter(|it| site.resources[*it].kind != Kind::Document);
             if let Some(found) = found {
                 let ended = request(found).ended.unwrap();
-                // Its clocks are those of two processes.
+                // The two times come from clocks of two processes.
                 assert!(request(number).wanted > ended - 0.01, "{}", request(number).url);
             }
         }

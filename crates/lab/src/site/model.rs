@@ -1,5 +1,5 @@
-//! Models of sites of which only sums are known: a document, its style sheets, scripts and pictures
-//! over several domains, and what style sheets and scripts lead to.
+//! Models of sites for which only totals are known: a document, its style sheets, scripts and
+//! pictures on several domains, and the resources found in style sheets and scripts.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -7,33 +7,32 @@ use rand_chacha::ChaCha8Rng;
 use super::{Domain, Kind, MAX_RESOURCES, Resource, Site};
 use crate::emu;
 
-/// Connections that browsers open to one domain.
+/// Connections that browsers open to each domain.
 const EACH: usize = 6;
-/// The share of a site's resources that are found in style sheets and scripts: ours, the paper has
-/// only that there are many interdependencies (section 4).
+/// Fraction of a site's resources that are found in style sheets and scripts. The number is ours;
+/// the paper only says that there are many interdependencies (section 4).
 const DEEP: f64 = 0.2;
-/// Interval of scripts among the resources that the document names, and among those found in
-/// scripts.
+/// Every fifth resource that the document names, or that is found in scripts, is a script.
 const SCRIPT_EVERY: usize = 5;
-/// Interval of style sheets among the resources that the document names.
+/// Every ninth resource that the document names is a style sheet.
 const STYLE_EVERY: usize = 9;
-/// The lengths' distribution is log-normal with this σ: the longest tenth has half of the bytes.
+/// σ of the log-normal distribution of lengths: the longest tenth has half of the bytes.
 const SPREAD: f64 = 1.3;
 
-/// A site's sums, as Table I of *Using SPDY to improve Web 2.0 over satellite links* has them.
+/// Totals of a site, as in Table I of *Using SPDY to improve Web 2.0 over satellite links*.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shape {
     /// Connections over HTTP/1.1.
     pub connections: u32,
-    /// Bytes of all bodies, in thousands.
+    /// Size of all bodies in kilobytes.
     pub kilobytes: f64,
-    /// Requests; rounded.
+    /// Number of requests; rounded.
     pub requests: f64,
-    /// Domains; rounded.
+    /// Number of domains; rounded.
     pub domains: f64,
 }
 
-/// A site cannot be made of so few bytes.
+/// The bytes are too few for the site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{requests} requests are {least} bytes at least, and kilobytes allows for {given}: raise it"
@@ -45,11 +44,11 @@ pub struct TooShort {
 }
 
 impl Site {
-    /// A site with the sums of `shape`: the same seed gives the same site.
+    /// A site with the totals of `shape`. The same seed gives the same site.
     ///
-    /// Requests are spread over the domains so that about as many connections are opened as the shape
-    /// says, where there are so many requests. The last domains are those that only style sheets and
-    /// scripts lead to. Domain `n` lives at [`emu::site`]`(n + 1)`.
+    /// Requests are distributed over the domains so that a browser opens about as many connections
+    /// as the shape says, if there are enough requests. The last domains are those found only in
+    /// style sheets and scripts. Domain `n` has the address [`emu::site`]`(n + 1)`.
     pub fn model(name: &str, shape: &Shape, seed: u64, visit: u64) -> Result<Self, TooShort> {
         let rounded = |value: f64, most: usize| (value.round().max(1.0) as usize).min(most);
         let requests = rounded(shape.requests, MAX_RESOURCES);
@@ -77,7 +76,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Adds resource `number` of those beside the document.
+    /// Adds resource `number`, counted without the document.
     fn add(&mut self, number: usize, domain: usize, is_deep: bool, random: &mut ChaCha8Rng) {
         let mut kind = match number {
             _ if number % SCRIPT_EVERY == 1 => Kind::Script,
@@ -90,7 +89,7 @@ impl Site {
         if is_deep && !leading.is_empty() {
             let (place, found_in) = leading[random.random_range(0..leading.len())];
             after = place;
-            // Style sheets lead to pictures only.
+            // Style sheets refer to pictures only.
             if found_in.kind == Kind::Style {
                 kind = Kind::Image;
             }
@@ -104,7 +103,7 @@ impl Site {
         self.resources.push(Resource::new(domain, path, kind, Some(after)));
     }
 
-    /// Gives every resource its length: the sum is `bytes`.
+    /// Assigns a length to every resource. The sum is `bytes`.
     fn lengthen(&mut self, bytes: u64, random: &mut ChaCha8Rng) -> Result<(), TooShort> {
         let least: Vec<u64> = (0..self.resources.len()).map(|it| self.least_bytes(it)).collect();
         let floor = least.iter().sum();
@@ -126,7 +125,7 @@ impl Site {
     }
 }
 
-/// Share of the bytes for a resource, in parts.
+/// Random weight of a resource in the distribution of bytes.
 fn weight(kind: Kind, random: &mut ChaCha8Rng) -> f64 {
     let mean = match kind {
         Kind::Document => return 4.0,
@@ -134,23 +133,24 @@ fn weight(kind: Kind, random: &mut ChaCha8Rng) -> f64 {
         Kind::Style => 1.5,
         Kind::Image | Kind::Other => 1.0,
     };
-    // Box and Muller's normal variate.
+    // Normal variate by the Box–Muller method.
     let radius = (-2.0 * (1.0 - random.random::<f64>()).ln()).sqrt();
     let normal = radius * (std::f64::consts::TAU * random.random::<f64>()).cos();
     mean * (SPREAD * normal - SPREAD * SPREAD / 2.0).exp()
 }
 
-/// Domain of each resource other than the document.
+/// Domain of each resource except the document.
 struct Places {
-    /// For each domain, how many of its resources the document names, and how many are found later.
+    /// For each domain, the number of its resources that the document names, and the number found
+    /// later.
     each: Vec<[usize; 2]>,
 }
 
 impl Places {
     fn new(connections: usize, resources: usize, domains: usize) -> Self {
-        // A domain has as many resources as it is to have connections, the first ones six.
+        // A domain has one resource for each of its connections. The first domains have six.
         let mut each = vec![1; domains];
-        // The document is the first domain's, which may have nothing else.
+        // The document belongs to the first domain, which may have no other resources.
         each[0] = usize::from(resources >= domains);
         let mut left = resources - each.iter().sum::<usize>();
         let mut wanted = connections.saturating_sub(each.iter().sum());
@@ -158,7 +158,8 @@ impl Places {
             let more = wanted.min(left).min(EACH - (*own).min(EACH));
             (*own, wanted, left) = (*own + more, wanted - more, left - more);
         }
-        // The last domains are found late, as are the resources that need no more connections.
+        // The last domains are found late, and so are the resources that need no further
+        // connections.
         let mut late = vec![0; domains];
         let enough = (DEEP * resources as f64).round() as usize;
         for domain in (1..domains).rev() {
@@ -170,7 +171,7 @@ impl Places {
         for number in 0..left {
             late[number % domains] += 1;
         }
-        // A site with a single domain has nothing that is left.
+        // A site with a single domain has no resources left for this.
         if domains == 1 && late[0] < enough {
             let more = (enough - late[0]).min(each[0]);
             (each[0], late[0]) = (each[0] - more, late[0] + more);
@@ -178,8 +179,8 @@ impl Places {
         Self { each: each.into_iter().zip(late).map(|(early, late)| [early, late]).collect() }
     }
 
-    /// The domain of each resource, and whether it is found late: by turns over the domains, those
-    /// that the document names first.
+    /// Domain of each resource, and `true` if it is found late. The domains take turns, and the
+    /// resources that the document names come first.
     fn all(&self) -> impl Iterator<Item = (usize, bool)> + '_ {
         let most = self.each.iter().flatten().copied().max().unwrap_or(0);
         [0, 1].into_iter().flat_map(move |level| {

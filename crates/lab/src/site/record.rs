@@ -1,9 +1,9 @@
-//! Recording a site: an HTTP proxy that keeps what passes, as an archive has it. `https` is opened with
-//! certificates by the lab's authority, which the browser that records must have been told of.
+//! Recorder of sites: an HTTP proxy that stores responses in the form of an archive. It intercepts
+//! `https` with certificates by the lab's authority, which the recording browser must trust.
 //!
-//! Kept is the first whole answer with status 200 to each GET at the usual ports; everything else
-//! passes and is not kept. What a resource was found in follows from the `Referer`, or it is the
-//! document.
+//! It stores the first complete response with status 200 to each GET on the default ports. All
+//! other requests pass without being stored. The `Referer` gives the resource in which another was
+//! found; without one it is the document.
 
 mod kept;
 mod relay;
@@ -11,7 +11,7 @@ mod relay;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,24 +21,25 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Authority, AuthorityError, Ports, Site};
 use crate::emu::EmuError;
-use crate::workload::service::Service;
+use crate::emu::Service;
 use kept::Kept;
 pub use kept::NothingKept;
 use relay::{Origin, Scheme};
 
-/// Connections of the browser at once: six to each of 32 domains.
+/// Maximum concurrent connections of the browser: six to each of 32 domains.
 const MAX_CLIENTS: usize = 192;
-/// Names for which a certificate was made; more are refused. 1 KB each.
+/// Maximum names with a certificate of 1 KB each; further names are refused.
 const MAX_NAMES: usize = 512;
-/// TLS sessions kept for each name.
+/// TLS sessions cached for each name.
 const SESSIONS: usize = 16;
-/// Maximum time of a name, a connection and an answer together.
+/// Maximum total time for resolution, connection and response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Settings of a recorder.
@@ -46,25 +47,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct RecorderSettings {
     /// Signer of the certificates that the browser sees.
     pub authority: Authority,
-    /// Accepted roots of the sites' own certificates.
+    /// Accepted root certificates for the sites' own certificates.
     pub roots: Arc<rustls::RootCertStore>,
-    /// Names that the system does not know, with their addresses.
+    /// Additional names with their addresses, which the system cannot resolve.
     pub hosts: Vec<(String, IpAddr)>,
-    /// Ports of the sites for requests to ports 80 and 443.
+    /// Ports of the sites that receive the requests to ports 80 and 443.
     pub ports: Ports,
 }
 
 impl RecorderSettings {
-    /// The roots, the names and the ports of the system.
+    /// Root certificates, names and ports of the system.
     pub fn of_this_system(authority: Authority) -> Self {
         let mut roots = rustls::RootCertStore::empty();
-        // What TLS does not take of them is of no use here, and is left out.
+        // Certificates that TLS does not accept are useless here and left out.
         let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Self { authority, roots: Arc::new(roots), hosts: Vec::new(), ports: Ports::default() }
     }
 }
 
-/// A proxy that records. It ends when this is dropped.
+/// A recording proxy. It ends when this is dropped.
 pub struct Recorder {
     address: SocketAddr,
     kept: Arc<Mutex<Kept>>,
@@ -82,8 +83,8 @@ struct Shared {
 type Answer = Response<Full<Bytes>>;
 
 impl Recorder {
-    /// Listens at `address`, which should be of this machine alone: whoever reaches it can go anywhere
-    /// that this machine can.
+    /// Listens at `address`, which should be local to this machine, because every client of the
+    /// proxy can reach whatever this machine can.
     pub fn start_here(address: SocketAddr, settings: RecorderSettings) -> Result<Self, EmuError> {
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| EmuError::Configure {
             host: "this machine",
@@ -106,15 +107,15 @@ impl Recorder {
         self.address
     }
 
-    /// Recorded site so far: the first HTML is its document.
+    /// Site recorded so far. Its document is the first HTML response.
     pub fn site(&self, name: &str) -> Result<Site, NothingKept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).site(name)
+        self.kept.lock().site(name)
     }
 
-    /// Answers that were not kept because they, or all of them, were too long or too many, or because their host is
-    /// an address and has no name.
+    /// Number of responses that were not stored because a size or count limit was reached, or
+    /// because their host is an address without a name.
     pub fn left_out(&self) -> u64 {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).left_out
+        self.kept.lock().left_out
     }
 }
 
@@ -131,9 +132,9 @@ async fn accept_all(listener: std::net::TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Serves one connection of the browser, with whatever it asks to be led to.
+/// Serves one connection of the browser, including a tunnel that it requests.
 async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
-    // A lost Nagle switch only delays.
+    // A failure to disable Nagle's algorithm only adds delay.
     let _ = tcp.set_nodelay(true);
     let (led, tunnel) = tokio::sync::oneshot::channel();
     let led = Mutex::new(Some(led));
@@ -142,9 +143,9 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
         let is_led = request.method() == Method::CONNECT;
         if is_led {
             let upgrade = hyper::upgrade::on(&mut request);
-            let led = led.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let led = led.lock().take();
             if let (Some(led), Some(to)) = (led, request.uri().authority()) {
-                // The receiver is below, and lives as long as the connection.
+                // The receiver below lives as long as the connection.
                 let _ = led.send((upgrade, to.clone()));
                 return futures_util::future::Either::Left(async {
                     Ok::<_, Infallible>(Answer::default())
@@ -161,7 +162,7 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new());
-    // A browser's going away is no event.
+    // It is not an error if the browser disconnects.
     let _ = server.serve_connection(TokioIo::new(tcp), respond).with_upgrades().await;
     let Ok((upgrade, to)) = tunnel.await else { return };
     let Ok(upgraded) = upgrade.await else { return };
@@ -175,7 +176,7 @@ async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
     let _ = server.serve_connection(TokioIo::new(tls), respond).await;
 }
 
-/// A few words instead of an answer.
+/// A short text response.
 fn plain(status: StatusCode, why: &str) -> Answer {
     let mut answer = Response::new(Full::new(Bytes::from(format!("{why}\n"))));
     *answer.status_mut() = status;
@@ -185,7 +186,7 @@ fn plain(status: StatusCode, why: &str) -> Answer {
 impl Shared {
     /// TLS acceptor with a certificate for `name`.
     fn acceptor(&self, name: &str) -> Result<TlsAcceptor, AuthorityError> {
-        let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut acceptors = self.acceptors.lock();
         if let Some(acceptor) = acceptors.get(name) {
             return Ok(acceptor.clone());
         }
@@ -201,10 +202,10 @@ impl Shared {
         Ok(acceptor)
     }
 
-    /// Asks the site itself, keeps the answer if it may be kept, and hands it on.
+    /// Sends the request to the site, stores the response if allowed, and forwards it.
     async fn relay(&self, origin: &Origin, request: Request<Incoming>) -> Answer {
         let place = {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept.lock();
             kept.asked(origin, &request)
         };
         let asking = relay::ask(origin, request, &self.settings, &self.tls);
@@ -214,7 +215,7 @@ impl Shared {
             Err(_) => return plain(StatusCode::GATEWAY_TIMEOUT, "the site does not answer"),
         };
         if let Some(place) = place {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.kept.lock();
             kept.answered(place, &answer);
         }
         answer.map(Full::new)

@@ -1,5 +1,5 @@
-//! The servers of a site: HTTP/1.1 in clear, HTTP/1.1 and HTTP/2 over TLS, HTTP/3, and HTTP/2 for all
-//! domains at once, as a proxy speaks it.
+//! The servers of a site: HTTP/1.1 without TLS, HTTP/1.1 and HTTP/2 over TLS, HTTP/3, and HTTP/2
+//! for all domains at once, as a proxy serves it.
 
 mod answer;
 mod h3;
@@ -17,22 +17,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Authority, AuthorityError, Ports, Site};
-use crate::emu::{EmuError, Host};
-use crate::loader::TlsVersion;
-use crate::workload::origin::Congestion;
-use crate::workload::service::Service;
+use super::{Authority, AuthorityError, DEFAULT_MAX_STREAMS, Ports, Site, TlsVersion};
+use crate::emu::{Congestion, EmuError, Host, Service, listen_here};
 use answer::Shelf;
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 1024;
-
-/// TLS sessions kept for each of TLS and QUIC: 2 of each connection, for as many as a site of 33
-/// domains opens in two visits. 4 MB.
+/// TLS sessions cached for each of TLS and QUIC: 2 for each connection, enough for two visits to a
+/// site of 33 domains. 4 MB.
 const SESSIONS: usize = 1024;
 
-/// Attempts at an address that is still in use, one second in all. A process that starts at the
-/// same moment holds the last site's sockets until its own program runs.
+/// Attempts to bind an address that is still in use, one second in all. A process forked at that
+/// moment holds the last site's sockets until it executes its own program.
 const BINDS: usize = 100;
 const BETWEEN_BINDS: Duration = Duration::from_millis(10);
 
@@ -41,28 +35,28 @@ const BETWEEN_BINDS: Duration = Duration::from_millis(10);
 pub struct ServerSettings {
     /// Signer of its certificates.
     pub authority: Authority,
-    /// The only version of TLS over TCP. QUIC has 1.3.
+    /// The only version of TLS over TCP. QUIC always uses 1.3.
     pub tls: TlsVersion,
-    /// Requests that may be under way on one connection of HTTP/2 or HTTP/3.
+    /// Maximum concurrent requests on one connection of HTTP/2 or HTTP/3.
     pub max_streams: u32,
     /// Congestion control of QUIC; TCP uses the kernel's.
     pub congestion: Congestion,
-    /// Ports.
+    /// Ports of the servers.
     pub ports: Ports,
 }
 
-/// The servers of a site, which end when this is dropped.
+/// The servers of a site. They end when this is dropped.
 pub struct SiteServer {
     _service: Service,
 }
 
 impl ServerSettings {
-    /// TLS 1.3, a hundred streams, CUBIC, the protocols' own ports.
+    /// TLS 1.3, a hundred streams, CUBIC, the protocols' default ports.
     pub fn new(authority: Authority) -> Self {
         Self {
             authority,
             tls: TlsVersion::Tls13,
-            max_streams: crate::loader::DEFAULT_MAX_STREAMS,
+            max_streams: DEFAULT_MAX_STREAMS,
             congestion: Congestion::Cubic,
             ports: Ports::default(),
         }
@@ -105,7 +99,7 @@ fn configure(
     EmuError::Configure { host, doing: "serve a site".into(), source: source.into() }
 }
 
-/// Opens the sockets of every address once.
+/// Opens the sockets of every address, each address once.
 fn open_all(site: &Site, ports: Ports) -> io::Result<Vec<Sockets>> {
     let mut addresses: Vec<_> = site.domains.iter().map(|domain| domain.address).collect();
     addresses.sort_unstable();
@@ -123,19 +117,10 @@ fn open_all(site: &Site, ports: Ports) -> io::Result<Vec<Sockets>> {
 }
 
 fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let listen = || {
-        let domain = socket2::Domain::for_address(address);
-        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    once_free(listen).map_err(|error| at(error, "TCP", address))
+    once_free(|| listen_here(address, None)).map_err(|error| at(error, "TCP", address))
 }
 
-/// Calls `open`, again while its address is in use.
+/// Calls `open`, and repeats the call while its address is in use.
 fn once_free<T>(open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     tried(open, || thread::sleep(BETWEEN_BINDS))
 }
@@ -155,17 +140,17 @@ fn at(error: io::Error, protocol: &str, address: SocketAddr) -> io::Error {
     io::Error::new(error.kind(), format!("{protocol} {address}: {error}"))
 }
 
-/// Servers of a connection, whichever listener it came in at.
+/// Server configurations shared by all connections.
 struct Servers {
     shelf: Arc<Shelf>,
     max_streams: u32,
-    /// HTTP/1.1 and HTTP/2.
+    /// For HTTP/1.1 and HTTP/2.
     tls: TlsAcceptor,
-    /// HTTP/2 alone.
+    /// For HTTP/2 only.
     proxy: TlsAcceptor,
 }
 
-/// Beginning of a connection.
+/// Kind of listener at which a connection arrived.
 #[derive(Clone, Copy)]
 enum Door {
     Clear,
@@ -197,7 +182,7 @@ fn prepare(
     });
     Ok(move || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(async move {
-            // Dropped with the service, and all that was spawned with it.
+            // The set is dropped with the service, and with it every spawned task.
             let mut serving = JoinSet::new();
             for Sockets { http, https, proxy, h3 } in sockets {
                 for (listener, door) in
@@ -214,10 +199,10 @@ fn prepare(
 
 async fn accept_all(listener: std::net::TcpListener, door: Door, servers: Arc<Servers>) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
-    // Nothing but a want of descriptors fails here, and then there is nothing to serve with.
+    // This fails only if there are no descriptors left, and then nothing can be served.
     while let Ok((tcp, _)) = listener.accept().await {
         let servers = servers.clone();
-        // A client opens connections that it never uses; their end is no event.
+        // A client opens connections that it never uses, so their end is not an error.
         tokio::spawn(async move { drop(serve(tcp, door, &servers).await) });
     }
 }
@@ -256,8 +241,8 @@ async fn serve(
 mod tests {
     use super::*;
 
-    /// Tries an address that gives `errors` one after the other before it is free. Returns the
-    /// attempts, the pauses, and the result.
+    /// Tries to bind an address that returns `errors` one after the other before it is free.
+    /// Returns the attempts, the pauses, and the result.
     fn tries(errors: &[io::ErrorKind]) -> (usize, usize, Result<(), io::ErrorKind>) {
         let (mut opened, mut paused) = (0, 0);
         let open = || {

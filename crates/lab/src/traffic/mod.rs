@@ -1,41 +1,41 @@
-//! Traffic of passengers, under either engine: streams and steady datagrams in any class, both ways
-//! at once, and the times of arrival.
+//! Passengers' traffic under either engine: streams and steady datagrams in any class, in both
+//! directions at once, with their arrival times.
 //!
-//! An experiment asks an [`Engine`] for [`Traffic`] over a link, opens what its passengers would, lets
-//! time pass and looks. In `sim` that is the transport alone in virtual time
-//! ([`crate::sim::traffic`]); in `emu` these are the gateways between real kernels ([`emu`]).
+//! An experiment gets [`Traffic`] over a link from an engine, opens its passengers' flows, advances
+//! the time and reads the results. In `sim`, the traffic uses the transport alone in virtual time.
+//! In `emu`, it uses the gateways between real kernels ([`emu`]).
 
-pub mod call;
 pub mod emu;
-mod engine;
 
 use std::time::Duration;
 
 use bentpipe_channel as channel;
-use bentpipe_link::{Class, Counters};
-
-pub use engine::{ClassLimits, Emulator, Engine, EngineError};
+use bentpipe_link::{Class, Counters, Limits, PerClass};
 
 /// Index of the direction towards the aircraft, in everything with two directions.
 pub const DOWN: usize = 0;
-/// And from it.
+/// Index of the direction from the aircraft.
 pub const UP: usize = 1;
 
-/// As many bytes as there is time for.
-pub const ENDLESS: u64 = u64::MAX;
-/// A request as long as a browser's short ones; it travels with the flow's opening.
-pub const REQUEST_BYTES: u64 = crate::sim::tunnel::REQUEST_BYTES;
+/// Limits of each class, for data sent by the ground and by the air.
+pub type ClassLimits = [PerClass<Limits>; 2];
 
-/// Bytes of a stream.
+/// Number of bytes of a stream that does not end.
+pub const ENDLESS: u64 = u64::MAX;
+/// Size of a request, like a browser's short ones. It is sent with the flow's opening.
+pub const REQUEST_BYTES: u64 = 200;
+
+/// Description of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Carry {
-    /// As what.
+    /// Class of the stream.
     pub class: Class,
     /// Passenger.
     pub passenger: u32,
     /// Bytes from the aircraft: a request, or an upload.
     pub up: u64,
-    /// Bytes towards it, sent once all from it have come; at once where those are [`ENDLESS`].
+    /// Bytes towards the aircraft, sent once all bytes from it have arrived. If those are
+    /// [`ENDLESS`], sent at once.
     pub down: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct Carry {
 #[derive(Debug, Clone, Copy)]
 pub struct Course {
     pub(crate) down: u64,
-    /// Bytes that came, towards the aircraft and from it.
+    /// Bytes that arrived, towards the aircraft and from it.
     pub got: [u64; 2],
     /// Time at which it was opened.
     pub opened_at: Duration,
@@ -53,26 +53,27 @@ pub struct Course {
     done_at: Option<Duration>,
 }
 
-/// Datagrams at a steady pace: what is sent, the same both ways.
+/// Description of datagrams at a constant interval, the same in both directions.
 #[derive(Debug, Clone)]
 pub struct Talk {
-    /// As what.
+    /// Class of the datagrams.
     pub class: Class,
     /// Passenger.
     pub passenger: u32,
-    /// Between two datagrams of one direction.
+    /// Interval between two datagrams of one direction.
     pub gap: Duration,
-    /// Their payloads' lengths, at least eight each.
+    /// Lengths of their payloads, at least eight bytes each.
     pub sizes: Vec<usize>,
-    /// The first leaves so long after the flow has reached the ground.
+    /// Delay of the first datagram after the flow has reached the ground.
     pub phase: Duration,
 }
 
-/// Sending time of a datagram, and its delay, if it arrived at all.
+/// Sending time of a datagram, and its delay if it arrived.
 pub type Transit = (Duration, Option<Duration>);
 
-/// Those that came before all that left after them. The link keeps the order, so whatever it did not
-/// lose is among them; what a repair brought back is only where that came before the next.
+/// Sending time and delay of datagrams that arrived before all datagrams sent after them. The link
+/// keeps the order, so these include every datagram that the link did not lose. A datagram
+/// recovered from repair packets counts only if it arrived before the next one.
 pub fn in_order(transits: &[Transit]) -> Vec<(Duration, Duration)> {
     let mut next_came = Duration::MAX;
     let mut in_order = Vec::new();
@@ -87,44 +88,43 @@ pub fn in_order(transits: &[Transit]) -> Vec<(Duration, Duration)> {
     in_order
 }
 
-/// Counters of both ends and the link so far, each towards the aircraft and from it.
+/// Counters of both ends and of the link so far, each for both directions.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
-    /// Time of the count.
+    /// Time of the snapshot.
     pub at: Duration,
     /// Counters of the senders of each direction: the hub's session, and the air's.
     pub sent: [Counters; 2],
-    /// The link.
+    /// Counters of the link.
     pub link: [channel::Counters; 2],
 }
 
-/// Both gateways' ends of a link with all that goes over it.
+/// Both gateways' ends of a link, with all traffic between them.
 pub trait Traffic {
-    /// The time since the run began.
+    /// Time since the run began.
     fn now(&self) -> Duration;
-    /// Opens a stream; returns its number.
+    /// Opens a stream. Returns its number.
     fn open(&mut self, carry: Carry) -> usize;
     /// Progress of a stream so far.
     fn course(&self, stream: usize) -> Course;
-    /// Begins to send datagrams at a steady pace; returns their number.
+    /// Begins to send datagrams at a constant interval. Returns the number of the talk.
     fn talk(&mut self, talk: Talk) -> usize;
-    /// Returns `true` if such a flow has reached the ground.
+    /// Returns `true` if the flow of this talk has reached the ground.
     fn has_begun(&self, talk: usize) -> bool;
-    /// Sending time and delay of each datagram sent so far, in order: towards the aircraft or from
-    /// it.
+    /// Sending time and delay of each datagram sent so far in direction `way`, in order.
     fn transits(&self, talk: usize, way: usize) -> Vec<Transit>;
-    /// Moves to the next moment at which anything happens, but no further than `end`.
+    /// Moves to the next moment at which anything happens, but at most to `end`.
     fn step(&mut self, end: Duration);
-    /// Counters so far; zero for a session that is gone.
+    /// Counters so far. Those of a session that has ended are zero.
     fn counted(&mut self) -> Counted;
-    /// IP bytes that a class has paid for so far, each way: its new data, and the repairs,
+    /// IP bytes charged to a class so far, in each direction: its new data, and the repair packets,
     /// retransmissions and headers that it caused.
     fn class_bytes(&mut self, class: Class) -> [u64; 2];
 }
 
-/// Passage of time in any traffic.
+/// Passage of time in any kind of traffic.
 pub trait Passing: Traffic {
-    /// Lets time pass.
+    /// Advances the time by `length`.
     fn pass(&mut self, length: Duration) {
         let end = self.now() + length;
         while self.now() < end {
@@ -132,7 +132,7 @@ pub trait Passing: Traffic {
         }
     }
 
-    /// Lets time pass until `done`; `false` when that took longer than `limit`.
+    /// Advances the time until `done`. Returns `false` if that takes longer than `limit`.
     fn wait(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = self.now() + limit;
         while !done(self) {
@@ -148,7 +148,7 @@ pub trait Passing: Traffic {
 impl<T: Traffic + ?Sized> Passing for T {}
 
 impl Counted {
-    /// The share of packets that the link lost since `before`, each way.
+    /// Fraction of packets lost on the link since `before`, in each direction.
     pub fn lost_since(&self, before: &Self) -> [f64; 2] {
         [DOWN, UP].map(|way| {
             let (after, before) = (&self.link[way], &before.link[way]);
@@ -172,8 +172,8 @@ impl Course {
         }
     }
 
-    /// So many bytes more came at `now`; `true` when all are there that were to come to the
-    /// aircraft, and were not before.
+    /// Records the arrival of `bytes` at `now`. Returns `true` if these complete the stream's data
+    /// towards the aircraft.
     pub(crate) fn came(&mut self, way: usize, bytes: u64, now: Duration) -> bool {
         self.got[way] += bytes;
         if way == UP || self.got[DOWN] == 0 {
@@ -187,18 +187,18 @@ impl Course {
         is_new
     }
 
-    /// All that was to come to the aircraft is there.
+    /// Returns `true` if all data towards the aircraft has arrived.
     pub fn is_done(&self) -> bool {
         self.done_at.is_some()
     }
 
-    /// From the opening to the last byte on the aircraft.
+    /// Time from the opening to the last byte on the aircraft.
     pub fn took(&self) -> Option<Duration> {
         Some(self.done_at? - self.opened_at)
     }
 
-    /// Delay of its first bytes: the answer's from the ground to the aircraft, and the opening's to
-    /// the ground.
+    /// Delay of the first bytes: of the response from the ground to the aircraft, and of the
+    /// opening to the ground.
     pub fn first_transits(&self) -> [Option<Duration>; 2] {
         let down = self.first_at.zip(self.answered_at).map(|(came, left)| came - left);
         [down, self.heard_at.map(|heard| heard - self.opened_at)]

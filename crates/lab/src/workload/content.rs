@@ -1,5 +1,5 @@
-//! Content of the origin: bytes that anybody can compute from the path, so that a client checks
-//! every one of them.
+//! Content of the origin: bytes that follow from the path, so that a client can verify every one of
+//! them.
 
 use std::sync::OnceLock;
 
@@ -7,37 +7,37 @@ use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Announced length of a download "without end": 12 hours at 200 Mbit/s.
+/// Announced length of an endless download: 12 hours at 200 Mbit/s.
 pub const ENDLESS_BYTES: u64 = 1 << 40;
 
-/// The noise repeats after this: a prime, so that no block of any round size recurs in place.
+/// Period of the noise. It is a prime, so that no block of a round size recurs at the same place.
 const PERIOD_BYTES: usize = 1_048_573;
 
-/// Bytes handed out at once.
+/// Maximum bytes per slice.
 const SLICE_BYTES: u64 = 64 << 10;
 
-/// Lengths of a page's inline objects, repeated where a page has more: 490 KB for 25.
+/// Lengths of a page's inline objects, repeated if a page has more: 490 KB for 25.
 const IMAGE_BYTES: [u64; 25] = [
     60_000, 5_000, 15_000, 5_000, 30_000, 15_000, 5_000, 10_000, 15_000, 5_000, 30_000, 5_000,
     80_000, 5_000, 15_000, 30_000, 5_000, 15_000, 5_000, 60_000, 15_000, 5_000, 30_000, 15_000,
     10_000,
 ];
 
-/// The pixels' width of every image; the height follows from the length.
+/// Width of every image in pixels. The height follows from the length.
 const IMAGE_WIDTH: u32 = 64;
 const BMP_HEADER_BYTES: u32 = 54;
 
-/// Something with a path: a few bytes of its own, then noise.
+/// An object with a path: a few specific bytes, then noise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     head: Bytes,
     bytes: u64,
-    /// For the `Content-Type`.
+    /// Value of the `Content-Type` header.
     pub kind: &'static str,
 }
 
 impl Object {
-    /// Object that `path` names, if any.
+    /// Object at `path`, if it exists.
     pub fn at(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
         let mut parts = path.strip_prefix('/')?.split('/');
@@ -55,12 +55,12 @@ impl Object {
         parts.next().is_none().then_some(object)
     }
 
-    /// Its length.
+    /// Length of the object.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next bytes from `offset` on; empty at the end.
+    /// The next bytes from `offset` on. Empty at the end.
     pub fn slice(&self, offset: u64) -> Bytes {
         self.slice_of(offset, SLICE_BYTES)
     }
@@ -75,7 +75,7 @@ impl Object {
         noise(self.bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15), offset, left).collect()
     }
 
-    /// Returns `true` if `received`, found at `offset`, is what belongs there.
+    /// Returns `true` if `received` equals the content at `offset`.
     pub fn matches(&self, mut offset: u64, mut received: &[u8]) -> bool {
         while !received.is_empty() {
             let expected = self.slice_of(offset, SLICE_BYTES.min(received.len() as u64));
@@ -90,23 +90,23 @@ impl Object {
     }
 }
 
-/// The paths of a page's inline objects.
+/// Paths of a page's inline objects.
 pub fn page_paths(objects: usize) -> impl Iterator<Item = String> {
     (0..objects).map(|number| format!("/image/{number}.bmp"))
 }
 
-/// All bytes of a page.
+/// Total bytes of a page.
 pub fn page_bytes(objects: usize) -> u64 {
     page(objects).bytes + (0..objects).map(image_bytes).sum::<u64>()
 }
 
 fn image_bytes(number: usize) -> u64 {
-    // The lengths differ a little, so that no two images are the same.
+    // The lengths differ slightly, so that no two images are equal.
     IMAGE_BYTES[number % IMAGE_BYTES.len()] + number as u64
 }
 
-/// Noise of `key` alone from `offset` on, `most` bytes or fewer. What two keys have is not alike
-/// anywhere: a compressor with a window over many bodies finds nothing in one that it has seen in another.
+/// Noise for `key` from `offset` on, at most `most` bytes. The noise of two keys has nothing in
+/// common, so a compressor with a window over many bodies cannot exploit earlier ones.
 pub(crate) fn noise(key: u64, offset: u64, most: usize) -> impl Iterator<Item = u8> {
     static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
     let noise = NOISE.get_or_init(|| {
@@ -120,8 +120,8 @@ pub(crate) fn noise(key: u64, offset: u64, most: usize) -> impl Iterator<Item = 
     part.iter().zip(mask.into_iter().cycle()).map(|(noise, mask)| noise ^ mask)
 }
 
-/// A picture of noise: a real one, because browsers stop loading what they cannot decode, and
-/// uncompressed, so that its length is ours to choose.
+/// A valid picture of noise, because browsers stop loading an image that they cannot decode. It is
+/// uncompressed, so that its length can be chosen.
 fn image(number: usize) -> Object {
     let bytes = image_bytes(number) as u32;
     Object { head: bitmap_head(bytes), bytes: bytes.into(), kind: "image/bmp" }
@@ -157,7 +157,7 @@ fn page(objects: usize) -> Object {
     Object { bytes: head.len() as u64, head, kind: "text/html; charset=utf-8" }
 }
 
-/// Share that Split HTTP's compressor saves on `bodies` one after the other.
+/// Fraction that Split HTTP's compressor saves on consecutive `bodies`.
 #[cfg(test)]
 pub(crate) fn saved<'a>(bodies: impl IntoIterator<Item = &'a Vec<u8>>) -> f64 {
     let mut packer = bentpipe_prefetch::wire::Packer::new().unwrap();
@@ -208,7 +208,7 @@ mod tests {
         let bodies: Vec<_> = paths.iter().map(|path| whole(&Object::at(path).unwrap())).collect();
         let share = saved(&bodies);
         assert!(share < 0.05, "{share:.3} of the page is saved");
-        // The same noise in every body would be found.
+        // Check of the check: equal noise in every body would be found.
         let share = saved(std::iter::repeat_n(&bodies[1], 200));
         assert!(share > 0.9, "{share:.3}");
     }

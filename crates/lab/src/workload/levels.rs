@@ -1,5 +1,6 @@
-//! A page of 60 objects over three levels, as sites are: the document names style sheets and pictures,
-//! the style sheets name fonts and more pictures, and nobody can ask for what has not been named.
+//! A page of 60 objects on three levels, like real sites. The document names style sheets and
+//! pictures; the style sheets name fonts and more pictures. A client cannot request an object
+//! before it is named.
 
 use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
@@ -7,39 +8,39 @@ use rand_chacha::ChaCha8Rng;
 
 use super::content::bitmap_head;
 
-/// Beside the document.
+/// Number of objects, without the document.
 pub const OBJECTS: usize = STYLES + FONTS + IMAGES;
 const STYLES: usize = 4;
 const FONTS: usize = 6;
 const IMAGES: usize = 50;
-/// The first so many pictures stand in the document, the others in the style sheets.
+/// Number of pictures that the document names. Style sheets name the others.
 const INLINE: usize = 25;
 
-/// Lengths of pictures, over and over: 9 KB in the mean.
+/// Lengths of pictures, repeated: 9 KB on average.
 const IMAGE_BYTES: [u32; 10] =
     [3_000, 6_000, 10_000, 4_000, 8_000, 15_000, 5_000, 12_000, 20_000, 7_000];
-/// A font with the letters of one script, packed.
+/// Size of a compressed font with the letters of one script.
 const FONT_BYTES: usize = 20_000;
-/// Rules beside those that name something: they are text, and pack well.
+/// Further CSS rules that name nothing. They are text and compress well.
 const OTHER_RULES: usize = 120;
 
-/// Answer at a path.
+/// Response for a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// All of it.
+    /// The complete body.
     pub body: Bytes,
-    /// For the `Content-Type`.
+    /// Value of the `Content-Type` header.
     pub kind: &'static str,
-    /// For the `Cache-Control`.
+    /// Value of the `Cache-Control` header.
     pub keep: &'static str,
 }
 
-/// The path of the document of one visit. Nothing is shared with other visits.
+/// Path of a visit's document. Visits share no paths.
 pub fn document(visit: &str) -> String {
     format!("/levels/{visit}/")
 }
 
-/// The paths of a visit, the document's first.
+/// Paths of a visit, the document's first.
 pub fn paths(visit: &str) -> impl Iterator<Item = String> {
     let of = |kind: &'static str, count: usize| (0..count).map(move |n| format!("{kind}{n}"));
     let names = of("style", STYLES).chain(of("font", FONTS)).chain(of("image", IMAGES));
@@ -47,12 +48,12 @@ pub fn paths(visit: &str) -> impl Iterator<Item = String> {
     std::iter::once(document.clone()).chain(names.map(move |name| format!("{document}{name}")))
 }
 
-/// All bytes of a visit.
+/// Total bytes of a visit.
 pub fn bytes() -> u64 {
     paths("0").filter_map(|path| at(&path)).map(|answer| answer.body.len() as u64).sum()
 }
 
-/// Answer that `path` names, if any.
+/// Response for `path`, if it exists.
 pub fn at(path: &str) -> Option<Answer> {
     let (visit, name) = path.strip_prefix("/levels/")?.split_once('/')?;
     let number = |kind: &str, most: usize| {
@@ -68,7 +69,7 @@ pub fn at(path: &str) -> Option<Answer> {
         let length = IMAGE_BYTES[number("image", IMAGES)? % IMAGE_BYTES.len()];
         (noise(path, &bitmap_head(length), length as usize), "image/bmp")
     };
-    // The document is confirmed each time, as documents are.
+    // The document is revalidated each time, as usual on the web.
     let keep = if name.is_empty() { "no-cache" } else { "max-age=600" };
     Some(Answer { body, kind, keep })
 }
@@ -102,7 +103,8 @@ fn css(sheet: usize) -> String {
     std::iter::once(first).chain(fonts).chain(images).chain(others).collect()
 }
 
-/// `head`, and noise of this path's own after it: compression finds nothing of one object in another.
+/// `head`, followed by noise specific to this path, so that objects do not compress with the help
+/// of each other.
 fn noise(path: &str, head: &[u8], bytes: usize) -> Bytes {
     let step = |seed: u64, byte: u8| seed.wrapping_mul(257).wrapping_add(byte.into());
     let mut body = vec![0; bytes];

@@ -3,46 +3,45 @@
 
 pub mod bulk;
 pub mod chromium;
+pub mod client;
 pub mod content;
-pub mod fetch;
 pub mod levels;
 pub mod origin;
 pub mod page;
 pub mod secure;
-pub mod service;
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The most objects of a page: a browser would spend minutes on it over any profile.
+/// Maximum objects of a page. With more, a browser would take minutes over any profile.
 const MAX_PAGE_OBJECTS: usize = 200;
 
 /// Workload of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workload {
-    /// One object on a connection of its own, as `object-10k` or `file-1600k`: from before the
-    /// connection is asked for to the last byte.
+    /// One object on a new connection, for example `object-10k` or `file-1600k`. The time runs from
+    /// before the connection is opened to the last byte.
     Object {
-        /// The name as written.
+        /// Name as the user wrote it.
         name: String,
-        /// Its length.
+        /// Length of the object.
         bytes: u64,
     },
-    /// A page with this many inline objects, as `page-25`.
+    /// A page with this many inline objects, for example `page-25`.
     Page {
         /// Number of objects.
         objects: usize,
     },
-    /// The same page in a real browser, as `chromium-25`.
+    /// The same page in a real browser, for example `chromium-25`.
     Chromium {
         /// Number of objects.
         objects: usize,
     },
-    /// A long download: its rate in steady state.
+    /// A long download, for its rate in steady state.
     Bulk,
 }
 
-/// The name is not a workload's.
+/// No workload has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no workload {0:?}: write object-SIZE or file-SIZE (object-10k, file-1600k, \
@@ -52,14 +51,14 @@ pub enum Workload {
 pub struct UnknownWorkload(String);
 
 impl Workload {
-    /// Those of the demo.
+    /// Workloads of the demo.
     pub fn demo() -> Vec<Self> {
         ["object-10k", "object-100k", "object-1m", "file-1600k", "page-25", "bulk"]
             .map(|name| name.parse().expect("its own names parse"))
             .to_vec()
     }
 
-    /// All bytes that must arrive; `None` where there is no end.
+    /// Total bytes that must arrive. `None` if the workload has no end.
     pub fn bytes(&self) -> Option<u64> {
         match self {
             Self::Object { bytes, .. } => Some(*bytes),
@@ -70,7 +69,7 @@ impl Workload {
         }
     }
 
-    /// The name of what is measured.
+    /// Name of the metric.
     pub fn metric(&self) -> &'static str {
         match self {
             Self::Object { .. } => "completion",
@@ -79,7 +78,7 @@ impl Workload {
         }
     }
 
-    /// Title for people.
+    /// Title for display.
     pub fn title(&self) -> String {
         match self {
             Self::Object { name, bytes } => {
@@ -133,7 +132,7 @@ impl FromStr for Workload {
     }
 }
 
-/// `10k` is 10,000, `1m` a million, `10mib` ten times 1,048,576.
+/// Parses a size: `10k` is 10,000, `1m` a million, `10mib` ten times 1,048,576.
 fn size_bytes(text: &str) -> Option<u64> {
     let units = [("mib", 1 << 20), ("k", 1_000), ("m", 1_000_000), ("", 1)];
     let (digits, unit) = (units.into_iter())

@@ -1,47 +1,39 @@
-//! Loading a page as browsers do over HTTP/1.1: the document, then its objects on up to six
+//! Page load as in browsers over HTTP/1.1: the document, then its objects on several persistent
 //! connections.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use futures_util::future::try_join_all;
 
-use super::content;
-use super::fetch::{Client, Connection, FetchError};
+use super::client::{Connection, HttpError};
+use super::origin::Arrival;
 
-/// Connections to one host: what Chromium, Firefox and Safari open.
-const CONNECTIONS: usize = 6;
+/// Connections to one host, as in Chromium, Firefox and Safari.
+pub const CONNECTIONS: usize = 6;
 
-/// Loads a page of `objects` inline objects: from before connecting to the last byte of all.
-pub async fn load(client: &Client, objects: usize) -> Result<Duration, FetchError> {
-    let began = Instant::now();
-    let mut first = client.connect().await?;
-    first.get(&format!("/page/{objects}")).await?;
-    let waiting: Arc<Mutex<VecDeque<String>>> =
-        Arc::new(Mutex::new(content::page_paths(objects).collect()));
-    let mut loading = JoinSet::new();
-    loading.spawn(drain(first, waiting.clone()));
-    for _ in 1..CONNECTIONS.min(objects) {
-        let (client, waiting) = (*client, waiting.clone());
-        loading.spawn(async move { drain(client.connect().await?, waiting).await });
-    }
-    while let Some(done) = loading.join_next().await {
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-    }
-    Ok(began.elapsed())
-}
-
-/// Asks for what waits, one after the other.
-async fn drain(
-    mut connection: Connection,
-    waiting: Arc<Mutex<VecDeque<String>>>,
-) -> Result<(), FetchError> {
-    loop {
-        let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        match next {
-            Some(path) => connection.get(&path).await?,
-            None => return Ok(()),
+/// Loads `document`, then `objects` on one connection for each of `tallies`. Received bytes are
+/// added to the tallies.
+pub async fn load(
+    document: &str,
+    objects: impl Iterator<Item = String>,
+    tallies: &[Cell<Arrival>],
+) -> Result<(), HttpError> {
+    let mut first = Connection::open().await?;
+    first.fetch(document, &Cell::default(), tallies.first()).await?;
+    let waiting = RefCell::new(objects.collect::<VecDeque<_>>());
+    let first = RefCell::new(Some(first));
+    let each = tallies.iter().map(async |tally| {
+        let opened = first.borrow_mut().take();
+        let mut connection = match opened {
+            Some(connection) => connection,
+            None => Connection::open().await?,
+        };
+        loop {
+            let next = waiting.borrow_mut().pop_front();
+            let Some(path) = next else { return Ok::<_, HttpError>(()) };
+            connection.fetch(&path, &Cell::default(), Some(tally)).await?;
         }
-    }
+    });
+    try_join_all(each).await.map(drop)
 }

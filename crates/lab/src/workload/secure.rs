@@ -1,4 +1,4 @@
-//! The origin as browsers want it: HTTPS by TCP, which names HTTP/3 as an alternative, and HTTP/3.
+//! The origin for browsers: HTTPS over TCP, which announces HTTP/3 as an alternative, and HTTP/3.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -22,30 +22,30 @@ use tokio_rustls::TlsAcceptor;
 
 use super::content::Object;
 use super::levels;
-use super::origin::answer;
-use super::service::Service;
+use super::origin::give;
+use crate::emu::Service;
 use crate::emu::{EmuError, Host};
 
-/// The name that its certificate is for.
+/// Name in its certificate.
 pub const NAME: &str = "origin.test";
-/// The port of both.
+/// Port of both.
 pub const PORT: u16 = 443;
-/// Announcement of HTTP/3: on the same port, for a day (RFC 7838).
+/// Announcement of HTTP/3 on the same port, valid for a day (RFC 7838).
 const ALTERNATIVE: &str = "h3=\":443\"; ma=86400";
 
-/// A key, and a certificate that it has signed itself.
+/// A key with a self-signed certificate.
 pub struct Identity {
     /// Key hash for a browser: the SHA-256 of its SubjectPublicKeyInfo, in base64.
     pub key_hash: String,
-    /// The certificate.
+    /// The certificate in DER.
     pub certificate: CertificateDer<'static>,
-    /// The certificate, as files have it.
+    /// The certificate in PEM.
     pub certificate_pem: String,
-    /// The key, as files have it.
+    /// The key in PEM.
     pub key_pem: String,
 }
 
-/// A running origin; ends when dropped.
+/// A running origin. It ends when dropped.
 pub struct SecureOrigin {
     /// Its identity.
     pub identity: Identity,
@@ -53,24 +53,24 @@ pub struct SecureOrigin {
     _service: Service,
 }
 
-/// Number of requests answered, by TCP and by HTTP/3.
+/// Number of requests answered, over TCP and over HTTP/3.
 #[derive(Default)]
 struct Answered {
     tcp: AtomicUsize,
     h3: AtomicUsize,
 }
 
-/// The version of HTTP that an origin speaks over TCP.
+/// Version of HTTP that an origin uses over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// A request at a time on each of a browser's connections.
+    /// HTTP/1.1: one request at a time on each of a browser's connections.
     Http1,
-    /// All on one connection.
+    /// HTTP/2: all requests on one connection.
     Http2,
 }
 
 impl Identity {
-    /// One for `names`.
+    /// Makes an identity for `names`.
     pub fn new(host: &Host, names: &[&str]) -> Result<Self, EmuError> {
         let make = || -> Result<Self, rcgen::Error> {
             let key = KeyPair::generate()?;
@@ -86,7 +86,7 @@ impl Identity {
         make().map_err(|source| failed(host, source.into()))
     }
 
-    /// TLS 1.3 with it.
+    /// TLS 1.3 configuration with this identity.
     fn server(&self) -> Result<rustls::ServerConfig, Error> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ServerConfig::builder_with_provider(provider)
@@ -101,12 +101,12 @@ impl Identity {
 }
 
 impl SecureOrigin {
-    /// Starts one on `host`, at `ip`, for [`NAME`]; by TCP it speaks HTTP/1.1.
+    /// Starts an origin on `host`, at `ip`, for [`NAME`]. Over TCP it uses HTTP/1.1.
     pub fn start(host: &Host, ip: IpAddr) -> Result<Self, EmuError> {
         Self::start_for(host, ip, &[NAME], Version::Http1)
     }
 
-    /// Starts one for `names` that speaks `version` by TCP.
+    /// Starts an origin for `names` that uses `version` over TCP.
     pub fn start_for(
         host: &Host,
         ip: IpAddr,
@@ -125,7 +125,7 @@ impl SecureOrigin {
         Ok(Self { identity, answered, _service })
     }
 
-    /// Requests answered so far, by TCP and by HTTP/3.
+    /// Requests answered so far, over TCP and over HTTP/3.
     pub fn answered(&self) -> [usize; 2] {
         [&self.answered.tcp, &self.answered.h3].map(|count| count.load(Ordering::Relaxed))
     }
@@ -153,7 +153,7 @@ async fn serve_tcp(
     let Ok(listener) = listener else { return };
     while let Ok((tcp, _)) = listener.accept().await {
         let (acceptor, answered) = (acceptor.clone(), answered.clone());
-        // A browser opens connections that it never uses; their end is no event.
+        // A browser opens connections that it never uses, so their end is not an error.
         tokio::spawn(async move { drop(serve_connection(tcp, &acceptor, &answered).await) });
     }
 }
@@ -179,12 +179,12 @@ async fn serve_connection(
     Ok(())
 }
 
-/// The pages of [`levels`], or what every origin of the lab has.
+/// Serves the pages of [`levels`], and otherwise the objects of every origin of the lab.
 fn respond_to(
     request: &Request<Incoming>,
 ) -> Response<Either<Full<Bytes>, impl Body<Data = Bytes, Error = Error> + use<>>> {
     let page = levels::at(request.uri().path()).filter(|_| request.method() == Method::GET);
-    let Some(page) = page else { return answer(request).map(Either::Right) };
+    let Some(page) = page else { return give(request).map(Either::Right) };
     let mut response = Response::new(Either::Left(Full::new(page.body)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(page.kind));

@@ -1,4 +1,4 @@
-//! Real Chromium behind gateways that intercept what it sends.
+//! Real Chromium behind intercepting gateways.
 
 use bentpipe_lab::browser;
 use bentpipe_lab::experiment::browser::Choice;
@@ -7,11 +7,12 @@ use bentpipe_lab::experiment::{browser_quic, pages_browser};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::workload::secure::Version;
 
-/// The operator's page may take so much of what it takes through the tunnel. The target is 0.4; what a page
-/// takes beyond its round trips is this machine's doing too.
-const MOST_WITH_SERVICES: f64 = 0.6;
+/// Maximum load time of the operator's page, as a multiple of that through the tunnel. The target
+/// is 0.4, but beyond its round trips a page's load time depends on this machine too.
+const MAX_WITH_SERVICES: f64 = 0.6;
 
-/// A page comes by the browser's own QUIC where gateways carry it, and by TCP where they refuse it.
+/// A page loads over the browser's own QUIC if the gateways carry it, and over TCP if they refuse
+/// it.
 pub fn quic() {
     let Some(choice) = choice() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -20,8 +21,8 @@ pub fn quic() {
     assert_eq!(report.rows.iter().filter(|row| row.metric == "plt" && row.n == 1).count(), 4);
 }
 
-/// The operator's page comes with all its objects, pushed and used, long before it does through the tunnel,
-/// and another's comes byte for byte.
+/// The operator's page loads with all its objects, pushed and used, long before it does through the
+/// tunnel. A foreign page arrives byte for byte.
 pub fn pages() {
     let Some(choice) = choice() else { return };
     let folder = tempfile::tempdir().unwrap();
@@ -30,12 +31,13 @@ pub fn pages() {
     let ratio =
         report.goals.iter().find(|goal| goal.name.starts_with(pages_browser::WITH_SERVICES));
     let ratio = ratio.and_then(|goal| goal.found).unwrap();
-    assert!(ratio <= MOST_WITH_SERVICES, "{ratio}\n{}", report.text);
-    // Three cases, and the operator's page for a second passenger.
+    assert!(ratio <= MAX_WITH_SERVICES, "{ratio}\n{}", report.text);
+    // Three cases, plus the operator's page for a second passenger.
     assert_eq!(report.rows.iter().filter(|row| row.metric == "plt" && row.n == 1).count(), 4);
 }
 
-/// One load of each case over the in-flight satellite; says so where there is no browser.
+/// Selects one load of each case over the in-flight satellite. Reports a skip if there is no
+/// browser.
 fn choice() -> Option<Choice> {
     if browser::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
@@ -44,7 +46,8 @@ fn choice() -> Option<Choice> {
     Some(Choice { profile: Profile::named("mss").unwrap(), runs: 1, seed: 1 })
 }
 
-/// Fails where a goal is missed whose name is `exact`: the others' times are this machine's doing too.
+/// Fails if a goal is missed whose name is `exact`. The times of the others depend on this machine
+/// too.
 fn assert_goals(report: &Report, exact: impl Fn(&str) -> bool) {
     let mut checked = 0;
     for goal in report.goals.iter().filter(|goal| exact(&goal.name)) {

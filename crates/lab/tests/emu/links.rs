@@ -1,4 +1,4 @@
-//! Links to test with.
+//! Links for tests.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ pub fn clean() -> LinkSpec {
     both(DirectionSpec::fixed(None, Duration::ZERO, Ratio::ZERO))
 }
 
-/// The in-flight satellite link of the published study: slow, far and lossy.
+/// In-flight satellite link of the published study: slow, with a long delay and much loss.
 pub fn mss() -> LinkSpec {
     constant(1_890_000, 380, 0.06)
 }
 
-/// A link of constant values, the same in both directions.
+/// A link with constant values, the same in both directions.
 pub fn constant(rate_bps: u64, delay_ms: u64, loss: f64) -> LinkSpec {
     let delay = Duration::from_millis(delay_ms);
     let loss = Ratio::new(loss).expect("a ratio");
     both(DirectionSpec::fixed(Some(BitRate::from_bps(rate_bps)), delay, loss))
 }
 
-/// A link as it is written in a profile.
+/// A link in the syntax of a profile.
 pub fn written(text: &str) -> LinkSpec {
     toml::from_str(text).unwrap_or_else(|error| panic!("{error}"))
 }

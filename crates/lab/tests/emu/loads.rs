@@ -1,4 +1,4 @@
-//! The light loader and its servers across an emulated link.
+//! The page-load client and its servers across an emulated link.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use bentpipe_channel::LinkSpec;
 use bentpipe_lab::browser::{self, Browser};
 use bentpipe_lab::emu::World;
-use bentpipe_lab::loader::{self, Load, Protocol, Tickets, TlsVersion, Visit};
-use bentpipe_lab::site::{Authority, ServerSettings, Shape, Site, SiteServer};
+use bentpipe_lab::loader::{self, Load, Protocol, Tickets, Visit};
+use bentpipe_lab::site::{Authority, ServerSettings, Shape, Site, SiteServer, TlsVersion};
 use futures_util::future::join_all;
 
 use crate::links;
 
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Serves `site` in a world with `link`, and loads it once for each of `loads`, all at once.
+/// Serves `site` in a testbed with `link`, and loads it once for each of `loads`, all concurrently.
 fn load_all(
     link: &LinkSpec,
     site: &Site,
@@ -44,7 +44,7 @@ fn check(visit: &Visit, site: &Site) {
     assert_eq!(visit.bytes(), site.bytes(), "{}", visit.protocol);
 }
 
-/// A page of twelve objects by all protocols in one world, whose link loses 6 % of all packets.
+/// A page of twelve objects over all protocols in one testbed, whose link loses 6 % of all packets.
 pub fn protocols() {
     let site = Site::page(12, 5_000, 1);
     let visits = load_all(&links::mss(), &site, TlsVersion::Tls13, |site| {
@@ -53,7 +53,7 @@ pub fn protocols() {
     for visit in visits {
         check(&visit, &site);
         assert_eq!(visit.entries.len(), 13);
-        // The document, then the objects, and a round trip of 760 ms each.
+        // The document, then the objects, with a round trip of 760 ms for each.
         let [document, object] = [&visit.entries[0], &visit.entries[1]];
         assert!(document.wait >= Duration::from_millis(760), "{document:?}");
         assert!(object.started >= document.wait, "{object:?}");
@@ -66,8 +66,8 @@ pub fn protocols() {
     }
 }
 
-/// Rural-PAWS, section IX.C: with a retry after 250 ms six connections are opened for HTTP/2, and five
-/// of them dropped; with one after 1500 ms none is.
+/// Rural-PAWS, section IX.C: with a retry after 250 ms, six connections are opened for HTTP/2 and
+/// five of them dropped. With a retry after 1500 ms, none is dropped.
 pub fn retries() {
     let site = Site::page(5, 10_000, 1);
     let retries = [250, 1500].map(|ms| Some(Duration::from_millis(ms)));
@@ -82,13 +82,13 @@ pub fn retries() {
     visits.iter().for_each(|visit| check(visit, &site));
     let opened = visits.iter().map(|visit| (visit.connections, visit.connections_dropped));
     assert_eq!(opened.collect::<Vec<_>>(), [(6, 5), (1, 0)]);
-    // TCP, two round trips of TLS 1.2, and the document.
+    // One round trip of TCP, two of TLS 1.2, then the document.
     let document = &visits[1].entries[0];
     assert!(document.connect.unwrap() >= Duration::from_millis(3 * 650), "{document:?}");
     assert!(document.secure.unwrap() >= Duration::from_millis(2 * 650), "{document:?}");
 }
 
-/// Table I of the SPDY paper: a site's model opens about as many connections as the site did.
+/// Table I of the SPDY paper: a model opens about as many connections as the real site.
 pub fn models() {
     for (name, connections, kilobytes, requests, domains) in
         [("wikipedia", 17, 111.13, 18.97, 3.0), ("huffington-post", 173, 1481.8, 110.11, 32.89)]
@@ -109,8 +109,8 @@ pub fn models() {
     }
 }
 
-/// The light loader stands for a browser: over the same link the same page is the same objects with the
-/// same bytes to both, over no more than six connections, and neither is faster than the link can be.
+/// The page-load client represents a browser. Over the same link, both load the same objects with
+/// the same bytes, over at most six connections, and neither is faster than the link allows.
 pub fn both() {
     if browser::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
@@ -122,7 +122,7 @@ pub fn both() {
     let authority = Authority::new().unwrap();
     let _server =
         SiteServer::start(&world.server, &site, &ServerSettings::new(authority.clone())).unwrap();
-    // A handshake, the document, then the objects, which take their time on the link.
+    // A handshake, the document, then the objects and their time on the link.
     let objects_ms = u64::from(objects) * bytes * 8 * 1000 / rate_bps;
     let bound = Duration::from_millis(3 * 2 * delay_ms + objects_ms);
     for (protocol, scheme) in
@@ -170,13 +170,13 @@ pub fn both() {
     assert_eq!(world.radio_counters().unwrap().unmodelled(), 0);
 }
 
-/// TCP Fast Open, where both kernels have it: what a server was met for before is asked for in the
-/// first packet.
+/// TCP Fast Open, if both kernels support it: the first packet to a known server carries the
+/// request.
 pub fn fast_open() {
     let site = Site::page(3, 5_000, 1);
     let world = World::new(&links::constant(8_000_000, 20, 0.0), None, 1).unwrap();
     for host in [&world.client, &world.server] {
-        // Clients, servers, and servers that do not ask for it: ip-sysctl.rst of the kernel.
+        // Clients, servers, and servers that do not request it: ip-sysctl.rst of the kernel.
         let set = || std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "1027");
         host.run(set).unwrap().unwrap();
     }
@@ -198,7 +198,8 @@ pub fn fast_open() {
     }
 }
 
-/// Connections whose first packet carried something that the server took, by the kernel's count.
+/// Number of connections whose first packet carried data that the server accepted, by the kernel's
+/// counter.
 fn first_packets() -> u64 {
     let counters = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let mut rows = counters.lines().filter(|line| line.starts_with("TcpExt:"));

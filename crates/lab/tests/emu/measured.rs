@@ -1,4 +1,4 @@
-//! The measurement agrees with the truth and with nothing else.
+//! The measurement accepts the true declaration and no other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,7 +20,8 @@ pub fn agrees() {
     }
 }
 
-/// Whatever the model can do to packets, the measurement knows what to expect of it.
+/// Links with everything that the model can do to packets. The measurement must know what to expect
+/// of each.
 const VARYING: &[(&str, &str)] = &[
     (
         "jitter, random outages and losses in bursts",

@@ -1,11 +1,12 @@
-//! A modem on a segment of its own, with the ports and groups of the standard.
+//! A modem on a separate segment, with the standard's ports and groups.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_dlep::{DEFAULT_HEARTBEAT, DEFAULT_PORT, Rates};
+use bentpipe_gateway::config::ModemDiscovery;
 use bentpipe_gateway::rate::RateSource;
-use bentpipe_gateway::rate::dlep::{Finding, Settings as Router};
+use bentpipe_gateway::rate::dlep::Settings as Router;
 use bentpipe_lab::emu::{CLIENT, World};
 use bentpipe_lab::modem::{Settings, SimulatedModem};
 use tokio::runtime::{Builder, Runtime};
@@ -14,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::links;
 
-/// The cable on which the modem sits: that of the cabin, which has one.
+/// Cable to which the modem is connected: that of the cabin.
 const CABLE: &str = "cabin";
 
 pub fn discovered() {
@@ -37,7 +38,7 @@ pub fn discovered() {
         let modem = world.client.spawn_thread(modem).expect("a thread");
         let found = world.air.run(|| {
             runtime().block_on(async {
-                let source = RateSource::dlep(Router::new(Finding::On(CABLE.into())), 0);
+                let source = RateSource::dlep(Router::new(ModemDiscovery::On(CABLE.into())), 0);
                 let mut rates = source.rates();
                 let said = rates.wait_for(Option::is_some);
                 let said = timeout(Duration::from_secs(60), said).await.expect("a modem is found");

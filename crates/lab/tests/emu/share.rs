@@ -1,4 +1,4 @@
-//! Sessions without leases beside the kernel's CUBIC on one link, in real time.
+//! Sessions without leases compete with the kernel's CUBIC on one link, in real time.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use bentpipe_flow::{Host, Target};
 use bentpipe_lab::emu::{AIR, GROUND, World};
 use bentpipe_lab::sim::share::{of_fair, symmetric};
 use bentpipe_link::io::{Air, Hub, Open, UdpSocket};
-use bentpipe_link::{
-    AirConfig, Aircraft, Class, Control, Host, HubConfig, SecretKey, Settings, Target,
-};
+use bentpipe_link::{AirConfig, Aircraft, Class, Control, HubConfig, SecretKey, Settings};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -23,16 +22,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const HUB_PORT: u16 = 4500;
 const TCP_PORT: u16 = 9000;
-/// Interval between the senders' starts, and measured time from the last start on.
+/// Interval between the senders' starts.
 const STAGGER: Duration = Duration::from_secs(1);
+/// Measured time after the last start.
 const LENGTH: Duration = Duration::from_secs(60);
-/// Least part of its fair share that each gets.
+/// Minimum share of each sender, as a fraction of its fair share.
 const LEAST: f64 = 0.5;
 
-/// Bytes that each sender got across.
+/// Bytes received from each sender.
 type Counts = Arc<[AtomicU64; 3]>;
 
-/// The two sessions are senders 0 and 1; who competes with them is 2.
+/// Senders 0 and 1 are the two sessions; sender 2 is their competitor.
 const COMPETITOR: usize = 2;
 
 pub fn with_the_kernel() {
@@ -64,7 +64,8 @@ fn at(address: Ipv4Addr, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), port)
 }
 
-/// Two sessions from the air to the ground, one after the other, and the time to the next start.
+/// Starts two sessions from the air to the ground, one after the other, and waits until the next
+/// start.
 fn start_sessions(world: &World, counts: &Counts) {
     let settings = Settings {
         rate: BitRate::from_bps(100_000_000),
@@ -128,7 +129,7 @@ fn start_tcp(world: &World, counts: &Counts) {
             counts[COMPETITOR].fetch_add(bytes as u64, Ordering::Relaxed);
         }
     });
-    // Both threads end with the process, as does the world's wire.
+    // Both threads end with the process, and so does the testbed's wire.
     let sender = world.air.spawn_thread(move || {
         let mut stream = TcpStream::connect(to).expect("a connection");
         setsockopt(&stream, sockopt::TcpCongestion, &OsString::from("cubic")).expect("CUBIC");
@@ -137,12 +138,12 @@ fn start_tcp(world: &World, counts: &Counts) {
     drop(sender.expect("a thread"));
 }
 
-/// Writes for ever.
+/// Writes forever.
 async fn fill(mut flow: impl AsyncWrite + Unpin) {
     while flow.write_all(&[0x5a; 1 << 14]).await.is_ok() {}
 }
 
-/// Reads for ever, and counts.
+/// Reads forever, and counts the bytes.
 async fn drain(mut flow: impl AsyncRead + Unpin, counts: Counts, number: usize) {
     let mut chunk = vec![0; 1 << 14];
     while let (Ok(bytes @ 1..), Some(count)) = (flow.read(&mut chunk).await, counts.get(number)) {

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use bentpipe_lab::experiment::engine::{Emulator, Engine};
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::traffic::{
-    Carry, ClassLimits, DOWN, ENDLESS, Emulator, Engine, Passing, REQUEST_BYTES, Talk, UP,
-};
+use bentpipe_lab::traffic::{Carry, ClassLimits, DOWN, ENDLESS, Passing, REQUEST_BYTES, Talk, UP};
 use bentpipe_link::{Class, Limits};
 use bentpipe_units::{BitRate, Ratio};
 
-/// Long enough for whatever a busy machine does.
+/// A timeout long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn clean() -> Profile {
@@ -17,7 +16,8 @@ fn clean() -> Profile {
     profile.with_loss(Ratio::ZERO, 1.0).unwrap()
 }
 
-/// Streams and datagrams come whole, in the class of their port, and no sooner than light.
+/// Streams and datagrams arrive completely, in the class of their port, and not faster than the
+/// propagation delay.
 pub fn crosses() {
     let folder = tempfile::tempdir().unwrap();
     let engine = Engine::Emu(Emulator { folder: folder.path() });
@@ -56,7 +56,7 @@ pub fn crosses() {
     done.unwrap();
 }
 
-/// Ceilings of classes hold both ways, under any load.
+/// Ceilings of classes apply in both directions under any load.
 pub fn ceilings() {
     let folder = tempfile::tempdir().unwrap();
     let engine = Engine::Emu(Emulator { folder: folder.path() });

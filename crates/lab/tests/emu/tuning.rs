@@ -1,4 +1,4 @@
-//! Declared TCP settings of clients and servers hold, seen from outside.
+//! Declared TCP settings of clients and servers take effect, as observed from outside.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use pcap_file::pcapng::{Block, PcapNgReader};
 
+use bentpipe_lab::emu::Congestion;
 use bentpipe_lab::emu::{GROUND, SERVER, Tuning, World};
-use bentpipe_lab::workload::origin::Congestion;
 
 use crate::links;
 
-/// A segment's payload, with timestamps.
+/// Payload of a full segment with timestamps.
 const SEGMENT_BYTES: usize = 1448;
-/// Headers of such a segment: IPv4, TCP and its timestamps.
+/// Headers of such a segment: IPv4, and TCP with timestamps.
 const HEADERS_BYTES: usize = 52;
-/// The ends of the radio link in a capture.
+/// Ends of the radio link in a capture.
 const AIR_END: u32 = 0;
 const GROUND_END: u32 = 1;
-/// Long enough for whatever a busy machine does.
+/// A timeout long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn address() -> SocketAddr {
@@ -40,8 +40,8 @@ fn connect(world: &World) -> TcpStream {
     world.client.run(|| TcpStream::connect(address())).expect("a thread").expect("connected")
 }
 
-/// Payload bytes of the large segments that leave the ground before the client's next packet leaves the
-/// air, from what `ask` has sent on. The order in which packets leave decides, and no clock.
+/// Payload bytes of the large segments that leave the ground before the client's next packet leaves
+/// the air, after the packets of `ask`. Only the order of the packets decides, and not a clock.
 fn flight(world: &World, ask: impl FnOnce()) -> usize {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("flight.pcapng");
@@ -54,7 +54,7 @@ fn flight(world: &World, ask: impl FnOnce()) -> usize {
         let Block::EnhancedPacket(packet) = block.expect("a block") else { continue };
         let payload = (packet.original_len as usize).saturating_sub(HEADERS_BYTES);
         match packet.interface_id {
-            // A SYN is longer for its options alone.
+            // A SYN is longer only because of its options.
             GROUND_END if payload > SEGMENT_BYTES / 2 => bytes += payload,
             AIR_END if bytes > 0 => return bytes,
             _ => {}
@@ -63,7 +63,7 @@ fn flight(world: &World, ask: impl FnOnce()) -> usize {
     panic!("nobody acknowledged a segment");
 }
 
-/// Bytes that come in `length` or a little more, and how long that took.
+/// Bytes that arrive in `length` or a little more, and the exact time.
 fn burst(stream: &mut TcpStream, length: Duration) -> (usize, Duration) {
     let mut buffer = vec![0; 1 << 16];
     let (mut bytes, began) = (0, Instant::now());
@@ -73,7 +73,7 @@ fn burst(stream: &mut TcpStream, length: Duration) -> (usize, Duration) {
     (bytes, began.elapsed())
 }
 
-/// Sends 200 kB to the first client, waits until it says one byte, and sends them again.
+/// Sends 200 kB to the first client, waits for a byte from it, and sends them again.
 fn serve_twice(listener: TcpListener) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
@@ -128,7 +128,7 @@ pub fn idle_restart() {
         let server = serve_twice(listener);
         let mut stream = connect(&world);
         read_part(&mut stream);
-        // Longer than a retransmission timeout, after which the window starts over (RFC 5681).
+        // Wait longer than a retransmission timeout, after which the window restarts (RFC 5681).
         thread::sleep(Duration::from_secs(2));
         let bytes = flight(&world, || {
             stream.write_all(&[1]).expect("asked again");
@@ -161,7 +161,7 @@ pub fn windows() {
     let window = Tuning { receive_window_bytes: Some(65_536), ..Tuning::default() };
     let buffers = Tuning { buffer_bytes: Some(130_000), ..Tuning::default() };
     let large = Tuning { buffer_bytes: Some(6_000_000), ..Tuning::default() };
-    // A hundred of them would fill the link.
+    // A hundred segments in flight would fill the link.
     for (server, client, up, bytes) in [
         (Tuning::default(), window, false, Some(65_536.0)),
         (window, window, true, Some(65_536.0)),
@@ -179,8 +179,8 @@ pub fn windows() {
         let (got, took) = burst(&mut to, Duration::from_secs(4));
         drop(to);
         let _ = sending.join();
-        // No round trip is shorter than 200 ms, and none carries more than is allowed to be in flight.
-        // A machine that is late only makes them longer.
+        // Every round trip takes at least 200 ms, and carries at most the allowed bytes in flight.
+        // A slow machine only makes round trips longer.
         let round_trips = took.as_secs_f64() / 0.2 + 1.0;
         let each = got as f64 / round_trips;
         match bytes {
@@ -209,7 +209,7 @@ pub fn fast_open() {
             stream.write_all(&[1]).expect("asked");
             stream.read_exact(&mut [0]).expect("answered");
         };
-        ask(); // brings the cookie
+        ask(); // gets the cookie
         let before = counted(&world, "TCPFastOpenActive");
         ask();
         server.join().expect("the server");
@@ -219,7 +219,7 @@ pub fn fast_open() {
     assert_eq!(takes(false), 0);
 }
 
-/// A counter of the client's TCP.
+/// Value of a counter of the client's TCP.
 fn counted(world: &World, name: &str) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netstat");
     let table = world.client.run(read).expect("a thread").expect("the counters");
@@ -230,11 +230,11 @@ fn counted(world: &World, name: &str) -> u64 {
     value.parse().expect("a number")
 }
 
-/// Connects as a client does that would send its request in the SYN if the host allows it.
+/// Connects like a client that sends its request in the SYN if the host allows it.
 fn open_fast(world: &World) -> TcpStream {
     let open = || {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
-        // The kernel refuses the wish where the host does not allow it.
+        // The kernel refuses the option if the host does not allow it.
         let _ = setsockopt(&socket, sockopt::TcpFastOpenConnect, &true);
         socket.connect(&address().into())?;
         Ok::<_, std::io::Error>(socket.into())

@@ -1,4 +1,4 @@
-//! Nothing stays behind, and nobody needs to be root.
+//! Nothing is left behind, and root privileges are not needed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,10 +13,10 @@ use bentpipe_lab::emu::World;
 
 use crate::links;
 
-/// The argument that makes this program bring up a world and wait to be killed.
+/// Argument that makes this program bring up a testbed and wait to be killed.
 pub const HOLD_A_WORLD: &str = "--hold-a-world";
 
-/// An account without any right; its number is the same on every Linux.
+/// An unprivileged account with the same number on every Linux.
 const NOBODY: u32 = 65534;
 
 pub fn with_the_world() {
@@ -42,7 +42,7 @@ fn held(inode: u64) -> bool {
     files.filter_map(|fd| fs::metadata(fd.path()).ok()).any(|file| file.ino() == inode)
 }
 
-/// Brings up a world with a program in it, says which, and waits.
+/// Brings up a testbed with a program in it, prints the program's ID, and waits.
 pub fn hold_a_world() -> ! {
     let world = World::new(&links::clean(), None, 1).expect("a world");
     let mut child = world.air.command("sleep").arg("1000").spawn().expect("sleep runs");
@@ -62,7 +62,7 @@ pub fn programs() {
     holder.kill().expect("killed");
     holder.wait().expect("gone");
     let began = Instant::now();
-    // A dead program that nobody has waited for yet has no memory any more.
+    // A dead process that has not been reaped has no memory.
     let dead = || fs::read(sleeper.join("cmdline")).map_or(true, |line| line.is_empty());
     while !dead() {
         assert!(began.elapsed() < Duration::from_secs(60), "the program outlived its world");

@@ -1,5 +1,5 @@
-//! Goals of the cabin's services, by the experiments behind `bentpipe lab run pages-cold`,
-//! `pages-warm` and `dns`, and in their terms: each goal is computed again from the rows.
+//! Goals of the cabin services, from the experiments behind `bentpipe lab run pages-cold`,
+//! `pages-warm` and `dns`. Each goal is computed again from the rows.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bentpipe_lab::experiment::report::Report;
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
 
-/// The pages of Rural-PAWS: all their objects in KB, and each of them.
+/// Pages of Rural-PAWS: size of all objects in KB, and of each.
 const PAGES: [(u64, u64); 9] = [
     (500, 5),
     (500, 20),
@@ -31,7 +31,7 @@ fn pages_of(reader: Reader) -> Report {
     report
 }
 
-/// With the ground's half, for each page on both links.
+/// Rows with Split HTTP, for each page on both links.
 fn split_http(report: &Report) -> impl Iterator<Item = (Profile, (u64, u64), &Row)> {
     pages::DEFAULT_PROFILES.into_iter().flat_map(move |link| {
         PAGES.into_iter().map(move |(total, each)| {
@@ -46,7 +46,7 @@ fn split_http(report: &Report) -> impl Iterator<Item = (Profile, (u64, u64), &Ro
     })
 }
 
-/// 2 RTT + 8·bytes/((1−p)·rate).
+/// Bound in seconds: 2 RTT + 8·bytes/((1−p)·rate).
 fn bound_s(profile: &Profile, bytes: u64) -> f64 {
     let rate = profile.link.forward.rate().unwrap().bps() as f64;
     2.0 * profile.rtt().as_secs_f64() + 8.0 * bytes as f64 / ((1.0 - profile.forward_loss()) * rate)
@@ -57,7 +57,7 @@ fn cold_pages_take_little_more_than_two_round_trips_and_their_bytes() {
     for (profile, (total, each), row) in split_http(&pages_of(Reader::First)) {
         let (took, bound) = (row.p50.unwrap(), row.limit.unwrap());
         let name = format!("{total} KB by {each} KB over {}", profile.name);
-        // The document, and objects that are each a little longer than the last, are 3 % at most.
+        // The document, and the small differences in the objects' lengths, add at most 3 %.
         let bounds = bound_s(&profile, 1000 * total)..bound_s(&profile, 1030 * total);
         assert!(bounds.contains(&bound), "{name}: {bound} s is not within {bounds:?}");
         assert!(took <= 1.30 * bound, "{name}: {took} s of {bound} s");
@@ -86,7 +86,7 @@ fn names_are_answered_on_board_and_cold_ones_in_one_round_trip() {
     for (question, share) in [("first question", 0.95), ("second question", 0.999)] {
         let hits = row(question, "hit-ratio");
         assert!(hits.mean.unwrap() >= share && hits.n > 4000, "{question}: {hits:?}");
-        // What counts as answered on board has taken less than 5 ms, and most have.
+        // Answers that count as from on board took less than 5 ms, and most answers do.
         let took = row(question, "lookup").p95.unwrap();
         assert!(took < 0.005, "{question}: {took} s");
     }

@@ -1,16 +1,17 @@
-//! A call of 50 packets a second over mss, both ways: what is left of the loss, and what that costs.
+//! A call of 50 packets per second over mss, in both directions: the remaining loss and the
+//! overhead.
 //!
-//! All of it is virtual time; `bentpipe lab run call` prints the figures of more seeds.
+//! Everything runs in virtual time. `bentpipe lab run call` prints the figures of more seeds.
 
 use std::time::Duration;
 
-use bentpipe_lab::traffic::Engine;
-use bentpipe_lab::traffic::call::{Heard, call, link};
+use bentpipe_lab::experiment::call::speech::{Heard, call, link};
+use bentpipe_lab::experiment::engine::Engine;
 use bentpipe_link::Class;
 
 const LENGTH: Duration = Duration::from_secs(120);
 
-/// Both directions of calls with several seeds: those that the rule was not found on.
+/// Both directions of calls with several seeds, none of which was used to find the rule.
 fn calls(percent: f64, burst: f64) -> Vec<Heard> {
     calls_of(LENGTH, percent, burst)
 }
@@ -21,7 +22,7 @@ fn calls_of(length: Duration, percent: f64, burst: f64) -> Vec<Heard> {
     (100..106).flat_map(one).collect()
 }
 
-/// In every call; the share of bytes holds in short ones too.
+/// Checks the overhead of every call. The limit holds in short calls too.
 fn assert_repairs(heard: &[Heard]) {
     for one in heard {
         let repairs = one.redundancy();
@@ -57,8 +58,8 @@ fn three_in_a_hundred_are_left_where_losses_come_in_bursts() {
     assert!(delay <= Duration::from_millis(60), "{delay:?} are added at p95");
 }
 
-/// Remaining losses come in clusters, of which a call of two minutes has a handful: one in some
-/// fifty such calls has twice as many as the mean. In ten minutes that evens out.
+/// Remaining losses come in clusters, of which a call of two minutes has very few. About one in
+/// fifty such calls has twice the mean. In ten minutes that averages out.
 #[test]
 fn no_call_of_ten_minutes_is_left_with_more() {
     for (burst, most) in [(1.0, 0.004), (4.0, 0.03)] {

@@ -1,17 +1,20 @@
-//! Rates that change under way, in exact virtual time: followed where somebody tells, found out
-//! where nobody does, and shared among several.
+//! Rates that change during a run, in exact virtual time: reported by a source, discovered without
+//! one, and shared among several aircraft.
+
+mod rain;
+mod steady;
 
 use std::time::Duration;
 
 use bentpipe_channel::LinkSpec;
-use bentpipe_lab::sim::fade::{self, Faded, RTT, Teller};
 use bentpipe_lab::sim::fleet::{Craft, Fleet};
-use bentpipe_lab::sim::steady;
 use bentpipe_link::{LeaseMode, Settings, Share};
 use bentpipe_units::BitRate;
 
+use rain::{Faded, RTT, Teller};
+
 fn runs(teller: Teller) -> impl Iterator<Item = (&'static str, Faded)> {
-    ["0 %", "6 %"].into_iter().map(move |loss| (loss, fade::run(teller, loss, 1)))
+    ["0 %", "6 %"].into_iter().map(move |loss| (loss, rain::run(teller, loss, 1)))
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn a_beam_is_shared_by_weight_and_what_one_leaves_the_others_take() {
     let rate = BitRate::from_bps(4_000_000);
     let way = "rate = \"4 Mbit/s\"\ndelay = \"300 ms\"\nloss = \"3 %\"\n";
     let text = format!("[forward]\n{way}[return]\n{way}");
-    let written: bentpipe_channel::WrittenLink = toml::from_str(&text).unwrap();
+    let written: bentpipe_channel::RawLink = toml::from_str(&text).unwrap();
     let beam: LinkSpec = written.check(|_| Err("no traces".to_owned())).unwrap();
     let craft = |weight| Craft {
         air: Settings { rate, lease: LeaseMode::Granted, ..Settings::default() },
@@ -90,7 +93,7 @@ fn a_beam_is_shared_by_weight_and_what_one_leaves_the_others_take() {
     assert!((2.7..3.3).contains(&down), "down {down}");
     assert!((2.7..3.3).contains(&up), "up {up}");
     assert_eq!(fleet.trips(), (0, 0));
-    // The heavier one falls silent.
+    // The heavier sender stops.
     fleet.fill(1, false, false);
     fleet.run(seconds(70), |_| ());
     let before = fleet.moved(0);

@@ -1,8 +1,8 @@
-//! The committed grid is what the simulator says today.
+//! The committed grid equals the simulator's current results.
 //!
-//! `docs/grids` has the whole grid; here a part of it is run again, with the same seeds, and must
-//! come out to the digit. Where a change moves it on purpose, write it anew (some minutes) and look
-//! at the difference:
+//! `docs/grids` has the complete grid. This test repeats a part of it with the same seeds, and
+//! every digit must match. After an intended change, write the grid again (some minutes) and review
+//! the difference:
 //!
 //! ```text
 //! cargo run --release -p bentpipe -- lab run grid --golden docs/grids
@@ -15,7 +15,7 @@ use std::path::Path;
 use bentpipe_lab::experiment::grid::{Cell, Choice, Work, golden, sim};
 use bentpipe_units::Ratio;
 
-/// Link, loss in per cent, burst and work of what is run again.
+/// Link, loss in per cent, burst and work of the repeated part.
 const AGAIN: [(&str, f64, f64, &str); 8] = [
     ("mss", 0.0, 1.0, "bulk"),
     ("mss", 20.0, 4.0, "bulk"),
@@ -27,7 +27,7 @@ const AGAIN: [(&str, f64, f64, &str); 8] = [
     ("da2gc", 3.3, 1.0, "object-10k"),
 ];
 
-/// A link's committed lines.
+/// Committed lines of a link.
 fn committed(link: &str) -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/grids");
     let path = folder.join(format!("{link}.csv"));

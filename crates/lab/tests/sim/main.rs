@@ -1,4 +1,5 @@
-//! Tests of the simulator, in exact virtual time: one binary, as each takes room and a link.
+//! Tests of the simulator in exact virtual time, in one binary, because each binary takes disk
+//! space and time to link.
 //!
 //! `cargo test -p bentpipe-lab --test sim -- NAME` runs the tests whose names contain NAME.
 
@@ -7,6 +8,7 @@ mod call;
 mod classes;
 mod fade;
 mod grid;
+mod learned;
 mod masque;
 mod masque_datagrams;
 mod modem;

@@ -1,13 +1,9 @@
 //! HTTP/3 CONNECT between two gateways over a simulated satellite link, in virtual time.
 
-use std::{
-    collections::HashSet,
-    io,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use bentpipe_channel::{DirectionSpec, LinkSpec};
+use bentpipe_flow::ResetCode;
 use bentpipe_lab::{
     profile::Profile,
     sim::{
@@ -15,16 +11,15 @@ use bentpipe_lab::{
         trace::Digest,
     },
 };
-use bentpipe_masque::{
-    Client, ClientConfig, Flow, Refusal, SecretKey, Server, ServerConfig, public_key,
-};
+use bentpipe_masque::{Client, ClientConfig, Flow, SecretKey, Server, ServerConfig, public_key};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Instant, timeout_at},
 };
 
-/// Two gateways over a link: the client in the air, the server on the ground.
+/// Two gateways over a link, with the client in the air and the server on the ground.
 struct Pair {
     air: Node,
     client: Client,
@@ -43,7 +38,7 @@ impl Pair {
         net.join(&ground, &air, link);
         let digest = Arc::new(Mutex::new(Digest::of_sizes()));
         let adding = digest.clone();
-        net.on_event(move |event| adding.lock().unwrap().add(event));
+        net.on_event(move |event| adding.lock().add(event));
 
         let hub = ground.bind(443).unwrap();
         let clients = HashSet::from([public_key(&secret(1))]);
@@ -58,7 +53,7 @@ impl Pair {
         Pair { air, client, digest }
     }
 
-    /// A flow to a far end that sends `bytes` from a stream seeded by `seed`, and ends.
+    /// Opens a flow whose server sends `bytes` of the stream seeded by `seed`, and then ends it.
     fn fetch(&self, bytes: u64, seed: u64) -> Flow {
         let mut request = Vec::from(bytes.to_be_bytes());
         request.extend(seed.to_be_bytes());
@@ -88,14 +83,14 @@ async fn serve(server: Server) {
                 sent = until;
             }
             flow.shutdown().await?;
-            // Until the client ends its half too.
+            // Wait until the client ends its direction too.
             flow.read_to_end(&mut Vec::new()).await.map(drop)
         });
     }
 }
 
-/// Reads from offset `from` to the end, or until `deadline`, and checks every byte; the offset
-/// reached.
+/// Reads from offset `from` until the end or `deadline`, and verifies every byte. Returns the
+/// offset reached.
 async fn check(flow: &mut Flow, seed: u64, from: u64, deadline: Instant) -> io::Result<u64> {
     let (mut total, mut block) = (from, vec![0; 65_536]);
     loop {
@@ -145,12 +140,12 @@ async fn objects_and_bulk(seed: u64) -> Shown {
     let mut flow = pair.fetch(1 << 40, seed);
     let end = Instant::now() + Duration::from_secs(60);
     let bulk_bytes = check(&mut flow, seed, 0, end).await.unwrap();
-    flow.reset(Refusal::Aborted);
-    let trace = *pair.digest.lock().unwrap();
+    flow.reset(ResetCode::Aborted);
+    let trace = *pair.digest.lock();
     Shown { object_10k: completions[0], object_100k: completions[1], bulk_bytes, trace }
 }
 
-/// 380.5 ms each way, 6 % of loss each way: what an ordinary QUIC makes of it.
+/// An ordinary QUIC library with 380.5 ms and 6 % loss in each direction.
 #[test]
 fn objects_and_bulk_over_mss() {
     for seed in 1..=3 {
@@ -163,19 +158,22 @@ fn objects_and_bulk_over_mss() {
         let ratio = virtual_time.as_secs_f64() / real.as_secs_f64();
         println!("seed {seed}: {shown:?}; {virtual_time:?} in {real:?}: {ratio:.0} x real time");
         let rtt = Duration::from_millis(761);
-        // The request goes up and the object comes down: one round trip and its time on the wire.
+        // The request goes up and the object comes down: one round trip plus the object's
+        // serialization time.
         assert!(shown.object_10k >= rtt + Duration::from_millis(42), "{shown:?}");
         assert!(shown.object_100k >= rtt + Duration::from_millis(423), "{shown:?}");
         assert!(shown.object_10k < Duration::from_secs(20), "{shown:?}");
         assert!(shown.object_100k < Duration::from_secs(120), "{shown:?}");
-        // At most the link, at least a tenth of what CUBIC is expected to reach at this loss.
+        // At most the link's capacity, and at least a tenth of the rate expected of CUBIC at this
+        // loss.
         assert!(shown.bulk_bytes < 60 * 1_890_000 / 8, "{shown:?}");
         assert!(shown.bulk_bytes > 50_000, "{shown:?}");
     }
 }
 
-/// Keys and certificates are drawn anew, so the bytes differ; their number and times do not: the
-/// certificate's signature and the proofs have fixed lengths, and quinn's choices are seeded.
+/// Keys and certificates are random, so the bytes differ between runs. Their number and times do
+/// not: the certificate's signature and the proofs have fixed lengths, and quinn's choices are
+/// seeded.
 #[test]
 fn the_same_seed_repeats_sizes_times_and_fates() {
     let run = || in_virtual_time(objects_and_bulk(5));
@@ -183,7 +181,7 @@ fn the_same_seed_repeats_sizes_times_and_fates() {
     assert_ne!(run().trace, in_virtual_time(objects_and_bulk(6)).trace);
 }
 
-/// An outage of 30 s costs time only, and QUIC follows the client to its new address after it.
+/// An outage of 30 s only costs time, and QUIC then follows the client to its new address.
 #[test]
 fn a_flow_survives_an_outage_and_a_new_address() {
     in_virtual_time(async {
@@ -211,7 +209,7 @@ fn a_flow_survives_an_outage_and_a_new_address() {
     });
 }
 
-/// 40 % of loss in bursts, each way.
+/// 40 % loss in bursts, in each direction.
 #[test]
 fn the_worst_profile_connects() {
     for seed in 1..=5 {
@@ -229,7 +227,7 @@ fn the_worst_profile_connects() {
     }
 }
 
-/// Flows that say nothing cost little: the streams of both ends and both handles.
+/// Idle flows cost little memory: the streams at both ends and both handles.
 #[test]
 fn ten_thousand_idle_flows() {
     in_virtual_time(async {
@@ -245,7 +243,7 @@ fn ten_thousand_idle_flows() {
     });
 }
 
-/// This process's memory, from the kernel.
+/// Resident memory of this process, from the kernel.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096

@@ -9,11 +9,12 @@ use bentpipe_masque::{
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// The one-way delay of the link, and the grain of the simulator's timers twice.
+/// One-way delay of the link.
 const ONE_WAY: Duration = Duration::from_millis(300);
+/// Twice the resolution of the simulator's timers.
 const GRAIN: Duration = Duration::from_millis(2);
 
-/// A call: 50 packets a second for a minute.
+/// A call: 50 packets per second for a minute.
 const PACKETS: u32 = 3_000;
 const SPACING: Duration = Duration::from_millis(20);
 
@@ -27,9 +28,9 @@ fn link(loss: &str) -> LinkSpec {
 /// Received datagrams of a call from the air to the ground.
 struct Heard {
     packets: usize,
-    /// The longest that one was under way.
+    /// Longest time in flight.
     slowest: Duration,
-    /// `true` if each came once, in order.
+    /// `true` if each datagram arrived once and in order.
     in_order: bool,
 }
 
@@ -48,7 +49,7 @@ async fn call(loss: &str, frames: bool) -> Heard {
     let client = Client::connect(config, air.bind(5000).unwrap().quic(2)).unwrap();
     let near = client.open_datagrams("192.0.2.1:5004", 17, 5004, 1, 1);
     let far = server.accept().await.unwrap().into_datagrams();
-    // The answer is on its way back: from here on nothing waits for the opening.
+    // The response is on its way back, so nothing waits for the opening from here on.
     far.send(b"\0answer").unwrap();
     near.receive().await.unwrap();
 
@@ -89,7 +90,7 @@ async fn what_the_link_loses_is_not_sent_again() {
     assert!(clean.in_order);
     let lossy = call("2 %", true).await;
     println!("2 %: {} packets, {:?}", lossy.packets, lossy.slowest);
-    // Standard deviation 7.7 packets: five of them.
+    // Within five standard deviations of 7.7 packets.
     let lost = PACKETS as usize - lossy.packets;
     assert!((60 - 39..60 + 39).contains(&lost), "{lost} lost");
     assert!(lossy.in_order);

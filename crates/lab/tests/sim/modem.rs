@@ -1,21 +1,23 @@
-//! The gateway's end of DLEP and the simulated modem, over real sockets on the loopback.
+//! The gateway's end of DLEP and the simulated modem, over real sockets on loopback.
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_dlep::{MacAddress, Rates, RouterSettings};
-use bentpipe_gateway::rate::dlep::{Finding, Settings as Router};
+use bentpipe_gateway::config::ModemDiscovery;
+use bentpipe_gateway::rate::dlep::Settings as Router;
 use bentpipe_gateway::rate::segment;
 use bentpipe_gateway::rate::{MIN_RATE, ModemRates, RateSource};
 use bentpipe_lab::modem::{Settings, SimulatedModem};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// So long nothing is waited for, however busy the machine.
+/// A timeout longer than any wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn rates(transmit_bps: u64) -> Rates {
@@ -36,10 +38,10 @@ fn loopback() -> SocketAddr {
 }
 
 fn source(modem: SocketAddr) -> RateSource {
-    RateSource::dlep(Router::new(Finding::At(modem)), 18)
+    RateSource::dlep(Router::new(ModemDiscovery::At(modem)), 18)
 }
 
-/// The next thing said.
+/// Transmit rate in the next report.
 async fn next(said: &mut watch::Receiver<Option<ModemRates>>) -> Option<u64> {
     timeout(PATIENCE, said.changed()).await.expect("nothing was said").expect("the source runs");
     said.borrow_and_update().map(|rates| rates.transmit.bps())
@@ -53,7 +55,7 @@ async fn rates_are_followed_down_and_up() {
     assert_eq!(next(&mut said).await, Some(4_000_000));
     let first = said.borrow().unwrap();
     assert_eq!(first.receive.map(|rate| rate.bps()), Some(20_000_000));
-    assert_eq!((first.latency, first.framing_bytes), (Some(Duration::from_millis(300)), 18));
+    assert_eq!((first.latency, first.per_packet_overhead), (Some(Duration::from_millis(300)), 18));
     for bps in [1_000_000, 4_000_000] {
         modem.set(rates(bps));
         assert_eq!(next(&mut said).await, Some(bps));
@@ -92,7 +94,7 @@ async fn a_profile_is_followed() {
 
 #[tokio::test]
 async fn a_modem_is_discovered_on_the_loopback() {
-    // A port that needs no privilege, that the system gives to nobody, and no other process takes.
+    // An unprivileged port outside the system's ephemeral range, which no other process uses.
     let port = 10_000 + (std::process::id() % 20_000) as u16;
     let settings = Settings {
         listen: loopback(),
@@ -101,10 +103,10 @@ async fn a_modem_is_discovered_on_the_loopback() {
         rates: rates(4_000_000),
     };
     let router = RouterSettings::default();
-    let finding = Finding::On("lo".into());
+    let finding = ModemDiscovery::On("lo".into());
     let source = RateSource::dlep(Router { finding, router, discovery_port: port }, 0);
     let mut said = source.rates();
-    // The router looks first, and finds it when it is there.
+    // The router searches first, and finds the modem when it appears.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let modem = SimulatedModem::start(&settings).unwrap();
     assert_eq!(next(&mut said).await, Some(4_000_000));
@@ -137,7 +139,7 @@ async fn a_modem_may_be_restarted_or_lose_its_power() {
     assert_eq!(next(&mut said).await, Some(3_000_000));
     drop(second);
     assert_eq!(next(&mut said).await, None);
-    // It gives its address back when its task has been dropped, a moment later.
+    // The modem releases its address when its task is dropped, a moment later.
     let _third = timeout(PATIENCE, async {
         loop {
             match start(address, 2_000_000) {
@@ -157,19 +159,19 @@ async fn the_router_says_goodbye() {
     let source = source(modem.address());
     assert_eq!(next(&mut source.rates()).await, Some(4_000_000));
     timeout(PATIENCE, source.close()).await.expect("a goodbye takes seconds at most");
-    let goodbye = "the other end terminated the session (status 255, shutting down)";
+    let goodbye = "the peer terminated the session (status 255, shutting down)";
     said.wait_for(goodbye).await;
     drop(log);
 }
 
-/// A modem that answers the first message with `answer`.
+/// A modem that responds to the first message with `answer`.
 async fn answering(listener: TcpListener, answer: &'static [u8]) {
     let (mut tcp, _) = listener.accept().await.unwrap();
     let mut header = [0; 4];
     tcp.read_exact(&mut header).await.unwrap();
     assert_eq!(header[..2], [0, 1], "Session Initialization");
     tcp.write_all(answer).await.unwrap();
-    // Read on until the router closes.
+    // Read until the router closes the connection.
     while tcp.read(&mut [0; 1024]).await.is_ok_and(|bytes| bytes > 0) {}
 }
 
@@ -201,12 +203,12 @@ async fn a_malformed_modem_is_refused_and_the_log_says_why() {
             said.wait_for(why).await;
         };
         if why.is_empty() {
-            // 20,527 bytes were promised and never came: the first answer is overdue.
+            // 20,527 bytes were announced but never arrive, so the first response is overdue.
             tokio::select! {
                 () = answering(listener, answer) => {}
                 () = refused => {}
             }
-            said.wait_for("the other end did not answer in time").await;
+            said.wait_for("the peer did not answer in time").await;
         } else {
             tokio::join!(answering(listener, answer), refused);
         }
@@ -218,7 +220,7 @@ async fn a_malformed_modem_is_refused_and_the_log_says_why() {
 #[tokio::test]
 async fn a_modem_off_the_segment_is_not_heard() {
     let (said, _log) = logged();
-    // Its packets come with a TTL of 64, as if they had been forwarded.
+    // Its packets have a TTL of 64, as if they had been forwarded.
     let listener = listener(false);
     let source = source(listener.local_addr().unwrap());
     tokio::select! {
@@ -251,13 +253,13 @@ impl Log {
     }
 
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.0.lock()).into_owned()
     }
 }
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -1,4 +1,4 @@
-//! The path's MTU over the lab's links, whose losses come in bursts of time.
+//! Path MTU over the lab's links, whose losses come in bursts of time.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use bentpipe_link::{Core, Read, Settings};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// In-flight satellite with two packets of five lost, in bursts of ten.
+/// In-flight satellite that loses two of five packets, in bursts of ten.
 fn bad_mss(more: &str) -> Profile {
     let way = format!(
         "rate = \"1.89 Mbit/s\"\ndelay = \"380.5 ms\"\n\
@@ -22,8 +22,8 @@ fn bad_mss(more: &str) -> Profile {
     Profile::load(&path).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Objects of 60 KB on one flow for `length`, every few seconds; how many bytes came. `each` sees
-/// the MTUs at both ends after every step.
+/// Sends objects of 60 KB on one flow for `length`, every few seconds. Returns the number of bytes
+/// that arrived. `each` gets the MTUs at both ends after every step.
 fn objects(pair: &mut Pair, length: Duration, mut each: impl FnMut([usize; 2])) -> u64 {
     let (mut air, mut hub) = (None, None);
     assert!(pair.run(Duration::from_secs(120), |pair| {
@@ -34,7 +34,7 @@ fn objects(pair: &mut Pair, length: Duration, mut each: impl FnMut([usize; 2])) 
     let (air, hub) = (air.unwrap(), hub.unwrap());
     pair.run(Duration::from_secs(60), |_| false);
     let (object, mut buffer, mut came) = (vec![7; 60_000], vec![0; 65_536], 0);
-    // A request that nobody reads would be reset in time.
+    // A request that nobody reads would be reset after a while.
     let now = pair.now();
     pair.hub.session(hub.0).map(|session| session.read(hub.1, &mut buffer, now));
     let end = pair.now() + length;
@@ -59,7 +59,7 @@ fn an_hour_of_bursts_is_no_smaller_path() {
     for seed in 0..3 {
         let mut pair = Pair::new(&bad_mss(""), &Settings::default(), seed);
         let came = objects(&mut pair, HOUR, |mtus| assert_eq!(mtus, [1500, 1500], "seed {seed}"));
-        // 720 objects of 60,000 bytes; the last may be under way.
+        // 720 objects of 60,000 bytes. The last one may be in flight.
         assert!(came > 43_000_000, "{came} bytes");
     }
 }

@@ -1,40 +1,44 @@
-//! The portal's content over a link in virtual time: it takes what passengers leave, and no more.
+//! The portal's content over a link in virtual time: it takes only the capacity that passengers
+//! leave.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_flow::{Host, Target};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::counters::Counters;
-use bentpipe_gateway::far::{FarEnd, Reach, link};
-use bentpipe_gateway::preload::{Outcome, Preloader, Report, Settings, Sources, request_file};
+use bentpipe_gateway::preload::{Event, Preloader, Settings, Sources, Summary};
+use bentpipe_gateway::transport::{Connector, Reach};
+use bentpipe_gateway::transports::link;
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::sim::net::Net;
 use bentpipe_link::io::{Air, Arrived, Flow, Hub, Open};
-use bentpipe_link::{Class, Host, SecretKey, Target};
+use bentpipe_link::{Class, SecretKey};
 use bentpipe_prefetch::address::Address;
-use bentpipe_webcache::{Answer, Cache, Failure, Origin, Rules};
+use bentpipe_webcache::{Answer, Cache, Origin, OriginError, OriginRequest, Rules};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Response, header};
 use http_body_util::{BodyExt, Full};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 const GROUND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const AIRCRAFT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-/// Objects of the portal, and the bytes of each.
+/// Number of the portal's objects. Below it, the bytes of each.
 const OBJECTS: usize = 20;
 const OBJECT_BYTES: usize = 200_000;
 
 /// Time for which passengers are busy.
 const BUSY: Duration = Duration::from_secs(120);
 
-/// Asks the ground for objects, in the class that yields.
+/// Fetches objects from the ground, in the lowest class.
 struct Portal(Arc<Air>);
 
 impl Sources for Portal {
@@ -43,15 +47,15 @@ impl Sources for Portal {
     }
 
     fn is_reachable(&self) -> bool {
-        FarEnd::reach(&*self.0) == Reach::Up
+        Connector::reach(&*self.0) == Reach::Up
     }
 }
 
 impl Origin for Portal {
-    fn send(&self, _: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
+    fn send(&self, _: OriginRequest) -> BoxFuture<'static, Result<Answer, OriginError>> {
         let air = self.0.clone();
         Box::pin(async move {
-            let broken = |_| Failure { offline: false, code: 0 };
+            let broken = |_| OriginError::Stalled;
             let mut flow = open(&air, Class::LowerEffort, 0, OBJECT_BYTES).await;
             let mut bytes = Vec::new();
             flow.read_to_end(&mut bytes).await.map_err(broken)?;
@@ -64,7 +68,7 @@ impl Origin for Portal {
     }
 }
 
-/// A flow by which the ground sends so many bytes.
+/// Opens a flow on which the ground sends `bytes` bytes.
 async fn open(air: &Arc<Air>, class: Class, passenger: u32, bytes: usize) -> Flow {
     let target = Target { host: Host::Name("portal.test".to_owned()), port: 80 };
     let first = Bytes::copy_from_slice(&(bytes as u64).to_be_bytes());
@@ -77,7 +81,7 @@ async fn serve(hub: Hub) {
             let mut bytes = [0; 8];
             let flow = &mut incoming.flow;
             if flow.read_exact(&mut bytes).await.is_ok() {
-                // Who wants no more closes.
+                // A client that needs no more data closes the flow.
                 let _ = flow.write_all(&vec![7; u64::from_be_bytes(bytes) as usize]).await;
                 let _ = flow.shutdown().await;
             }
@@ -90,7 +94,7 @@ fn configs(profile: &Profile, folder: &Path, rng: &mut ChaCha20Rng) -> (AirConfi
     std::fs::write(folder.join("air.key"), air.to_base64()).unwrap();
     std::fs::write(folder.join("ground.key"), ground.to_base64()).unwrap();
     let (up, down) = (profile.link.return_.rate().unwrap(), profile.link.forward.rate().unwrap());
-    // Without a floor: what lower effort has is what others leave.
+    // There is no floor, so lower effort gets only what others leave.
     let classes = "[classes.lower-effort]\nrate = \"0 kbit/s\"\n";
     let air_text = format!(
         "[link]\nprivate-key-file = \"air.key\"\npeer = \"{GROUND}:4500\"\npeer-public-key = \"{}\"\n\
@@ -106,7 +110,7 @@ fn configs(profile: &Profile, folder: &Path, rng: &mut ChaCha20Rng) -> (AirConfi
     (air, GroundConfig::parse(&folder.join("ground.toml"), &ground_text).unwrap())
 }
 
-/// The aircraft's end, over `profile`.
+/// Starts the aircraft's end over `profile`.
 async fn start(profile: &Profile, folder: &Path, net: &Net) -> Arc<Air> {
     let mut rng = ChaCha20Rng::seed_from_u64(7);
     let (air, ground) = configs(profile, folder, &mut rng);
@@ -119,14 +123,14 @@ async fn start(profile: &Profile, folder: &Path, net: &Net) -> Arc<Air> {
     let socket = Box::new(air_node.bind(0).unwrap());
     let far = Arc::new(Air::start_seeded(socket, settings, rng.random()));
     tokio::spawn(serve(hub));
-    while FarEnd::reach(&*far) != Reach::Up {
+    while Connector::reach(&*far) != Reach::Up {
         sleep(Duration::from_millis(100)).await;
     }
     sleep(Duration::from_secs(5)).await;
     far
 }
 
-/// Bytes that three passengers who download all the time have received after [`BUSY`].
+/// Bytes that three constantly downloading passengers have received after [`BUSY`].
 async fn download(air: &Arc<Air>) -> u64 {
     let downloads = (1..=3).map(|passenger| {
         let air = air.clone();
@@ -170,23 +174,28 @@ async fn a_preload_takes_what_passengers_leave() {
     std::fs::write(folder.path().join("portal.txt"), lines.collect::<String>()).unwrap();
     let settings = Settings {
         manifest: folder.path().join("portal.txt"),
-        report: folder.path().join("preload.json"),
-        window: None,
-        run_bytes: 1 << 30,
-        at_once: 4,
+        max_bytes_per_run: 1 << 30,
+        concurrency: 4,
         sites: Vec::new(),
     };
-    std::fs::write(request_file(&settings.report), "").unwrap();
-    let (counters, report) = (Arc::<Counters>::default(), settings.report.clone());
-    let (sources, clock) = (Arc::new(Portal(air.clone())), cache.clock());
-    let preloader = Preloader::new(settings, cache.clone(), sources, clock, counters.clone());
+    let counters = Arc::<Counters>::default();
+    let sources = Arc::new(Portal(air.clone()));
+    let preloader = Preloader::new(settings, cache.clone(), sources, counters.clone());
     let busy = tokio::spawn({
         let air = air.clone();
         async move { download(&air).await }
     });
-    // The passengers have the link before the preload begins.
+    // The passengers use the link before the preload begins.
     sleep(Duration::from_secs(5)).await;
-    tokio::spawn(preloader.keep());
+    let (events, mut run) = mpsc::channel(1);
+    tokio::spawn(async move { preloader.run(events).await });
+    let events = tokio::spawn(async move {
+        let mut events = Vec::new();
+        while let Some(event) = run.recv().await {
+            events.push(event);
+        }
+        events
+    });
     let disturbed = busy.await.unwrap();
     let ahead_while_busy = counters.preload_bytes.get();
     assert!(
@@ -195,10 +204,12 @@ async fn a_preload_takes_what_passengers_leave() {
     );
     let all = (OBJECTS * OBJECT_BYTES) as u64;
     assert!(ahead_while_busy < all / 4, "{ahead_while_busy} of {all} bytes while all was wanted");
-    // Then the link is its own: 4 MB at 8 Mbit/s take 4 s, and each of five rounds a round trip.
+    // Now the preload has the link alone: 4 MB at 8 Mbit/s take 4 s, and each of five rounds takes
+    // a round trip.
     sleep(Duration::from_secs(30)).await;
     assert_eq!(counters.preload_bytes.get(), all);
-    let report = Report::read(&report).unwrap();
-    assert_eq!(report.count(Outcome::Stored), OBJECTS);
+    let events = events.await.unwrap();
+    let expected = Summary { stored: OBJECTS as u64, bytes: all, ..Summary::default() };
+    assert_eq!(events.last(), Some(&Event::Ended(expected)));
     assert_eq!(cache.pinned().len(), OBJECTS);
 }

@@ -1,15 +1,16 @@
-//! A page by QUIC over mss, which takes what comes late for lost: carried as its datagrams come, and in
-//! order. All of it is virtual time; the example `quic_order` prints more figures.
+//! A page over QUIC over mss. QUIC treats late packets as lost. The test compares delivery of its
+//! datagrams in arrival order and in sending order. Everything runs in virtual time; the example
+//! `quic_order` prints more figures.
 
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Sample;
 use bentpipe_lab::sim::quic::{Visit, visit};
 use bentpipe_units::Ratio;
 
-/// Others than those that the bound was found on.
+/// Seeds other than those with which the bound was found.
 const SEEDS: [u64; 4] = [100, 101, 102, 103];
 
-/// Mean seconds of some loads.
+/// Mean duration of several loads, in seconds.
 fn mean(loss: f64, burst: f64, in_order: bool) -> f64 {
     let profile = Profile::named("mss").unwrap();
     let profile = profile.with_loss(Ratio::new(loss).unwrap(), burst).unwrap();

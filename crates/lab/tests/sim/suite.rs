@@ -1,18 +1,18 @@
-//! Two hundred seeds of random flows over a link that fails; see [`bentpipe_lab::sim::suite`].
+//! Two hundred seeds of random flows over an unreliable link; see [`bentpipe_lab::sim::suite`].
 //!
 //! A failure prints its seed and scenario. `SUITE_SEED=n cargo test -p bentpipe-lab --test sim --
-//! suite` plays just that one; `SUITE_SEEDS=from..to` plays others than the usual ones.
+//! suite` plays only that seed. `SUITE_SEEDS=from..to` plays other seeds than the default ones.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bentpipe_lab::sim::suite::{Limits, OverLink, OverMasque, Report, Scenario, run};
 use bentpipe_masque::Congestion;
+use parking_lot::Mutex;
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 
-/// The seeds to play: all, or what the environment asks for.
+/// Seeds to play: the default ones, or those in the environment variables.
 fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let number = |text: &str| text.parse::<u64>().expect("SUITE_SEED(S) holds numbers");
     if let Ok(one) = std::env::var("SUITE_SEED") {
@@ -53,7 +53,7 @@ fn play_all(
                             bytes.fetch_add(report.bytes, Ordering::Relaxed);
                             micros.fetch_add(report.took.as_micros() as u64, Ordering::Relaxed);
                         }
-                        Err(why) => failures.lock().unwrap().push((seed, why, scenario)),
+                        Err(why) => failures.lock().push((seed, why, scenario)),
                     }
                 }
             });
@@ -65,7 +65,7 @@ fn play_all(
         micros.load(Ordering::Relaxed) / 1_000_000,
         began.elapsed().as_secs_f64()
     );
-    let mut failures = failures.into_inner().unwrap();
+    let mut failures = failures.into_inner();
     failures.sort_by_key(|(seed, ..)| *seed);
     for (seed, why, _) in &failures {
         println!("seed {seed}: {why}");
@@ -83,8 +83,8 @@ fn every_byte_arrives_once_and_in_order_over_the_link() {
     play_all(seeds(SEEDS), &Limits::PROMISED, |scenario| run(scenario, OverLink::start));
 }
 
-/// Conditions that the project does not promise but must survive: shattered links, outages of over
-/// an hour.
+/// Conditions that the project does not promise but must survive: extremely poor links, and outages
+/// of over an hour.
 const HARSH: Limits = Limits {
     most_bytes: 300_000,
     most_flows: 8,
@@ -130,18 +130,20 @@ fn a_seed_repeats_to_the_byte_here_and_in_another_process() {
     assert_ne!(digest_of(1), digest_of(2));
 }
 
-/// Limits of HTTP/3 CONNECT on quinn without loss; measured with this suite, 200 seeds each:
+/// Limits of HTTP/3 CONNECT on quinn, measured with this suite, 200 seeds each:
 ///
-/// - Outages up to 30 s: these seeds pass; 3 of 3,000 fail, always the same, each with an address change
-///   and an outage of 20 to 30 s. From 30 to 120 s 5 of some 75 fail, from 120 to 180 s 30
-///   of 50, beyond the idle timeout of 180 s nearly all: QUIC's probes double their distance, so the
-///   first after a long outage comes too late. The connection's end resets every flow of it.
-/// - Loss up to 20 %: every seed passes. From 20 to 40 % 24 of some 100 fail: the connection dies as
-///   above, or the window is so small that the deadline passes.
-/// - A flow that its opener ends and leaves before the CONNECT was answered does not arrive: dropping
-///   it stops the response, and the server cannot accept what has no response (8 of 60 seeds).
-/// - Reset codes fold into those that HTTP/3 has, `Transport::heard_as`. What the ends hold cannot be
-///   seen, and keys do not come from the seed: neither memory nor traces are checked.
+/// - Outages up to 30 s: these seeds pass. 3 of 3,000 fail, always the same ones, each with an
+///   address change and an outage of 20 to 30 s. From 30 to 120 s, 5 of about 75 fail; from 120 to
+///   180 s, 30 of 50. Beyond the idle timeout of 180 s nearly all fail. QUIC doubles the interval
+///   of its probes, so the first one after a long outage comes too late. The end of the connection
+///   resets all its flows.
+/// - Loss up to 20 %: every seed passes. From 20 to 40 %, 24 of about 100 fail: the connection ends
+///   as above, or the window is so small that the deadline passes.
+/// - A flow that its opener ends and leaves before the response to the CONNECT does not arrive.
+///   Dropping it stops the response, and the server cannot accept a request without a response (8
+///   of 60 seeds).
+/// - Reset codes are mapped to those of HTTP/3, see `Transport::heard_as`. The memory of the ends
+///   is not visible and keys do not depend on the seed, so neither memory nor traces are checked.
 const MASQUE: Limits = Limits { air_leaves: false, ..Limits::PROMISED };
 
 #[test]

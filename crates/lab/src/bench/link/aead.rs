@@ -1,24 +1,26 @@
-//! The link's AEAD alone: ChaCha20-Poly1305 as ring has it, called as the packet keys call it.
+//! Cost of the link's AEAD alone: the cipher that this machine's packets use, from ring, called as
+//! the packet keys call it.
 
 use std::hint::black_box;
 use std::time::Duration;
 
+use bentpipe_link::secure;
 use snow::params::CipherChoice;
 use snow::resolvers::{CryptoResolver, RingResolver};
 use snow::types::Cipher;
 
 use super::super::cpu;
 
-/// Packets sealed before the same are opened: 90 KB, which stay in the nearest caches, as a packet
-/// does that was just put together or has just come.
+/// Packets sealed before the same packets are opened. Their 90 KB stay in the nearest caches, like
+/// a packet that was just built or has just arrived.
 const BATCH: usize = 64;
 
-/// Larger than any packet.
+/// Size of a buffer, larger than any packet.
 const BUFFER_BYTES: usize = 2048;
 
 const TAG_BYTES: usize = 16;
 
-/// A key, and room for packets.
+/// A key, and buffers for packets.
 pub struct Aead {
     cipher: Box<dyn Cipher>,
     plaintext: Vec<u8>,
@@ -33,17 +35,22 @@ pub struct Bare {
 }
 
 impl Aead {
-    /// `None` if ring has no such cipher.
+    /// Returns `None` if ring lacks the cipher.
     pub fn new() -> Option<Self> {
-        let mut cipher = RingResolver.resolve_cipher(&CipherChoice::ChaChaPoly)?;
+        let own = secure::Aeads::of_this_machine();
+        let choice = match own.best_with(own) {
+            secure::Aead::ChaCha20Poly1305 => CipherChoice::ChaChaPoly,
+            secure::Aead::Aes256Gcm => CipherChoice::AESGCM,
+        };
+        let mut cipher = RingResolver.resolve_cipher(&choice)?;
         cipher.set(&[7; 32]);
         let buffer = || vec![0x5a; BUFFER_BYTES];
         let sealed = std::iter::repeat_with(buffer).take(BATCH).collect();
         Some(Self { cipher, plaintext: buffer(), sealed })
     }
 
-    /// Seals and opens packets with so many bytes of plaintext each. `None` where one is too long,
-    /// or does not open.
+    /// Seals and opens packets with these plaintext sizes. Returns `None` if one is too long or
+    /// does not open.
     pub fn run(&mut self, plaintext_bytes: &[usize]) -> Option<Bare> {
         let mut bare = Bare::default();
         if plaintext_bytes.iter().any(|bytes| bytes + TAG_BYTES > BUFFER_BYTES) {

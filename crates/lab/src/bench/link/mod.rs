@@ -1,4 +1,4 @@
-//! The link layer's processor time for each packet, beside that of its AEAD alone.
+//! The link layer's processor time for each packet, compared with that of its AEAD alone.
 
 mod aead;
 mod rig;
@@ -14,12 +14,12 @@ use super::{BenchError, failed};
 use crate::experiment::table;
 use crate::result::{Percentile, Row, Samples};
 
-/// Each load is measured so often, the loads in turns, so that whatever else this machine does meets
-/// all. One more round before goes uncounted: the sessions learn their path in it.
+/// Measured rounds for each load. The loads take turns, so that other work of this machine affects
+/// all alike. One more round before them is not counted; in it the sessions learn their path.
 const ROUNDS: usize = 15;
-/// Ticks of a millisecond of virtual time: 33,000 packets of bulk.
+/// Ticks in a round, each a millisecond of virtual time: 33,000 packets of bulk.
 const ROUND_TICKS: usize = 1000;
-/// On the wire that is not perfect.
+/// Loss on the impaired wire.
 const LOSS: f64 = 0.06;
 const SEED: u64 = 1;
 
@@ -31,11 +31,11 @@ struct Cell {
     load: Load,
     part: Part,
     packets: usize,
-    /// Time of a packet, in seconds.
+    /// Processor time of a packet, in seconds.
     times: Samples,
-    /// Time of sealing or opening it alone, in seconds.
+    /// Time of sealing or opening the packet alone, in seconds.
     bare: Samples,
-    /// Ratio of the two, round by round.
+    /// Ratio of the two times, round by round.
     ratios: Samples,
 }
 
@@ -47,14 +47,14 @@ enum Part {
     TakeReport,
 }
 
-/// Runs all of it: some 20 seconds.
+/// Runs all loads. Takes about 20 seconds.
 pub fn run() -> Result<Found, BenchError> {
     run_for(ROUNDS, ROUND_TICKS)
 }
 
 fn run_for(rounds: usize, ticks: usize) -> Result<Found, BenchError> {
     let doing = "measure the link layer";
-    let mut aead = Aead::new().ok_or_else(|| failed(doing)("there is no ChaCha20-Poly1305"))?;
+    let mut aead = Aead::new().ok_or_else(|| failed(doing)("ring lacks its AEAD"))?;
     let mut cells = Vec::new();
     let mut rigs = Vec::new();
     for load in loads() {
@@ -114,7 +114,8 @@ impl Cell {
         Self { load, part, packets: 0, times, bare, ratios }
     }
 
-    /// Adds a round, and runs the AEAD over as many bytes. `None` if that failed.
+    /// Adds a round, and runs the AEAD over packets of the same sizes. Returns `None` if that
+    /// failed.
     fn add(&mut self, costs: &Costs, aead: &mut Aead) -> Option<()> {
         let cost = self.part.of(costs);
         let inside = |bytes: &usize| bytes.saturating_sub(DATA_OVERHEAD_BYTES);
@@ -135,7 +136,8 @@ impl Cell {
 }
 
 impl Found {
-    /// As rows: of each part the time of a packet, whose limit is the AEAD's, and how far it is.
+    /// Results as rows: for each part the processor time of a packet, with the AEAD's time as the
+    /// limit, and their ratio.
     pub fn rows(&self) -> Vec<Row> {
         let rows = |cell: &Cell| {
             let row = |metric: &str, unit: &str, limit| Row {
@@ -175,7 +177,7 @@ impl fmt::Display for Found {
         let header = ["", "part", "packets", "median", "least", "most", "AEAD", ""];
         f.write_str(&table::groups(header, &lines))?;
         f.write_str(
-            "µs of one thread's processor time for each packet; AEAD: what ChaCha20-Poly1305 alone takes\n\
+            "µs of one thread's processor time for each packet; AEAD: what its AEAD alone takes\n\
              for packets as long, and how many times that the whole is\n\
              send, receive  of the data: its owners' writing and reading, coding and timers included\n\
              report  the packets that go back, made and taken: reports, and credit now and then\n",

@@ -1,10 +1,10 @@
-//! Both ends of the radio transport with nothing but memory between them, stepped in ticks of virtual
-//! time, and the processor time that each part of their work takes.
+//! Both ends of the radio transport, stepped in ticks of virtual time with only memory between
+//! them, and the processor time of each part of their work.
 //!
-//! Data goes one way at a time, so that whatever goes the other way is about it: reports, and now and
-//! then credit. An end is given all that came within a tick at once and sends all that its pacer lets
-//! go, as under `link::io`, whose timer ticks as often. The clock is read once between two parts of
-//! a tick and not around each packet.
+//! Data goes in one direction at a time, so everything in the other direction is about that data:
+//! reports, and sometimes credit. An end receives everything that arrived within a tick at once and
+//! sends everything that its pacer releases, as under `link::io`, whose timer has the same period.
+//! The clock is read once between two parts of a tick, not around each packet.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,20 +22,21 @@ use rand_chacha::ChaCha20Rng;
 
 use super::super::cpu;
 
-/// Lease of either end: 33 full packets a tick.
+/// Lease of either end: 33 full packets per tick.
 const RATE: BitRate = BitRate::from_bps(400_000_000);
-/// One way. With the rate it makes 1,667 packets under way, as on a satellite link of 33 Mbit/s.
+/// One-way delay. With the rate it gives 1,667 packets in flight, as on a satellite link of 33
+/// Mbit/s.
 const DELAY: Duration = Duration::from_millis(25);
 const TICK: Duration = Duration::from_millis(1);
-/// Number of ticks for the session, and for the packets in flight at the end.
+/// Maximum ticks to set up the session, and to deliver the packets in flight at the end.
 const PATIENCE_TICKS: u32 = 10_000;
 
-/// A burst that ends: one is written each tick, 80 Mbit/s of the lease's 400.
+/// Size of a burst that ends. One is written in each tick: 80 Mbit/s of the lease's 400.
 const OBJECT_BYTES: usize = 10_000;
-/// Flows that take turns with the objects, of a passenger each.
+/// Flows that take turns with the objects. Each belongs to a different passenger.
 const OBJECT_FLOWS: u32 = 16;
 
-/// Room for the largest.
+/// Buffer for the largest packet.
 const PACKET_BYTES: usize = 1500;
 const CHUNK_BYTES: usize = 16 << 10;
 /// IPv4 and UDP headers.
@@ -44,17 +45,17 @@ const OUTER_BYTES: usize = 28;
 /// Kind of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
-    /// From the hub to the air: one flow that always has more than may leave.
+    /// From the hub to the air: one flow that always has more data than it may send.
     Bulk,
-    /// From the air to the hub: short objects over flows that stay open.
+    /// From the air to the hub: short objects on flows that stay open.
     Objects,
 }
 
-/// Traffic, and its link.
+/// Traffic, and the loss of its link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     pub traffic: Traffic,
-    /// Packets lost, in both directions and independently.
+    /// Fraction of packets lost, in both directions independently.
     pub loss: Ratio,
 }
 
@@ -63,20 +64,20 @@ pub struct Load {
 pub struct Cost {
     /// Processor time.
     pub time: Duration,
-    /// The length of every datagram that the part made or took.
+    /// Length of every datagram that this part sent or received.
     pub datagrams: Vec<usize>,
 }
 
-/// All of it.
+/// Costs of all parts.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
-    /// Work of the data's sender: takes it from its owner, chooses, codes, seals.
+    /// Data sender: reads from its owner, schedules, codes, seals.
     pub send: Cost,
-    /// Work of its receiver: opens, sorts, recovers, delivers to the owner.
+    /// Data receiver: opens, sorts, recovers, delivers to its owner.
     pub receive: Cost,
-    /// Reports, as the receiver makes them.
+    /// Sending of reports by the data receiver.
     pub report: Cost,
-    /// Reports, as the sender takes them.
+    /// Processing of reports by the data sender.
     pub take_report: Cost,
 }
 
@@ -93,7 +94,7 @@ pub struct Rig {
     /// The sender's flows.
     flows: Vec<FlowKey>,
     turn: usize,
-    /// Bytes that the sender's owner gave, and that the receiver's owner got.
+    /// Bytes from the sender's owner, and bytes to the receiver's owner.
     pub moved: (u64, u64),
 }
 
@@ -104,7 +105,7 @@ struct Wire {
 }
 
 impl Rig {
-    /// Two ends with a session and open flows. `None` if that did not come about.
+    /// Connects two ends and opens their flows. Returns `None` if that failed.
     pub fn new(load: Load, seed: u64) -> Option<Self> {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
@@ -130,7 +131,7 @@ impl Rig {
         rig.open().then_some(rig)
     }
 
-    /// A tick in which the sender's owner gives what the load wants, or nothing more.
+    /// Runs one tick. If `writes` is `true`, the sender's owner writes the load's data.
     pub fn tick(&mut self, writes: bool, costs: &mut Costs) {
         self.now += TICK;
         let now = self.now;
@@ -161,7 +162,7 @@ impl Rig {
         back.offer(reports, now);
     }
 
-    /// Lets what is under way arrive; `false` if not all of it did.
+    /// Delivers everything in flight. Returns `false` if some data did not arrive.
     pub fn finish(&mut self, costs: &mut Costs) -> bool {
         for _ in 0..PATIENCE_TICKS {
             if self.moved.0 == self.moved.1 && self.to_air.is_empty() && self.to_hub.is_empty() {
@@ -172,7 +173,7 @@ impl Rig {
         false
     }
 
-    /// Opens the flows at the air and waits until the hub has them.
+    /// Opens the flows at the air and waits until the hub knows them.
     fn open(&mut self) -> bool {
         let count = match self.load.traffic {
             Traffic::Bulk => 1,
@@ -217,7 +218,7 @@ impl Cost {
         let now = cpu::now();
         self.time += now.saturating_sub(*clock);
         self.datagrams.extend(datagrams.iter().map(Vec::len));
-        // What this call itself took is nobody's.
+        // The time of this call itself belongs to no part.
         *clock = cpu::now();
     }
 }
@@ -276,7 +277,7 @@ fn transmit(core: &mut End, now: Duration) -> Vec<Vec<u8>> {
     datagrams
 }
 
-/// Reads what there is to read; how much that was.
+/// Reads everything that is available. Returns the number of bytes.
 fn read_all(core: &mut End, now: Duration) -> u64 {
     let (mut bytes, mut buffer) = (0, [0; CHUNK_BYTES]);
     while let Some((id, event)) = core.next_event() {
@@ -291,7 +292,7 @@ fn read_all(core: &mut End, now: Duration) -> u64 {
     bytes
 }
 
-/// Gives as much as the flow takes, or one object; how much that was.
+/// Writes as much as the flow accepts, or one object. Returns the number of bytes.
 fn write(core: &mut End, (id, flow): FlowKey, traffic: Traffic, now: Duration) -> u64 {
     let chunk = [0x5a; CHUNK_BYTES];
     let Some(session) = core.session(id) else { return 0 };
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
     use bentpipe_link::Counters;
 
-    /// Counters of the sender's and the receiver's sessions, and losses of the wires.
+    /// Counters of the sender's and the receiver's sessions, and losses on the wires.
     fn counted(rig: &mut Rig) -> [(Counters, u64); 2] {
         let lost = |wire: &Wire| wire.direction.counters().lost.packets;
         let air = (rig.air.current().unwrap().1.counters(), lost(&rig.to_hub));
@@ -321,7 +322,7 @@ mod tests {
         }
     }
 
-    /// Every datagram is in a cost, and every byte arrives.
+    /// Every datagram is part of a cost, and every byte arrives.
     #[test]
     fn all_work_is_counted_once() {
         for traffic in [Traffic::Bulk, Traffic::Objects] {
@@ -341,13 +342,13 @@ mod tests {
                 for end in 0..2 {
                     let (sent, lost) = (after[end].0.packets_sent, after[end].1);
                     assert_eq!(made[end], sent - before[end].0.packets_sent);
-                    // What was under way when the counting began comes too.
+                    // Packets in flight when the counting began arrive too.
                     assert!(took[end] + lost - before[end].1 >= made[end]);
                     assert!(took[end] + lost <= sent + 8, "handshakes, at most");
                 }
                 let lossy = load.loss.get() > 0.0;
                 assert_eq!(after[0].1 > before[0].1, lossy);
-                // Bulk is sent again where it is lost; what ends a burst is repaired.
+                // Lost bulk is retransmitted; the end of a burst is recovered from repair packets.
                 let again = after[0].0.retransmissions_sent;
                 let recovered = after[1].0.symbols_recovered;
                 let mended = if traffic == Traffic::Bulk { again } else { recovered };

@@ -1,4 +1,5 @@
-//! A proxy among sockets: one task owns it and the link; each flow's near side is a task of its own.
+//! I/O of one proxy: one task owns the proxy and the link, and one task serves the near side of
+//! each flow.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -19,13 +20,13 @@ use tokio::time::{Instant, sleep_until};
 use super::half::{Bounds, Event, Half, MAX_FLOWS};
 use crate::contender::intercept::Interception;
 
-/// Read from a connection at once.
+/// Bytes per read from a connection.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Words that wait for the proxy: with their bytes 128 KiB beyond its buffer.
+/// Messages that may wait for the proxy. With their bytes they take 128 KiB beyond its buffer.
 const MAX_WORDS: usize = 8;
-const MOST_DATAGRAM_BYTES: usize = 1500;
+const MAX_DATAGRAM_BYTES: usize = 1500;
 
-/// Message of the near side.
+/// Message from a flow's task to the proxy.
 enum Word {
     Accepted(TcpStream, SocketAddrV4),
     Took(u32, Bytes),
@@ -34,23 +35,23 @@ enum Word {
     Broke(u32),
 }
 
-/// Message to a flow's task.
+/// Message from the proxy to a flow's task.
 enum Told {
     Bytes(Bytes),
     End,
     Reset,
 }
 
-/// Stop signal to the sources, with its time.
+/// Stop signal to the sources, with the time of its last change.
 #[derive(Debug, Clone, Copy)]
 struct Signal {
     stop: bool,
     since: Instant,
 }
 
-/// Runs one proxy: the air's with what it intercepts, the ground's without. Each datagram of
-/// `link` is the other's; `distance` is the round trip to the near side; `resets` counts the flows
-/// that were reset for want of room.
+/// Runs one proxy: the air's with interception, the ground's without. Each datagram on `link` comes
+/// from the other proxy. `distance` is the round trip to the near side. `resets` counts the flows
+/// that were reset because the buffer was full.
 pub async fn run(
     cabin: Option<Interception>,
     link: UdpSocket,
@@ -98,10 +99,10 @@ struct Proxy {
 
 impl Proxy {
     async fn serve(mut self, link: UdpSocket, mut words: mpsc::Receiver<Word>) {
-        let mut datagram = [0; MOST_DATAGRAM_BYTES];
+        let mut datagram = [0; MAX_DATAGRAM_BYTES];
         loop {
             while let Some(datagram) = self.half.transmit(self.now()) {
-                // What the link does not take is lost, as anything on it.
+                // A datagram that the socket refuses counts as lost on the link.
                 let _ = link.send(&datagram).await;
             }
             self.tell();
@@ -114,7 +115,7 @@ impl Proxy {
             };
             tokio::select! {
                 received = link.recv(&mut datagram) => {
-                    // An error is the other proxy's port being closed.
+                    // An error means that the other proxy's port is closed.
                     let bytes = received.unwrap_or(0);
                     self.half.datagram(&datagram[..bytes], self.now());
                 }
@@ -148,10 +149,10 @@ impl Proxy {
         }
     }
 
-    /// Hands on what the proxy has to say.
+    /// Delivers the proxy's events to the flows' tasks.
     fn tell(&mut self) {
         while let Some(event) = self.half.next_event() {
-            // A task that has gone has said that its connection broke.
+            // A task that has ended has already reported that its connection broke.
             match event {
                 Event::Open(flow, target) => {
                     let near = self.near(flow);
@@ -188,21 +189,21 @@ impl Proxy {
     }
 }
 
-/// The near side of a flow. What it is told and has not written is bounded by the flow's window.
+/// Near side of a flow. The flow's window bounds the bytes that wait to be written.
 struct Near {
     flow: u32,
     told: mpsc::UnboundedReceiver<Told>,
     say: mpsc::Sender<Word>,
     signal: watch::Receiver<Signal>,
-    /// The round trip to the other end of the connection: a word to stop takes effect after it.
+    /// Round trip to the other end of the connection. A stop signal takes effect after this time.
     distance: Duration,
 }
 
-/// Reason for which a direction ended before its end.
+/// Reason why a direction ended early.
 enum Broken {
-    /// The proxy said so.
+    /// The proxy reset the flow.
     Told,
-    /// The connection did.
+    /// The connection failed.
     Connection,
 }
 
@@ -213,7 +214,7 @@ impl From<io::Error> for Broken {
 }
 
 impl Near {
-    /// Connects, and carries.
+    /// Connects to the target and carries the flow.
     async fn reach(self, target: SocketAddrV4) {
         match TcpStream::connect(target).await {
             Ok(tcp) => self.carry(tcp).await,
@@ -222,7 +223,7 @@ impl Near {
     }
 
     async fn carry(self, mut tcp: TcpStream) {
-        // A lost Nagle switch only delays.
+        // A failure to disable Nagle's algorithm only adds delay.
         let _ = tcp.set_nodelay(true);
         let Self { flow, told, say, signal, distance } = self;
         let (read, write) = tcp.split();
@@ -237,8 +238,7 @@ impl Near {
     }
 }
 
-/// Takes from the near side as fast as it comes, but for the time in which it has heard that it is
-/// to stop.
+/// Reads from the near side as fast as data arrives, except while the stop signal is in effect.
 async fn take(
     mut read: ReadHalf<'_>,
     flow: u32,
@@ -268,7 +268,7 @@ async fn take(
     }
 }
 
-/// Hands what came to the near side.
+/// Writes received bytes to the near side.
 async fn hand(
     mut write: WriteHalf<'_>,
     flow: u32,

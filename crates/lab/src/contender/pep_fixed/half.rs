@@ -1,5 +1,5 @@
-//! One proxy as a value: what comes from its near side and from the link goes in with the time, and
-//! datagrams and words to the near side come out.
+//! One proxy as a pure state machine. Inputs are the time and the data from its near side and from
+//! the link. Outputs are datagrams and events for the near side.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddrV4;
@@ -7,39 +7,40 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::packet::{MOST_BYTES, MOST_FLOWS, MOST_RANGES, Packet, Piece, Report};
+use super::packet::{MAX_BYTES, MAX_RANGES, MAX_REPORTED_FLOWS, Packet, Piece, Report};
 use super::sending::Sending;
 
-/// A report leaves after so many packets, or so long after one.
+/// Sends a report after this many packets, or this long after the first unreported one.
 const REPORT_EVERY: u32 = 2;
 const REPORT_AFTER: Duration = Duration::from_millis(10);
-/// Numbers of flows that are over and remembered, so that no straggler opens one again.
-const MOST_ENDED: usize = 8192;
-/// Flows at once. What each may hold of what came is the window: 2.8 GB, were all of them to.
+/// Maximum ended flows that are remembered, so that a late packet does not reopen one.
+const MAX_ENDED: usize = 8192;
+/// Maximum concurrent flows. Each may buffer a window of received data: 2.8 GB if all of them do.
 pub const MAX_FLOWS: usize = 4096;
 
-/// Its bounds, in bytes.
+/// Limits of the proxy, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes that all flows together may hold from the near side before they are known to have
+    /// Maximum bytes from the near side, over all flows, that have not been confirmed to have
     /// crossed the link: 4 MB of memory.
     pub buffer: usize,
-    /// Bytes that may be in flight on the link, and that the other proxy may hold of each flow.
+    /// Maximum bytes in flight on the link, and maximum bytes of each flow that the other proxy
+    /// buffers.
     pub window: usize,
-    /// Once less than this is free of the buffer, sources are told to stop.
+    /// Sources are told to stop when less than this is free in the buffer.
     pub reserve: usize,
 }
 
 /// Event for the near side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A flow wants to go there.
+    /// A new flow to this destination.
     Open(u32, SocketAddrV4),
     /// Bytes for the near side.
     Bytes(u32, Bytes),
-    /// Nothing more follows.
+    /// End of the data.
     End(u32),
-    /// The flow is over; its connection is to be reset.
+    /// The flow has ended; reset its connection.
     Reset(u32),
 }
 
@@ -50,14 +51,14 @@ pub struct Half {
     sending: Sending,
     flows: BTreeMap<u32, Flow>,
     ended: BTreeSet<u32>,
-    /// Flows that may have something to send, each once, in turn.
+    /// Flows that may have something to send. Each appears once; they take turns.
     turns: VecDeque<u32>,
     resets_to_send: VecDeque<u32>,
     events: VecDeque<Event>,
     buffered: usize,
     stopped: bool,
     resets: u64,
-    /// Numbers that came, as stretches by their first.
+    /// Received packet numbers as ranges, keyed by the first number of each.
     came: BTreeMap<u64, u64>,
     unreported: u32,
     report_at: Option<Duration>,
@@ -65,13 +66,13 @@ pub struct Half {
 
 #[derive(Debug, Default)]
 struct Flow {
-    /// Destination of the flow, until it has been sent.
+    /// Destination of the flow, until it is sent.
     open: Option<SocketAddrV4>,
     pending: VecDeque<Bytes>,
-    /// Taken from the near side, and not known to have crossed.
+    /// Bytes from the near side that have not been confirmed to have crossed.
     held: usize,
     sent: u64,
-    /// Bytes sent that have left the other proxy.
+    /// Sent bytes that the other proxy has delivered.
     delivered: u64,
     near_ended: bool,
     end_sent: bool,
@@ -103,13 +104,13 @@ impl Half {
         }
     }
 
-    /// Returns `true` while sources are stopped: from the beginning of the reserve until half is
-    /// free again.
+    /// Returns `true` while sources are stopped: from the time the free space falls below the
+    /// reserve until half of the buffer is free again.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// Flows reset because the buffer was full.
+    /// Number of flows reset because the buffer was full.
     pub fn resets(&self) -> u64 {
         self.resets
     }
@@ -118,14 +119,14 @@ impl Half {
         self.events.pop_front()
     }
 
-    /// A connection of the near side becomes `flow`, which goes to `target`.
+    /// Registers a connection of the near side as `flow` to `target`.
     pub fn open(&mut self, flow: u32, target: SocketAddrV4) {
         self.flows.insert(flow, Flow { open: Some(target), ..Flow::default() });
         self.turns.push_back(flow);
     }
 
-    /// The near side's bytes, which its kernel has acknowledged. Where the buffer cannot hold them,
-    /// the flow that holds most of it is reset.
+    /// Takes bytes from the near side, which its kernel has already acknowledged. If the buffer
+    /// cannot hold them, the flow that holds most of it is reset.
     pub fn took(&mut self, flow: u32, bytes: Bytes) {
         let Some(state) = self.flows.get_mut(&flow) else { return };
         state.held += bytes.len();
@@ -143,7 +144,7 @@ impl Half {
         self.note_level();
     }
 
-    /// The near side has ended.
+    /// Records that the near side has ended.
     pub fn near_ended(&mut self, flow: u32) {
         if let Some(state) = self.flows.get_mut(&flow) {
             state.near_ended = true;
@@ -151,13 +152,13 @@ impl Half {
         }
     }
 
-    /// The near side's connection broke.
+    /// Records that the near side's connection broke.
     pub fn broke(&mut self, flow: u32) {
         self.break_off(flow);
         self.note_level();
     }
 
-    /// So many bytes have been handed to the near side.
+    /// Records that `bytes` were delivered to the near side.
     pub fn handed(&mut self, flow: u32, bytes: usize, now: Duration) {
         if let Some(state) = self.flows.get_mut(&flow) {
             state.handed += bytes as u64;
@@ -165,7 +166,7 @@ impl Half {
         }
     }
 
-    /// A datagram of the other proxy's.
+    /// Handles a datagram from the other proxy.
     pub fn datagram(&mut self, datagram: &[u8], now: Duration) {
         match Packet::decode(datagram) {
             Some(Packet::Data(number, piece)) => {
@@ -205,7 +206,7 @@ impl Half {
 
     fn next_piece(&mut self) -> Option<Piece> {
         while let Some(lost) = self.sending.take_lost() {
-            // Nobody waits for what is left of a flow that is over, but for word of that.
+            // Lost pieces of an ended flow need no retransmission, except a reset.
             if lost.reset || self.flows.contains_key(&lost.flow) {
                 return Some(lost);
             }
@@ -225,7 +226,7 @@ impl Half {
         None
     }
 
-    /// Takes what a packet holds; `false` where it cannot be taken yet.
+    /// Takes the contents of a packet. Returns `false` if it cannot be taken yet.
     fn piece(&mut self, piece: Piece) -> bool {
         let flow = piece.flow;
         if let Some(target) = piece.open
@@ -237,7 +238,7 @@ impl Half {
             self.events.push_back(Event::Open(flow, target));
         }
         if piece.reset {
-            // Its first packet may still be under way: it must not open it again.
+            // The first packet of this flow may still be in flight. It must not reopen the flow.
             if self.forget(flow) {
                 self.events.push_back(Event::Reset(flow));
             }
@@ -273,22 +274,22 @@ impl Half {
 
     fn make_report(&mut self) -> Vec<u8> {
         (self.unreported, self.report_at) = (0, None);
-        let ranges = self.came.iter().rev().take(MOST_RANGES).map(|(a, b)| (*a, *b)).collect();
+        let ranges = self.came.iter().rev().take(MAX_RANGES).map(|(a, b)| (*a, *b)).collect();
         let mut delivered = Vec::new();
         for (flow, state) in &mut self.flows {
-            if state.handed > state.told && delivered.len() < MOST_FLOWS {
+            if state.handed > state.told && delivered.len() < MAX_REPORTED_FLOWS {
                 state.told = state.handed;
                 delivered.push((*flow, state.handed));
             }
         }
         if self.flows.values().any(|state| state.handed > state.told) {
-            // The rest goes at once with the next.
+            // The rest follows at once in another report.
             self.report_at = Some(Duration::ZERO);
         }
         Packet::Report(Report { ranges, delivered }).encode()
     }
 
-    /// A packet of this number came.
+    /// Records that the packet with this number arrived.
     fn note(&mut self, number: u64) {
         let (mut first, mut last) = (number, number);
         if let Some((&before, &end)) = self.came.range(..=number).next_back()
@@ -300,12 +301,12 @@ impl Half {
             last = end;
         }
         self.came.insert(first, last);
-        if self.came.len() > MOST_RANGES {
+        if self.came.len() > MAX_RANGES {
             self.came.pop_first();
         }
     }
 
-    /// `flow` is over, and the other proxy is told.
+    /// Ends `flow` and sends a reset to the other proxy.
     fn break_off(&mut self, flow: u32) {
         if self.forget(flow) {
             self.resets_to_send.push_back(flow);
@@ -314,7 +315,7 @@ impl Half {
 
     fn forget(&mut self, flow: u32) -> bool {
         self.ended.insert(flow);
-        if self.ended.len() > MOST_ENDED {
+        if self.ended.len() > MAX_ENDED {
             self.ended.pop_first();
         }
         let Some(state) = self.flows.remove(&flow) else { return false };
@@ -322,7 +323,7 @@ impl Half {
         true
     }
 
-    /// Both directions of `flow` may be done with.
+    /// Removes `flow` if both its directions have ended.
     fn finish(&mut self, flow: u32) {
         if self.flows.get(&flow).is_some_and(|state| state.end_came && state.far_ended) {
             self.forget(flow);
@@ -346,10 +347,10 @@ impl Half {
 }
 
 impl Flow {
-    /// Next piece to send, no further ahead of the delivered bytes than `window`.
+    /// Next piece to send, at most `window` bytes ahead of the delivered bytes.
     fn next_piece(&mut self, flow: u32, window: u64) -> Option<Piece> {
         let (open, offset) = (self.open.take(), self.sent);
-        let room = (self.delivered + window).saturating_sub(self.sent).min(MOST_BYTES as u64);
+        let room = (self.delivered + window).saturating_sub(self.sent).min(MAX_BYTES as u64);
         let mut bytes = Bytes::new();
         if room > 0
             && let Some(mut front) = self.pending.pop_front()
@@ -366,13 +367,13 @@ impl Flow {
         is_piece.then_some(Piece { flow, offset, open, end, reset: false, bytes })
     }
 
-    /// Puts in order what came, and hands on what has no gap before it.
+    /// Orders received pieces, and delivers those without a gap before them.
     fn take(&mut self, piece: Piece, flow: u32, events: &mut VecDeque<Event>) {
         let end = piece.offset + piece.bytes.len() as u64;
         if piece.end {
             self.far_end = Some(end);
         }
-        // Pieces are cut once and sent again as they are, so the same offset is the same piece.
+        // Pieces are retransmitted unchanged, so the same offset means the same piece.
         if piece.offset >= self.next && !piece.bytes.is_empty() {
             self.early.insert(piece.offset, piece.bytes);
         }

@@ -1,15 +1,19 @@
-//! `pep-fixed`: an old-fashioned proxy, built for the comparison after what NetForecast's report
-//! NFR5132 says of such products ("How PEP Protocols Can Hurt the User Experience", issues 1 to 4).
+//! `pep-fixed`: an old-fashioned proxy for comparison. It is built from the description of such
+//! products in NetForecast's report NFR5132 ("How PEP Protocols Can Hurt the User Experience",
+//! issues 1 to 4).
 //!
-//! Two proxies end TCP on both sides of the link, so that their kernels acknowledge what has not
-//! crossed it. Between them a protocol of their own keeps a fixed window of bytes under way,
-//! whatever is lost, and sends again what was (issue 3). The first proxy takes from its source as
-//! fast as it comes into a buffer that all its flows share, and tells the sources to stop once no
-//! more than a reserve is free. That word takes effect a round trip to the source later (issue 1);
-//! meanwhile it takes what the source has sent. The reserve is what arrives in 10 ms at 200 Mbit/s:
-//! set for sources that are near. A buffer that is full all the same resets the flow that holds
-//! most of it (issue 4). The receive window towards sources is fixed too, and with their loss and
-//! round trip bounds what they send (issue 2); the kernel's own TCP plays that part.
+//! Two proxies terminate TCP on both sides of the link, so their kernels acknowledge data that has
+//! not crossed it. The protocol between them keeps a fixed window of bytes in flight, whatever is
+//! lost, and retransmits lost packets (issue 3).
+//!
+//! The first proxy reads from its sources as fast as data arrives, into a buffer shared by all
+//! flows. It tells the sources to stop once no more than a reserve is free. The signal takes effect
+//! one round trip to the source later (issue 1); until then, the proxy takes what the source sends.
+//! The reserve is the data that arrives in 10 ms at 200 Mbit/s, a value for nearby sources. If the
+//! buffer still fills up, the proxy resets the flow that holds most of it (issue 4).
+//!
+//! The receive window towards sources is fixed too. With their loss and round trip it limits their
+//! rate (issue 2). The kernel's own TCP plays that part.
 
 mod edge;
 mod half;
@@ -26,17 +30,17 @@ use tokio::net::UdpSocket;
 
 use super::intercept::Interception;
 use super::{Contender, ContenderError, Running, Spread, Stage};
+use crate::emu::Service;
 use crate::emu::{AIR, GROUND, Host};
-use crate::workload::service::Service;
 use half::Bounds;
 
 const PORT: u16 = 9001;
 
-/// Kernel setting for the size of TCP's receive buffer: least, initial, most.
+/// Kernel setting for TCP's receive buffer: minimum, initial and maximum size.
 const RECEIVE_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_rmem";
-const LEAST_BUFFER: &str = "4096";
+const MIN_BUFFER: &str = "4096";
 
-/// The contender.
+/// The system under test.
 pub static PEP_FIXED: PepFixed = PepFixed;
 
 /// An old-fashioned proxy.
@@ -78,7 +82,7 @@ impl Contender for PepFixed {
         }
         let (air, ground) = (&stage.world.air, &stage.world.ground);
         let windows = [FixedWindows::set(air, bounds)?, FixedWindows::set(ground, bounds)?];
-        // The cabin is at hand: who is told to stop there stops at once.
+        // The cabin is near, so a source there stops at once.
         let distances = [Duration::ZERO, stage.world.terrestrial_rtt()];
         let at = [AIR, GROUND].map(|host| SocketAddr::new(host.v4.into(), PORT));
         let counted = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
@@ -101,7 +105,7 @@ impl Contender for PepFixed {
     }
 }
 
-/// Both, until dropped.
+/// Both proxies; they run until dropped.
 struct Proxies {
     _services: [Service; 2],
     _windows: [FixedWindows; 2],
@@ -114,20 +118,20 @@ impl Running for Proxies {
     }
 }
 
-/// Receive windows of a host's TCP that do not grow, until dropped. Nobody else's TCP ends on the air or
-/// the ground host of a world: its link's other users have hosts of their own.
+/// Receive windows of a host's TCP that do not grow, until dropped. No other TCP ends on the air or
+/// the ground host, because the link's other users have separate hosts.
 struct FixedWindows {
     host: Host,
     before: String,
 }
 
 impl FixedWindows {
-    /// The kernel counts its own part in a buffer: about as much as the window.
+    /// The kernel counts its own overhead in a buffer: about as much as the window.
     fn set(host: &Host, bounds: Bounds) -> Result<Self, ContenderError> {
         let buffer = 2 * bounds.window;
         let set = || {
             let before = fs::read_to_string(RECEIVE_BUFFERS)?;
-            fs::write(RECEIVE_BUFFERS, format!("{LEAST_BUFFER} {buffer} {buffer}"))?;
+            fs::write(RECEIVE_BUFFERS, format!("{MIN_BUFFER} {buffer} {buffer}"))?;
             Ok(before)
         };
         let before = host.run(set)?.map_err(|source: std::io::Error| ContenderError::Kernel {
@@ -140,7 +144,7 @@ impl FixedWindows {
 
 impl Drop for FixedWindows {
     fn drop(&mut self) {
-        // Nothing else runs in a world that cannot be entered any more.
+        // If the testbed cannot be entered any more, nothing else runs in it.
         let _ = self.host.run(|| fs::write(RECEIVE_BUFFERS, &self.before));
     }
 }

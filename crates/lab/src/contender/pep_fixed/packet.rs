@@ -1,15 +1,17 @@
-//! Packet format between the two proxies: a datagram of bytes of one flow, or a report of received
-//! packets. Numbers are in network order.
+//! Packet format between the two proxies: a datagram with bytes of one flow, or a report of
+//! received packets. Integers are in network byte order.
 
 use std::net::SocketAddrV4;
 
 use bytes::{Buf, BufMut, Bytes};
 
-/// Bytes of a flow in one packet: with IP, UDP and the longest header below, 1,496.
-pub const MOST_BYTES: usize = 1440;
-/// Stretches of numbers, and flows, that a report names: 1,300 bytes at most.
-pub const MOST_RANGES: usize = 48;
-pub const MOST_FLOWS: usize = 40;
+/// Maximum bytes of a flow in one packet. With the headers of IP, UDP and this protocol, a packet
+/// has at most 1,496 bytes.
+pub const MAX_BYTES: usize = 1440;
+/// Maximum number ranges in a report, which has at most 1,300 bytes.
+pub const MAX_RANGES: usize = 48;
+/// Maximum flows in a report.
+pub const MAX_REPORTED_FLOWS: usize = 40;
 
 const DATA: u8 = 1;
 const REPORT: u8 = 2;
@@ -18,17 +20,17 @@ const OPEN: u8 = 1;
 const END: u8 = 2;
 const RESET: u8 = 4;
 
-/// Bytes of a flow, and what becomes of it.
+/// Bytes of a flow, with changes of its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub flow: u32,
-    /// Offset of the first of `bytes` in its direction.
+    /// Offset of `bytes` in its direction.
     pub offset: u64,
-    /// Destination of the flow: in its first piece.
+    /// Destination of the flow, in its first piece.
     pub open: Option<SocketAddrV4>,
-    /// Nothing follows `bytes`.
+    /// `true` if no data follows `bytes`.
     pub end: bool,
-    /// The flow is broken off.
+    /// `true` if the flow is reset.
     pub reset: bool,
     pub bytes: Bytes,
 }
@@ -36,23 +38,23 @@ pub struct Piece {
 /// Report of received packets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Numbers that came, first and last of each stretch, the newest stretch first.
+    /// Received packet numbers as ranges (first, last), newest range first.
     pub ranges: Vec<(u64, u64)>,
-    /// Bytes of flows that have left for the near side.
+    /// Bytes delivered to the near side, by flow.
     pub delivered: Vec<(u32, u64)>,
 }
 
 /// A datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
-    /// A piece, under a number that is used once.
+    /// A piece, under a packet number that is used once.
     Data(u64, Piece),
     Report(Report),
 }
 
 impl Packet {
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(MOST_BYTES + 32);
+        let mut out = Vec::with_capacity(MAX_BYTES + 32);
         match self {
             Self::Data(number, piece) => {
                 out.put_u8(DATA);
@@ -84,7 +86,7 @@ impl Packet {
         out
     }
 
-    /// `None` for what is no packet.
+    /// Returns `None` if the datagram is not a valid packet.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let mut rest = datagram;
         match take(&mut rest, 1)?.get_u8() {
@@ -139,11 +141,11 @@ mod tests {
             open: Some("198.18.3.2:443".parse().unwrap()),
             end: true,
             reset: false,
-            bytes: Bytes::from(vec![5; MOST_BYTES]),
+            bytes: Bytes::from(vec![5; MAX_BYTES]),
         };
         let report = Report {
-            ranges: vec![(9, u64::MAX); MOST_RANGES],
-            delivered: vec![(1, 2); MOST_FLOWS],
+            ranges: vec![(9, u64::MAX); MAX_RANGES],
+            delivered: vec![(1, 2); MAX_REPORTED_FLOWS],
         };
         for packet in [Packet::Data(3, piece), Packet::Report(report)] {
             let bytes = packet.encode();

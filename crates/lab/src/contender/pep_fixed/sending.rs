@@ -1,15 +1,15 @@
-//! Sender with a fixed window, which sends lost packets again until they arrive.
+//! Sender with a fixed window, which retransmits lost packets until they arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::packet::Piece;
 
-/// A packet counts as lost once one that left so many later has come.
+/// A packet counts as lost once a packet sent this many later has arrived.
 const LATE_BY: u64 = 3;
-/// The round trip before one is measured.
+/// Round trip assumed before one is measured.
 const FIRST_RTT: Duration = Duration::from_secs(1);
-/// Beyond two round trips without a report, all that is under way counts as lost.
+/// After two round trips and this time without a report, everything in flight counts as lost.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// The sending side.
@@ -21,7 +21,7 @@ pub struct Sending {
     under_way_bytes: usize,
     lost: VecDeque<Piece>,
     rtt: Duration,
-    /// Time of the last packet received, or sent into silence.
+    /// Time of the last report, or of the first packet sent while nothing was in flight.
     heard: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Sending {
         self.under_way_bytes < self.window_bytes
     }
 
-    /// Notes that `piece` leaves now; under this number.
+    /// Records that `piece` is sent now. Returns its packet number.
     pub fn sent(&mut self, piece: Piece, now: Duration) -> u64 {
         if self.under_way.is_empty() {
             self.heard = now;
@@ -55,12 +55,12 @@ impl Sending {
         number
     }
 
-    /// Next lost piece to send again.
+    /// Next lost piece to retransmit.
     pub fn take_lost(&mut self) -> Option<Piece> {
         self.lost.pop_front()
     }
 
-    /// A report names these stretches; the pieces that have come.
+    /// Handles the ranges of a report. Returns the pieces that arrived.
     pub fn reported(&mut self, ranges: &[(u64, u64)], now: Duration) -> Vec<Piece> {
         let mut came = Vec::new();
         for &(first, last) in ranges {
@@ -70,7 +70,7 @@ impl Sending {
             let numbers: Vec<u64> = self.under_way.range(first..=last).map(|it| *it.0).collect();
             for number in numbers {
                 came.extend(self.landed(number).map(|(sent, piece)| {
-                    // Of one that is reported late the round trip is taken longer, never shorter.
+                    // A delayed report makes the measured round trip longer, never shorter.
                     self.rtt = (self.rtt * 7 + now.saturating_sub(sent)) / 8;
                     piece
                 }));
@@ -91,7 +91,7 @@ impl Sending {
         (!self.under_way.is_empty()).then(|| self.heard + self.rtt * 2 + GRACE)
     }
 
-    /// Nothing was heard for long: all that is under way is lost.
+    /// Marks everything in flight as lost if no report has arrived for too long.
     pub fn timeout(&mut self, now: Duration) {
         if self.timeout_at().is_some_and(|at| at <= now) {
             self.heard = now;
@@ -114,7 +114,7 @@ impl Sending {
     }
 }
 
-/// Without bytes a packet still takes a place.
+/// A packet without bytes still takes a place in the window.
 fn cost(piece: &Piece) -> usize {
     piece.bytes.len().max(1)
 }
@@ -138,12 +138,12 @@ mod tests {
             assert_eq!(sending.sent(piece(number * 100), at(0)), number);
         }
         assert!(!sending.has_room());
-        // 0 to 2 are overtaken, 8 and 9 are not by enough.
+        // 0 to 2 are overtaken; 8 and 9 are not overtaken by enough.
         let came = sending.reported(&[(7, 7), (3, 5)], at(500));
         assert_eq!(came.iter().map(|piece| piece.offset).collect::<Vec<_>>(), [700, 300, 400, 500]);
         let lost: Vec<_> = std::iter::from_fn(|| sending.take_lost()).map(|it| it.offset).collect();
         assert_eq!(lost, [0, 100, 200]);
-        // 6, 8 and 9 are under way: seven of a hundred bytes fit.
+        // 6, 8 and 9 are in flight: seven more packets of a hundred bytes fit.
         for number in 0..7 {
             assert!(sending.has_room(), "{number}");
             sending.sent(piece(0), at(500));

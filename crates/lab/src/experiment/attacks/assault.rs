@@ -1,23 +1,24 @@
-//! An attack under way: its thread, its pace and its progress.
+//! A running attack: its thread, its rate and its progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use anyhow::bail;
 use tokio::time::{Instant, sleep};
 
 use super::scene::Scene;
-use super::{Attack, cabin, site, stranger};
-use crate::experiment::ExperimentError;
-use crate::workload::service::Service;
+use super::{Attack, cabin, shares, site, stranger};
+use crate::emu::{EmuError, Host, Service, give_way};
 
-/// Distance of two looks at what is due.
+/// Interval between checks for due attempts.
 const TICK: Duration = Duration::from_millis(1);
 
-/// An attack that goes on until it is dropped.
+/// An attack that continues until it is dropped.
 pub struct Assault {
     tally: Arc<Tally>,
-    _service: Service,
+    stated: u32,
+    _services: Vec<Service>,
 }
 
 /// Progress of an attack.
@@ -25,24 +26,23 @@ pub struct Assault {
 pub struct Tally {
     /// Connections, streams or datagrams so far.
     pub made: AtomicU64,
-    /// Attempts among these that the attacker saw refused or broken off.
+    /// Attempts that were due so far, if the attack has a rate.
+    pub due: AtomicU64,
+    /// Bytes received so far, if the attack is a download.
+    pub bytes: AtomicU64,
+    /// Attempts that the attacker saw refused or reset.
     pub refused: AtomicU64,
-    /// The attack stands: what it holds is held, or its rate is reached.
+    /// `true` once the attack is established: it holds its connections, or has reached its rate.
     pub stands: AtomicBool,
 }
 
 impl Assault {
-    /// Begins `attack`, `factor` times as large as it is stated; random bytes follow from `seed`.
-    pub fn start(
-        scene: &Scene,
-        attack: Attack,
-        factor: u32,
-        seed: u64,
-    ) -> Result<Self, ExperimentError> {
-        bentpipe_gateway::net::raise_descriptor_limit();
+    /// Starts `attack` at `factor` times its stated strength. `seed` decides all random bytes.
+    pub fn start(scene: &Scene, attack: Attack, factor: u32, seed: u64) -> anyhow::Result<Self> {
+        bentpipe_net::raise_descriptor_limit();
         let tally = Arc::<Tally>::default();
         let size = u64::from(attack.stated()) * u64::from(factor);
-        let _service = match attack {
+        let one = match attack {
             Attack::SybilTcp | Attack::Addresses => {
                 cabin::hold_connections(scene, size, tally.clone())?
             }
@@ -53,36 +53,80 @@ impl Assault {
             Attack::SiteFlows | Attack::SiteHold | Attack::SiteReset => {
                 site::start(scene, attack, size, tally.clone())?
             }
-            Attack::ResponseFlood => stranger::responses(scene, size, seed, tally.clone())?,
-            Attack::HubJunk => stranger::junk(scene, size, seed, tally.clone())?,
-            Attack::InitFlood => stranger::inits(scene, size, seed, tally.clone())?,
+            Attack::ResponseFlood | Attack::HubJunk | Attack::InitFlood => {
+                // A single thread does not reach the highest rates.
+                let halves = [seed, !seed].map(|seed| {
+                    let (rate, tally) = (size / 2, tally.clone());
+                    match attack {
+                        Attack::ResponseFlood => stranger::responses(scene, rate, seed, tally),
+                        Attack::HubJunk => Ok(stranger::junk(scene, rate, seed, tally)?),
+                        _ => Ok(stranger::inits(scene, rate, seed, tally)?),
+                    }
+                });
+                let _services = halves.into_iter().collect::<Result<_, _>>()?;
+                return Ok(Self { tally, stated: attack.stated(), _services });
+            }
+            Attack::Shares => shares::download(scene, size, seed, tally.clone())?,
+            Attack::Hoard | Attack::Vanish => {
+                bail!("{attack} is played in virtual time")
+            }
         };
-        Ok(Self { tally, _service })
+        Ok(Self { tally, stated: attack.stated(), _services: vec![one] })
     }
 
-    /// Returns `true` once the attack stands.
+    /// Returns `true` once the attack is established.
     pub fn stands(&self) -> bool {
         self.tally.stands.load(Relaxed)
     }
 
-    /// Attempts so far, and how many the attacker saw refused.
+    /// Bytes that a downloading attacker has received so far.
+    pub fn bytes(&self) -> u64 {
+        self.tally.bytes.load(Relaxed)
+    }
+
+    /// Fraction of the due attempts that the attacker had time for. An attack that holds
+    /// connections counts as full strength once there were as many attempts as stated, even if some
+    /// were refused.
+    pub fn strength(&self) -> f64 {
+        let [made, due] = [&self.tally.made, &self.tally.due].map(|count| count.load(Relaxed));
+        match due {
+            0 if self.stands() => 1.0,
+            0 => (made as f64 / f64::from(self.stated)).min(1.0),
+            due => made as f64 / due as f64,
+        }
+    }
+
+    /// Attempts so far, and those that the attacker saw refused.
     pub fn counts(&self) -> [u64; 2] {
         [&self.tally.made, &self.tally.refused].map(|count| count.load(Relaxed))
     }
 }
 
-/// Calls `act` `rate` times a second for ever, with the number of each call.
+/// Starts an attacker's thread inside `host`. A real attacker has a separate computer, so this
+/// thread only uses processor time that the gateways leave.
+pub fn start<F: Future<Output = ()>>(
+    host: &Host,
+    attack: impl FnOnce() -> F + Send + 'static,
+) -> Result<Service, EmuError> {
+    Service::start(host, move || {
+        give_way();
+        attack()
+    })
+}
+
+/// Calls `act` `rate` times per second forever, with the number of each call.
 pub async fn paced(rate: u64, tally: &Tally, mut act: impl FnMut(u64)) {
     let began = Instant::now();
     let mut done = 0;
     loop {
         let due = (began.elapsed().as_secs_f64() * rate as f64) as u64;
-        // Whatever this machine has no time for is not made up for later.
+        // Calls that this machine had no time for are not made up for later.
         let first = done.max(due.saturating_sub(rate.div_ceil(10)));
         for number in first..due {
             act(number);
         }
         tally.made.fetch_add(due.saturating_sub(first), Relaxed);
+        tally.due.fetch_add(due - done, Relaxed);
         done = due;
         if due >= rate {
             tally.stands.store(true, Relaxed);

@@ -1,4 +1,4 @@
-//! Attacks of a passenger's device.
+//! Attacks by a passenger's device.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,45 +13,47 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::assault::{Tally, paced};
+use super::assault::{self, Tally, paced};
 use super::scene::{ECHO_PORT, Scene, server_for};
 use super::victim::question;
+use crate::emu::Service;
 use crate::emu::{AIR_CABIN, DEVICE, EmuError, SERVER};
-use crate::workload::service::Service;
 
-/// Connections that are being opened at once.
+/// Connections that are opened concurrently.
 const OPENING: usize = 256;
-/// A connection that is not there by then is given up.
+/// Timeout for opening a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// Life of a connection that is opened only for the sake of opening it.
+/// Lifetime of a connection in an attack that only opens connections.
 const SHORT_LIFE: Duration = Duration::from_millis(50);
-/// UDP sockets of the attacker: a process here may have 20,000 descriptors, and has other uses for them.
+/// Maximum UDP sockets of the attacker. A process here may have 20,000 descriptors, some of which
+/// have other uses.
 const MAX_SOCKETS: u64 = 12_000;
-/// New UDP flows a second of one address: what the gateways allow it.
+/// New UDP flows per second from one address, which the gateways allow.
 const FLOWS_PER_ADDRESS: u64 = 45;
-/// Flows that are held are used this often, so that none ends for being idle.
+/// Interval at which held flows are used, so that none of them becomes idle.
 const REFRESH: Duration = Duration::from_secs(20);
-/// Length of a header of IPv4, and of UDP.
+/// Length of an IPv4 header.
 const IP_BYTES: usize = 20;
+/// Length of a UDP header.
 const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
 
 /// Opens `total` connections from all addresses in turn, sends a byte on each and leaves it idle.
 pub fn hold_connections(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let addresses = scene.attacker.addresses.clone();
-    Service::start(&scene.attacker.host, move || async move {
+    assault::start(&scene.attacker.host, move || async move {
         let opening = Arc::new(Semaphore::new(OPENING));
         for number in 0..total {
             let from = addresses[number as usize % addresses.len()];
             let (tally, opening) = (tally.clone(), opening.clone());
-            // Nobody closes it.
+            // The semaphore is never closed.
             let Ok(place) = opening.acquire_owned().await else { return };
             tokio::spawn(async move {
                 let opened = timeout(CONNECT_LIMIT, connect(from)).await;
                 drop(place);
                 tally.made.fetch_add(1, Relaxed);
                 if let Ok(Ok(mut tcp)) = opened {
-                    // The byte comes back; then nothing does until the end.
+                    // The byte is echoed; then nothing arrives until the connection ends.
                     while tcp.read(&mut [0; 8]).await.is_ok_and(|bytes| bytes > 0) {}
                 }
                 tally.refused.fetch_add(1, Relaxed);
@@ -63,26 +65,32 @@ pub fn hold_connections(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<
     })
 }
 
-/// A connection to the server's echo on which a byte has been sent.
+/// Opens a connection to the server's echo and sends a byte on it.
 async fn connect(from: IpAddr) -> std::io::Result<TcpStream> {
-    let socket = if from.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.bind(SocketAddr::new(from, 0))?;
-    let mut tcp = socket.connect(server_for(from, ECHO_PORT)).await?;
+    let mut tcp = connect_to(from, ECHO_PORT).await?;
     tcp.write_all(b"x").await?;
     Ok(tcp)
 }
 
-/// Opens `rate` connections a second and resets each after a moment.
+/// Opens a connection to a port of the server.
+pub async fn connect_to(from: IpAddr, port: u16) -> std::io::Result<TcpStream> {
+    let socket = if from.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(from, 0))?;
+    socket.connect(server_for(from, port)).await
+}
+
+/// Opens `rate` connections per second and resets each after a short time.
 pub fn open(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let from = IpAddr::from(DEVICE.v4);
-    Service::start(&scene.attacker.host, move || async move {
+    assault::start(&scene.attacker.host, move || async move {
         paced(rate, &tally, |_| {
             let tally = tally.clone();
             tokio::spawn(async move {
                 match timeout(CONNECT_LIMIT, connect(from)).await {
                     Ok(Ok(tcp)) => {
                         sleep(SHORT_LIFE).await;
-                        // It ends without a FIN, or with one if the kernel does not know the option.
+                        // The connection ends with a reset, or with a FIN if the kernel does not
+                        // support the option.
                         let _ = tcp.set_zero_linger();
                     }
                     Ok(Err(_)) | Err(_) => drop(tally.refused.fetch_add(1, Relaxed)),
@@ -93,31 +101,48 @@ pub fn open(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuE
     })
 }
 
-/// Sends `rate` datagrams a second, each from an invented address of the network and an invented port.
+/// Sends `rate` datagrams per second, each with a forged source address in the network and a forged
+/// source port.
 pub fn spoof(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
-    let raw = scene.attacker.host.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(raw_ip())))?;
-    let raw = raw.and_then(|raw| raw.set_nonblocking(true).map(|()| raw));
-    let raw = raw.map_err(EmuError::Thread)?;
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let to = SocketAddr::new(SERVER.v4.into(), 0).into();
-    Service::start(&scene.attacker.host, move || async move {
+    let spoofer = Spoofer::new(scene, seed)?;
+    assault::start(&scene.attacker.host, move || spoofer.send(rate, tally))
+}
+
+/// Sender of datagrams with forged sources.
+pub struct Spoofer {
+    raw: Socket,
+    rng: ChaCha8Rng,
+}
+
+impl Spoofer {
+    /// A sender on the attacker's device. `seed` decides the forged sources.
+    pub fn new(scene: &Scene, seed: u64) -> Result<Self, EmuError> {
+        let raw =
+            scene.attacker.host.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(raw_ip())))?;
+        let raw = raw.and_then(|raw| raw.set_nonblocking(true).map(|()| raw));
+        let raw = raw.map_err(EmuError::Thread)?;
+        Ok(Self { raw, rng: ChaCha8Rng::seed_from_u64(seed) })
+    }
+
+    /// Sends `rate` datagrams per second.
+    pub async fn send(mut self, rate: u64, tally: Arc<Tally>) {
+        let to = SocketAddr::new(SERVER.v4.into(), 0).into();
         paced(rate, &tally, |_| {
-            let packet = spoofed(&mut rng);
-            if raw.send_to(&packet, &to).is_err() {
+            if self.raw.send_to(&spoofed(&mut self.rng), &to).is_err() {
                 tally.refused.fetch_add(1, Relaxed);
             }
         })
         .await;
-    })
+    }
 }
 
-/// The sender writes the IP header.
+/// Raw socket for which the sender writes the IP header.
 fn raw_ip() -> Protocol {
     Protocol::from(255)
 }
 
-/// A datagram to the echo. The kernel fills in the length and the checksum of the IP header; UDP goes
-/// without one (RFC 768).
+/// A datagram to the echo. The kernel fills in the length and the checksum of the IP header. The
+/// UDP header has no checksum (RFC 768).
 fn spoofed(rng: &mut ChaCha8Rng) -> [u8; IP_BYTES + UDP_BYTES + 1] {
     let [a, b, c, _] = DEVICE.v4.octets();
     let source = Ipv4Addr::new(a, b, c, rng.random_range(2..=254));
@@ -132,10 +157,11 @@ fn spoofed(rng: &mut ChaCha8Rng) -> [u8; IP_BYTES + UDP_BYTES + 1] {
     packet
 }
 
-/// Opens UDP flows from all addresses in turn until `total` have a port of the ground, and uses them.
+/// Opens UDP flows from all addresses in turn until `total` of them have a port of the ground, and
+/// keeps them in use.
 pub fn take_ports(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let addresses = scene.attacker.addresses.clone();
-    Service::start(&scene.attacker.host, move || async move {
+    assault::start(&scene.attacker.host, move || async move {
         let gap = Duration::from_secs(1) / (FLOWS_PER_ADDRESS * addresses.len() as u64) as u32;
         let mut held = Vec::new();
         for number in 0..total.min(MAX_SOCKETS) {
@@ -151,7 +177,7 @@ pub fn take_ports(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Servic
         loop {
             sleep(REFRESH).await;
             for socket in &held {
-                // What is refused now may be carried the next time.
+                // A datagram that is refused now may be carried next time.
                 let _ = socket.try_send(b"x");
             }
         }
@@ -165,11 +191,11 @@ async fn flow(from: IpAddr) -> std::io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Asks the resolver on board for `rate` new names a second, from all addresses of IPv4 in turn.
+/// Queries the on-board resolver for `rate` new names per second, from all IPv4 addresses in turn.
 pub fn ask_names(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let addresses: Vec<_> =
         scene.attacker.addresses.iter().copied().filter(IpAddr::is_ipv4).collect();
-    Service::start(&scene.attacker.host, move || async move {
+    assault::start(&scene.attacker.host, move || async move {
         let mut sockets = Vec::new();
         for from in addresses {
             let Ok(socket) = UdpSocket::bind((from, 0)).await else { continue };

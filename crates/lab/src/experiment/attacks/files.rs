@@ -1,4 +1,5 @@
-//! The files of the gateways that are attacked: all limits are the defaults, only memory is set.
+//! Configuration files of the gateways under attack. All limits have their defaults; only memory is
+//! configured.
 
 use std::net::Ipv4Addr;
 
@@ -6,28 +7,29 @@ use bentpipe_link::SecretKey;
 use bentpipe_units::BitRate;
 
 use super::Attack;
+use super::evidence::STATUS_FILES;
 use super::scene::{ORIGIN_PORT, SITE_NAME};
 use crate::emu::{AIR_CABIN, DEVICE_INTERFACE, GROUND, SERVER};
 use crate::profile::Profile;
 
-/// Addresses that stand for names: a /15.
+/// Network of the fake-IP addresses: a /15.
 pub const INSTANT_NETWORK: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
 
 const MIB: u64 = 1 << 20;
-/// Memory of a session at either end, as `[link.memory]` has it.
+/// Memory of a session at either end, for `[link.memory]`.
 const RECEIVE_MIB: u64 = 128;
 const SEND_MIB: u64 = 64;
 const CODE_MIB: u64 = 16;
-/// Memory of the session for datagrams, which is not a setting.
+/// Memory of a session for datagrams, which is not configurable.
 const DATAGRAMS_MIB: u64 = 20;
-/// Memory of the air's HTTP cache and of its names, as the file has it.
+/// Memory of the air's HTTP cache, and of its DNS cache, from the file.
 const CACHE_MIB: u64 = 64;
 const NAMES_MIB: u64 = 16;
-/// Flows that the defaults allow the aircraft, of TCP and of UDP, and the memory of one beyond the
-/// session's: the buffers of a relay, of a request, and of TLS.
+/// Default maximum of an aircraft's TCP and UDP flows together.
 const FLOWS: u64 = 2 * 4096;
+/// Memory of a flow in addition to the session's: the buffers of a relay, of a request, and of TLS.
 const FLOW_KIB: u64 = 24;
-/// Memory of the program itself, its threads and its allocator.
+/// Memory of the program itself, with its threads and its allocator.
 const PROGRAM_MIB: u64 = 64;
 
 /// Upper bound of the resident memory of the air and of the ground:
@@ -35,7 +37,7 @@ const PROGRAM_MIB: u64 = 64;
 /// | | air | ground |
 /// |---|---|---|
 /// | session: received, to send, repair packets, datagrams | 228 MiB | 228 MiB |
-/// | HTTP cache and names | 80 MiB | |
+/// | HTTP cache and DNS cache | 80 MiB | |
 /// | 8,192 flows × 24 KiB | 192 MiB | 192 MiB |
 /// | program | 64 MiB | 64 MiB |
 pub const BOUND_BYTES: [u64; 2] = {
@@ -44,15 +46,15 @@ pub const BOUND_BYTES: [u64; 2] = {
     [both + (CACHE_MIB + NAMES_MIB) * MIB, both]
 };
 
-/// The private keys.
+/// Private keys of both gateways.
 pub struct Keys {
-    /// The air's.
+    /// Key of the air gateway.
     pub air: SecretKey,
-    /// The ground's.
+    /// Key of the ground gateway.
     pub ground: SecretKey,
 }
 
-/// The air's file.
+/// Configuration file of the air gateway.
 pub fn air(attack: Attack, profile: &Profile, keys: &Keys) -> String {
     let instant = if attack == Attack::InstantPool {
         format!("cache-file = \"names\"\n[dns.instant-names]\nv4 = \"{INSTANT_NETWORK}/15\"\n")
@@ -66,28 +68,30 @@ pub fn air(attack: Attack, profile: &Profile, keys: &Keys) -> String {
          [http-cache]\nmemory = \"{CACHE_MIB} MiB\"\n\n\
          [[site]]\nname = \"{SITE_NAME}\"\ncertificate = \"site.pem\"\nkey = \"site.key\"\n\
          origin = \"http://{}:{ORIGIN_PORT}\"\n\n\
-         [dns]\nlisten = [\"{}:53\"]\nmemory = \"{NAMES_MIB} MiB\"\n{instant}",
+         {}\n[dns]\nlisten = [\"{}:53\"]\nmemory = \"{NAMES_MIB} MiB\"\n{instant}",
         GROUND.v4,
         keys.ground.public(),
         rate(profile.link.return_.rate()),
         memory(),
         SERVER.v4,
+        status(0),
         AIR_CABIN.v4,
     )
 }
 
-/// The ground's file.
+/// Configuration file of the ground gateway.
 pub fn ground(profile: &Profile, keys: &Keys) -> String {
     format!(
         "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"{}:4500\"\n{}\n\
          [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\n\
-         [dial]\nallow = [\"{}/32\", \"{}/128\"]\n\n[dns]\nservers = [\"{}\"]\n",
+         [dial]\nallow = [\"{}/32\", \"{}/128\"]\n\n{}\n[dns]\nservers = [\"{}\"]\n",
         GROUND.v4,
         memory(),
         keys.air.public(),
         rate(profile.link.forward.rate()),
         SERVER.v4,
         SERVER.v6,
+        status(1),
         SERVER.v4,
     )
 }
@@ -98,7 +102,11 @@ fn memory() -> String {
     )
 }
 
-/// The command takes only links with a rate.
+fn status(gateway: usize) -> String {
+    format!("[status]\nfile = \"{}\"\ninterval = \"1 s\"\n", STATUS_FILES[gateway])
+}
+
+/// Rate in bit/s. The command accepts only links with a rate.
 fn rate(rate: Option<BitRate>) -> u64 {
     rate.map_or(1, BitRate::bps)
 }

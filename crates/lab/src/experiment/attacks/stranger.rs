@@ -5,39 +5,40 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use anyhow::{anyhow, bail};
 use bentpipe_link::secure::{DATA, INIT, INIT_BYTES, MacKey, RESPONSE};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::assault::{Tally, paced};
+use super::assault::{self, Tally, paced};
 use super::scene::Scene;
+use crate::emu::Service;
 use crate::emu::{AIR_CABIN, DEVICE, EmuError, GROUND, Host, SERVER};
-use crate::experiment::ExperimentError;
-use crate::workload::service::Service;
 
-/// Length of a RESPONSE, and of the junk.
-const RESPONSE_BYTES: usize = 116;
-const JUNK_BYTES: usize = 61;
-/// Ports that INITs come from: cookies are for one port each.
-const PORTS: usize = 16;
-/// The ground's port.
+/// Length of a RESPONSE.
+pub const RESPONSE_BYTES: usize = 116;
+/// Length of a junk datagram.
+pub const JUNK_BYTES: usize = 61;
+/// Source ports of one thread's INITs. A cookie is valid for one port.
+const PORTS: usize = 8;
+/// Port of the ground gateway.
 const LINK_PORT: u16 = 4500;
-/// UDP ports of the air that are not of the link: names and interception.
+/// UDP ports of the air gateway that do not belong to the link: DNS and interception.
 const OTHER_PORTS: [u16; 2] = [53, 1081];
 
-/// Sends the air `rate` datagrams a second that begin as RESPONSEs do, from the cabin.
+/// Sends the air `rate` datagrams per second with the beginning of a RESPONSE, from the cabin.
 pub fn responses(
     scene: &Scene,
     rate: u64,
     seed: u64,
     tally: Arc<Tally>,
-) -> Result<Service, ExperimentError> {
+) -> anyhow::Result<Service> {
     let read = || fs::read_to_string("/proc/thread-self/net/udp");
     let table = scene.world.air.run(read)?;
-    let table = table.map_err(|error| ExperimentError::Lab(format!("the air's ports: {error}")))?;
+    let table = table.map_err(|error| anyhow!("the air's ports: {error}"))?;
     let ports: Vec<u16> = ports(&table).filter(|port| !OTHER_PORTS.contains(port)).collect();
     if ports.is_empty() {
-        return Err(ExperimentError::Lab("the air has no link socket".into()));
+        bail!("the air has no link socket");
     }
     let at = ports.into_iter().map(|port| SocketAddr::new(AIR_CABIN.v4.into(), port)).collect();
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -50,7 +51,8 @@ pub fn responses(
     Ok(flood(&scene.attacker.host, (DEVICE.v4.into(), 1), at, rate, make, tally)?)
 }
 
-/// Sends the ground `rate` datagrams a second that begin as data does, from the Internet.
+/// Sends the ground `rate` datagrams per second with the beginning of a data packet, from the
+/// Internet.
 pub fn junk(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let make = move || {
@@ -62,7 +64,7 @@ pub fn junk(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Se
     flood(&scene.world.server, (SERVER.v4.into(), 1), vec![ground()], rate, make, tally)
 }
 
-/// Sends the ground `rate` INITs a second whose mac1 is right and nothing else, from the Internet.
+/// Sends the ground `rate` INITs per second in which only mac1 is valid, from the Internet.
 pub fn inits(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let key = MacKey::new(&scene.ground);
@@ -70,7 +72,8 @@ pub fn inits(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<S
     flood(&scene.world.server, (SERVER.v4.into(), PORTS), vec![ground()], rate, make, tally)
 }
 
-fn init(key: &MacKey, rng: &mut ChaCha8Rng) -> Vec<u8> {
+/// An INIT in which only mac1 is valid, for `key`.
+pub fn init(key: &MacKey, rng: &mut ChaCha8Rng) -> Vec<u8> {
     let mut message = vec![0; INIT_BYTES];
     rng.fill_bytes(&mut message[4..]);
     message[0] = INIT;
@@ -82,7 +85,8 @@ fn ground() -> SocketAddr {
     SocketAddr::new(GROUND.v4.into(), LINK_PORT)
 }
 
-/// Sends what `make` makes from some ports of `from` to all of `at`, `rate` a second in all.
+/// Sends the datagrams of `make` from several ports of `from` to all of `at`, at a total of `rate`
+/// per second.
 fn flood(
     host: &Host,
     (from, ports): (IpAddr, usize),
@@ -97,7 +101,7 @@ fn flood(
         socket.set_nonblocking(true).map_err(EmuError::Thread)?;
         sockets.push(socket);
     }
-    Service::start(host, move || async move {
+    assault::start(host, move || async move {
         let mut answer = [0; 256];
         paced(rate, &tally, |number| {
             let number = number as usize;
@@ -111,7 +115,7 @@ fn flood(
     })
 }
 
-/// The local ports of a table of sockets: udp(7), `/proc/net/udp`.
+/// Local ports in a table of sockets: udp(7), `/proc/net/udp`.
 fn ports(table: &str) -> impl Iterator<Item = u16> + '_ {
     table.lines().skip(1).filter_map(|line| {
         let (_, port) = line.split_whitespace().nth(1)?.rsplit_once(':')?;

@@ -1,10 +1,13 @@
-//! The victim: loads a page, and beside it asks for names, sends datagrams and opens connections.
+//! The victim. It loads a page, and at the same time queries names, sends datagrams and pings, and
+//! opens connections.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
 use bentpipe_dns::{Answer, Query};
+use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::time::{Instant, sleep, timeout};
@@ -12,40 +15,42 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Attack;
 use super::scene::{ECHO_PORT, Scene, server_for, stands_for_a_name};
 use crate::emu::{AIR_CABIN, CLIENT};
-use crate::experiment::ExperimentError;
 use crate::loader::{Load, Protocol, Tickets, load};
 use crate::result::{Sample, Samples};
 
-/// A page that is not complete by then has failed.
+/// Time after which an incomplete page counts as failed.
 const PAGE_LIMIT: Duration = Duration::from_secs(60);
-/// A small exchange that is not over by then has failed.
+/// Time after which an incomplete small exchange counts as failed.
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
-/// A datagram is sent again after this, as resolvers and calls' set-ups do.
+/// Time after which a datagram is sent again, like resolvers and call set-ups do.
 const AGAIN: Duration = Duration::from_millis(2500);
-/// Small exchanges of each kind beside a page, and their distance.
+/// Small exchanges of each kind during a page.
 const PROBES: u64 = 4;
+/// Interval between two small exchanges of a kind.
 const PROBE_GAP: Duration = Duration::from_millis(500);
-/// Bytes that a small connection carries each way.
+/// Bytes that a small connection carries in each direction.
 const SMALL_BYTES: usize = 100;
+/// ICMP echo request: type 8, code 0. The kernel fills in checksum and identifier.
+const ECHO_REQUEST: [u8; 12] = [8, 0, 0, 0, 0, 0, 0, 1, b'p', b'i', b'n', b'g'];
 const MAX_MESSAGE_BYTES: usize = 1500;
-/// Pause before the next attempt while the gateways shake hands.
+/// Pause before the next attempt during the gateways' handshake.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The gateways must be ready within this.
+/// Maximum time until the gateways are ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// Result of the victim's browsing.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Seconds that its pages took.
+    /// Load times of its pages in seconds.
     pub pages: Samples,
-    /// Small exchanges.
+    /// Number of small exchanges.
     pub probes: u64,
-    /// Each page and exchange that failed, and why.
+    /// Descriptions of failed pages and exchanges.
     pub failures: Vec<String>,
 }
 
-/// Waits until something comes through.
-pub async fn wait() -> Result<(), ExperimentError> {
+/// Waits until an exchange succeeds.
+pub async fn wait() -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         match timeout(PROBE_LIMIT, connection()).await {
@@ -54,19 +59,19 @@ pub async fn wait() -> Result<(), ExperimentError> {
             other => {
                 let why = format!(": {other:?}");
                 let (contender, seconds) = ("bentpipe", START_LIMIT.as_secs());
-                return Err(ExperimentError::Silent { contender, seconds, why });
+                bail!("{contender}: nothing came through within {seconds} s{why}");
             }
         }
     }
 }
 
-/// Loads a page for each of `visits`, one after the other, with small exchanges beside each.
+/// Loads a page for each of `visits`, one after the other, with small exchanges during each.
 pub async fn browse(
     scene: &Scene,
     attack: Attack,
     visits: std::ops::Range<u64>,
     seen: &RefCell<Seen>,
-) -> Result<(), ExperimentError> {
+) -> anyhow::Result<()> {
     for visit in visits {
         let (page, ()) =
             tokio::join!(page(scene, visit), small_exchanges(attack, visit * PROBES, seen));
@@ -82,11 +87,10 @@ pub async fn browse(
     Ok(())
 }
 
-/// Seconds that the page took; if it failed, seconds until then and why.
-async fn page(scene: &Scene, visit: u64) -> Result<Result<f64, (f64, String)>, ExperimentError> {
+/// Load time of the page in seconds. If it failed, the seconds until then, and the reason.
+async fn page(scene: &Scene, visit: u64) -> anyhow::Result<Result<f64, (f64, String)>> {
     let site = scene.page.visited(visit);
-    let mut tickets =
-        Tickets::new(&scene.authority).map_err(|error| ExperimentError::Lab(error.to_string()))?;
+    let mut tickets = Tickets::new(&scene.authority).map_err(|error| anyhow!("{error}"))?;
     let visit = load(&Load::new(&site, Protocol::Http1, PAGE_LIMIT), &mut tickets).await;
     let seconds = visit.took.as_secs_f64();
     if !visit.failed() {
@@ -109,20 +113,22 @@ async fn small_exchanges(attack: Attack, first: u64, seen: &RefCell<Seen>) {
         }
     };
     for number in first..first + PROBES {
-        let (name, datagram, connection) = tokio::join!(
+        let (name, datagram, connection, ping) = tokio::join!(
             timeout(PROBE_LIMIT, name(number, attack == Attack::InstantPool)),
             timeout(PROBE_LIMIT, datagram()),
             timeout(PROBE_LIMIT, connection()),
+            timeout(PROBE_LIMIT, ping()),
         );
         one("name", name);
         one("datagram", datagram);
         one("connection", connection);
+        one("ping", ping);
         sleep(PROBE_GAP).await;
     }
 }
 
-/// A name that nobody has asked for has an address; one that stands for it, if `instant`. No address
-/// stands for a name of `.test`, which is never one of the Internet.
+/// Queries a new name, which must have an address: a fake-IP address if `instant`. No fake-IP
+/// address stands for a name in `.test`, which never exists on the Internet.
 async fn name(number: u64, instant: bool) -> Result<(), String> {
     let question = question(&format!("v{number}.victim.example"));
     let message = exchange(SocketAddr::new(AIR_CABIN.v4.into(), 53), &question).await?;
@@ -137,7 +143,7 @@ async fn name(number: u64, instant: bool) -> Result<(), String> {
     }
 }
 
-/// A query for the IPv4 address of `name`, whose labels are short.
+/// A query for the IPv4 address of `name`, which must have short labels.
 pub fn question(name: &str) -> Vec<u8> {
     let mut out = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
@@ -148,15 +154,21 @@ pub fn question(name: &str) -> Vec<u8> {
     out
 }
 
-/// A datagram of a new flow comes back.
+/// Sends a datagram of a new flow, which must be echoed.
 async fn datagram() -> Result<(), String> {
     exchange(server_for(CLIENT.v4.into(), ECHO_PORT), b"probe").await.map(drop)
 }
 
-/// Sends `message` from a new port, again after [`AGAIN`]; gives the answer.
+/// Sends `message` from a new port, and again after [`AGAIN`]. Returns the response.
 async fn exchange(to: SocketAddr, message: &[u8]) -> Result<Vec<u8>, String> {
     let text = |error: std::io::Error| error.to_string();
     let socket = UdpSocket::bind((IpAddr::from(CLIENT.v4), 0)).await.map_err(text)?;
+    exchange_by(socket, to, message).await
+}
+
+/// Like [`exchange`], from `socket`.
+async fn exchange_by(socket: UdpSocket, to: SocketAddr, message: &[u8]) -> Result<Vec<u8>, String> {
+    let text = |error: std::io::Error| error.to_string();
     socket.connect(to).await.map_err(text)?;
     let mut answer = vec![0; MAX_MESSAGE_BYTES];
     loop {
@@ -168,7 +180,21 @@ async fn exchange(to: SocketAddr, message: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
-/// A small exchange on a connection of its own.
+/// Sends an ICMP echo request, which must be answered. The kernel chooses its identifier.
+async fn ping() -> Result<(), String> {
+    let open = || {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(socket2::Protocol::ICMPV4))?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&SocketAddr::new(CLIENT.v4.into(), 0).into())?;
+        UdpSocket::from_std(socket.into())
+    };
+    let socket = open().map_err(|error| error.to_string())?;
+    let to = server_for(CLIENT.v4.into(), 0);
+    let answer = exchange_by(socket, to, &ECHO_REQUEST).await?;
+    if answer.first() == Some(&0) { Ok(()) } else { Err("the answer is no echo reply".to_owned()) }
+}
+
+/// A small exchange on a new connection.
 async fn connection() -> Result<(), String> {
     let exchange = async {
         let socket = TcpSocket::new_v4()?;

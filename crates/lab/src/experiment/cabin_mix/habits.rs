@@ -11,44 +11,44 @@ use crate::result::Sample;
 use crate::traffic::{Carry, ENDLESS, REQUEST_BYTES, Traffic};
 use crate::workload::content::{Object, page_paths};
 
-/// Objects of a page, of the lengths that the lab's own pages have: 490 KB.
+/// Number of a page's objects, which have the lengths of the lab's own pages: 490 KB.
 pub const PAGE_OBJECTS: usize = 25;
-/// Connections to one host: what Chromium, Firefox and Safari open.
+/// Connections to one host, as in Chromium, Firefox and Safari.
 const PAGE_CONNECTIONS: usize = 6;
-/// From a page's end to the next request, on average, exponentially spread: ours.
+/// Mean time from a page's end to the next request, exponentially distributed. The value is ours.
 const PAGE_READING: Duration = Duration::from_secs(30);
-/// Length of a video segment: Apple's HLS authoring specification asks for about 6 s.
+/// Length of a video segment. Apple's HLS authoring specification asks for about 6 s.
 const SEGMENT: Duration = Duration::from_secs(6);
-/// Its bytes: 1 Mbit/s, standard definition on a small screen; ours.
+/// Bytes of a segment: 1 Mbit/s, standard definition on a small screen. The value is ours.
 pub const SEGMENT_BYTES: u64 = 750_000;
-/// From one message to the next, on average, exponentially spread: ours.
+/// Mean time between two messages, exponentially distributed. The value is ours.
 const MESSAGE_GAP: Duration = Duration::from_secs(20);
-/// A short text in its envelope and TLS record: ours.
+/// Size of a short text in its envelope and TLS record. The value is ours.
 pub const MESSAGE_BYTES: u64 = 1_000;
-/// The answer that it has come: ours.
+/// Size of the confirmation of its arrival. The value is ours.
 pub const RECEIPT_BYTES: u64 = 300;
-/// A hog's connections.
+/// Number of a heavy user's connections.
 pub const HOG_CONNECTIONS: usize = 32;
 
 /// Kind of passenger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Reads page after page.
+    /// Reads one page after another.
     Pages,
     /// Watches a film in segments.
     Video,
-    /// Writes a message now and then.
+    /// Writes a message from time to time.
     Messages,
-    /// Talks, over UDP.
+    /// Makes a call over UDP.
     Call,
-    /// Downloads without end on one connection.
+    /// Downloads endlessly on one connection.
     Download,
-    /// Downloads without end on [`HOG_CONNECTIONS`].
+    /// Downloads endlessly on [`HOG_CONNECTIONS`] connections.
     Hog,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Pages, Self::Video, Self::Messages, Self::Call, Self::Download, Self::Hog];
 
@@ -76,13 +76,13 @@ impl Kind {
         }
     }
 
-    /// Returns `true` if it always has something to send.
+    /// Returns `true` if there is always data to send to the passenger.
     pub const fn is_backlogged(self) -> bool {
         matches!(self, Self::Download | Self::Hog)
     }
 }
 
-/// One of them. What is asked for in one go, a page or a segment, is a job.
+/// A passenger. A job is everything requested in one go: a page or a segment.
 pub struct Passenger {
     pub kind: Kind,
     number: u32,
@@ -94,26 +94,27 @@ pub struct Passenger {
     pub streams: Vec<usize>,
     /// Duration of every job that began during the measurement.
     pub took: Vec<Sample>,
-    /// Time for which the film stood still during the measurement, and number of late segments.
+    /// Time for which the film stalled during the measurement.
     pub stalled: Duration,
+    /// Number of late segments.
     pub late: usize,
-    /// Time at which the next segment is due on the screen, once the first has arrived.
+    /// Time at which the next segment is due, once the first has arrived.
     due: Option<Duration>,
 }
 
 /// Job in progress.
 struct Job {
     began: Duration,
-    /// Bytes of what is not asked for yet; the first of a page goes alone.
+    /// Sizes of objects not requested yet. The first object of a page is requested alone.
     waiting: VecDeque<u64>,
     open: Vec<usize>,
     is_measured: bool,
-    /// On so many streams at once.
+    /// Maximum concurrent streams.
     parallel: usize,
 }
 
 impl Passenger {
-    /// Begins at a random moment of its habit's gap.
+    /// Starts at a random moment of its habit's interval.
     pub fn new(kind: Kind, number: u32, mut rng: ChaCha8Rng) -> Self {
         let gap = match kind {
             Kind::Pages => PAGE_READING,
@@ -136,7 +137,7 @@ impl Passenger {
         }
     }
 
-    /// Opens what has no end.
+    /// Opens endless downloads.
     pub fn settle(&mut self, cabin: &mut dyn Traffic) {
         let connections = match self.kind {
             Kind::Download => 1,
@@ -155,7 +156,7 @@ impl Passenger {
         idle.then_some(self.next_at)
     }
 
-    /// Does what is to be done now; what begins while `measured` counts.
+    /// Does everything that is due now. A job that begins while `measured` is `true` counts.
     pub fn act(&mut self, cabin: &mut dyn Traffic, measured: bool) {
         let now = cabin.now();
         if self.next_at().is_some_and(|at| at <= now) {
@@ -168,7 +169,7 @@ impl Passenger {
         }
         let up = if self.kind == Kind::Messages { MESSAGE_BYTES } else { REQUEST_BYTES };
         if job.open.is_empty() {
-            // What a page consists of is known once its document is there.
+            // The objects of a page are known once its document has arrived.
             job.parallel = if job.parallel == 0 { 1 } else { PAGE_CONNECTIONS };
         }
         while job.open.len() < job.parallel
@@ -225,7 +226,7 @@ impl Passenger {
         };
     }
 
-    /// The film goes on; it stood still where the segment came after the one before it was over.
+    /// Continues the film. It stalled if the segment arrived after the previous one had ended.
     fn show(&mut self, job: &Job, now: Duration) {
         let due = self.due.unwrap_or(now);
         if now > due && job.is_measured {

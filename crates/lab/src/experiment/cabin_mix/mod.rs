@@ -1,4 +1,5 @@
-//! A cabin of fifty: pages, films, messages, calls, downloads and one hog at once, and what each gets.
+//! A cabin of fifty passengers: pages, films, messages, calls, downloads and one heavy user at
+//! once, and the service that each of them gets.
 
 mod habits;
 
@@ -11,47 +12,50 @@ use rand_chacha::ChaCha8Rng;
 use super::choice::Choice;
 use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, megabits, table, written};
+use crate::experiment::call::speech::{GAP, LATEST, speech};
+use crate::experiment::engine::Engine;
 use crate::profile::Profile;
 use crate::result::{Row, Sample, Samples};
 use crate::sim::share::jain;
-use crate::traffic::call::{GAP, LATEST, speech};
-use crate::traffic::{ClassLimits, DOWN, Engine, EngineError, Passing, Traffic, UP};
+use crate::traffic::{ClassLimits, DOWN, Passing, Traffic, UP};
 use crate::workload::content::page_bytes;
 use habits::{Kind, MESSAGE_BYTES, PAGE_OBJECTS, Passenger, RECEIPT_BYTES, SEGMENT_BYTES};
 
-/// The link unless told otherwise: one that fifty passengers may share with films among them.
+/// Default link. Fifty passengers, some with films, can share it.
 pub const DEFAULT_PROFILE: &str = "geo-satl";
-/// Runs unless told otherwise.
+/// Default number of runs.
 pub const DEFAULT_RUNS: u16 = 2;
 /// Default length of each measurement.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
 
-/// Before it is measured: a page's reading time, so that habits are spread out.
+/// Warm-up before the measurement: a page's reading time, which desynchronizes the passengers.
 const WARM: Duration = Duration::from_secs(30);
-/// Time for jobs that began during the measurement to end.
+/// Time for jobs that began during the measurement to finish.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Tolerance of the heavy user's rate against other downloads'.
 const HOG_TOLERANCE: f64 = 0.05;
-/// Jain's index among those who always have something to be sent.
-const LEAST_JAIN: f64 = 0.98;
+/// Minimum of Jain's index among passengers with backlogged traffic.
+const MIN_JAIN: f64 = 0.98;
 
-/// One passenger's run.
+/// Result of one passenger in one run.
 struct Found {
     kind: Kind,
     bps: f64,
     took: Vec<Sample>,
-    /// Share of the film's time for which it stood still; and number of late segments.
+    /// Fraction of the film's time during which it stalled.
     stalled: f64,
+    /// Number of late segments.
     late: usize,
-    /// Delays of a call's punctual packets beyond propagation: towards the aircraft, and from it.
+    /// Delays beyond propagation of a call's packets, towards the aircraft and from it. Late
+    /// packets count as lost.
     waits: [Samples; 2],
 }
 
-/// A run's passengers, in the order of their numbers.
+/// Results of a run's passengers, by number.
 type Cabinful = Vec<Found>;
 
-/// Runs it.
-pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+/// Runs the experiment.
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let runs = engine.map(&choice.profile, &choice.seeds(), |&seed| {
         let one = |cabin: &mut dyn Traffic| one(choice, cabin, seed);
         engine.carry(&choice.profile, &ClassLimits::default(), seed, one)
@@ -108,7 +112,7 @@ fn one(choice: &Choice, cabin: &mut dyn Traffic, seed: u64) -> Cabinful {
         .collect()
 }
 
-/// Everybody does what they do until `end`.
+/// Lets all passengers act until `end`.
 fn live(cabin: &mut dyn Traffic, passengers: &mut [Passenger], end: Duration, measured: bool) {
     while cabin.now() < end {
         passengers.iter_mut().for_each(|passenger| passenger.act(cabin, measured));
@@ -125,8 +129,8 @@ fn bytes(cabin: &dyn Traffic, passengers: &[Passenger]) -> Vec<u64> {
     passengers.iter().map(of).collect()
 }
 
-/// Delays of a call's packets beyond propagation; a packet later than a listener waits for counts
-/// as lost.
+/// Delays of a call's packets beyond propagation. A packet that arrives too late for the listener
+/// counts as lost.
 fn heard(
     choice: &Choice,
     cabin: &dyn Traffic,
@@ -146,11 +150,11 @@ fn heard(
     Samples(sent.map(|(_, transit)| wait(transit)).collect())
 }
 
-/// Best time of a kind's job on an idle link.
+/// Minimum time of a kind's job on an idle link.
 fn limit(profile: &Profile, kind: Kind) -> Option<f64> {
     let upload = || Some(profile.link.return_.rate()?.time_for(MESSAGE_BYTES));
     let limit = match kind {
-        // The objects are known a round trip later.
+        // The objects are known one round trip later.
         Kind::Pages => profile.forward_limit(page_bytes(PAGE_OBJECTS))? + profile.rtt(),
         Kind::Video => profile.forward_limit(SEGMENT_BYTES)?,
         Kind::Messages => profile.forward_limit(RECEIPT_BYTES)? + upload()?,
@@ -159,14 +163,14 @@ fn limit(profile: &Profile, kind: Kind) -> Option<f64> {
     Some(limit.as_secs_f64())
 }
 
-/// A fair share of a run: what those get on average who always have something to be sent.
+/// Fair share of a run: the mean rate of the passengers with backlogged traffic.
 fn fair_bps(run: &Cabinful) -> f64 {
     let all: Vec<_> =
         run.iter().filter(|one| one.kind.is_backlogged()).map(|one| one.bps).collect();
     all.iter().sum::<f64>() / all.len() as f64
 }
 
-/// All that was found of a kind.
+/// All results of a kind.
 fn of(runs: &[Cabinful], kind: Kind) -> impl Iterator<Item = &Found> {
     runs.iter().flatten().filter(move |found| found.kind == kind)
 }
@@ -179,14 +183,14 @@ fn waits(runs: &[Cabinful], way: usize) -> Samples {
     Samples(of(runs, Kind::Call).flat_map(|found| found.waits[way].0.iter().copied()).collect())
 }
 
-/// The share that never came, or too late.
+/// Fraction of packets that never arrived, or arrived too late.
 fn residual(waits: &Samples) -> f64 {
     let lost = waits.0.iter().filter(|wait| matches!(wait, Sample::Cut(_))).count();
     lost as f64 / waits.len().max(1) as f64
 }
 
-/// For each run: the heavy user's rate ÷ the mean of other downloads', and Jain's index of all of
-/// these.
+/// For each run: the heavy user's rate ÷ the mean of the other downloads', and Jain's index over
+/// all of them.
 fn among_backlogged(runs: &[Cabinful]) -> [Samples; 2] {
     let rates = |run: &Cabinful, kind| -> Vec<f64> {
         run.iter().filter(|one| one.kind == kind).map(|one| one.bps).collect()
@@ -205,7 +209,7 @@ fn goals(runs: &[Cabinful]) -> Vec<Goal> {
     let name = "hog with 32 connections off a download with 1";
     vec![
         Goal::off_by_at_most(name, hog, HOG_TOLERANCE),
-        Goal::ratio_at_least("Jain's index among the backlogged", index, LEAST_JAIN),
+        Goal::ratio_at_least("Jain's index among the backlogged", index, MIN_JAIN),
     ]
 }
 
@@ -290,7 +294,7 @@ fn text(choice: &Choice, runs: &[Cabinful]) -> String {
     )
 }
 
-/// Results for which the table has no room.
+/// Results that do not fit into the table.
 fn notes(runs: &[Cabinful]) -> String {
     let late: usize = of(runs, Kind::Video).map(|found| found.late).sum();
     let stalled: Samples = of(runs, Kind::Video).map(|found| found.stalled).collect();

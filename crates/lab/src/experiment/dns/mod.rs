@@ -1,6 +1,7 @@
-//! Names on board: how many are answered there, how long the others take, and what instant names save.
+//! The on-board resolver: the fraction of questions answered on board, the duration of the others,
+//! and the time that fake-IP addresses save.
 //!
-//! The method is that of Mile High WiFi, section 5.1: popular names, each asked for twice in a row.
+//! The method is that of Mile High WiFi, section 5.1: popular names, each queried twice in a row.
 
 mod passengers;
 mod world;
@@ -14,23 +15,24 @@ use tokio::time::sleep;
 
 use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
+use crate::experiment::engine::Engine;
+use crate::experiment::virtual_link::virtually;
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::traffic::Engine;
 use passengers::{Asked, NAMES, PAUSE, is_right, popular};
 use world::{Flight, Memory, World};
 
-/// Unless told otherwise.
+/// Default length.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(3600);
-/// Unless told otherwise.
+/// Default number of passengers.
 pub const DEFAULT_PASSENGERS: u8 = 50;
-/// Until then caches may be cold.
+/// Initial time during which caches may be cold.
 const WARM_UP: Duration = Duration::from_secs(300);
 /// Delay below which an answer counts as from the on-board cache.
 const ON_BOARD: Duration = Duration::from_millis(5);
-/// Names that nobody has asked for.
+/// Number of names that nobody has queried before.
 const COLD: u32 = 100;
-/// Between two flights, of which the second begins without anything.
+/// Time between two flights. The second one begins with an empty cache.
 const NEXT_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Profile of the targets.
@@ -43,59 +45,43 @@ const SAVED_TOLERANCE: f64 = 0.05;
 /// Selection of questions.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The link.
+    /// Profile of the link.
     pub profile: Profile,
     /// Number of passengers.
     pub passengers: u8,
-    /// For how long; it is measured after the first five minutes.
+    /// Length of the run. The first five minutes are not measured.
     pub length: Duration,
     /// Seed of losses and questions.
     pub seed: u64,
 }
 
-/// Nothing was found out.
-#[derive(Debug, thiserror::Error)]
-pub enum DnsError {
-    /// Something of the world could not be made.
-    #[error("the cabin cannot be set up: {0}")]
-    World(String),
-    /// The system would not.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-}
-
-impl DnsError {
-    fn told(why: impl ToString) -> Self {
-        Self::World(why.to_string())
-    }
-}
-
-/// All that was seen.
+/// All measurements.
 struct Seen {
     warm: Vec<Asked>,
     counts: DnsCounts,
     cold: Samples,
-    /// From the question to the first byte of a page, without and with instant names.
+    /// Time from the question to the first byte of a page, without and with fake-IP addresses.
     pages: [Samples; 2],
-    /// The first minutes of the next day's flight, which begins without anything, or with what the
+    /// The first minutes of the next day's flight, with an empty cache, or with the names that the
     /// ground remembers.
     beginnings: [Beginning; 2],
 }
 
-/// Times of passengers before caches were warm.
+/// Questions before caches were warm.
 struct Beginning {
-    /// First questions, and how many of them were answered on board.
+    /// Number of first questions.
     asked: usize,
+    /// Number of first questions answered on board.
     on_board: usize,
     counts: DnsCounts,
 }
 
-/// Asks, in virtual time.
-pub fn run(choice: &Choice) -> Result<Report, DnsError> {
+/// Runs the experiment in virtual time.
+pub fn run(choice: &Choice) -> anyhow::Result<Report> {
     let memory = Memory::default();
     let (warm, counts, cold) = virtually(cabin(choice, &memory))?;
     let pages = [virtually(first_bytes(choice, false))?, virtually(first_bytes(choice, true))?];
-    // Each adds to what is remembered: the one that uses it comes first.
+    // Each run adds to the memory, so the one that uses it must come first.
     let begin = |warm_start| virtually(beginning(choice, warm_start, &memory));
     let (warm_start, cold_start) = (begin(true)?, begin(false)?);
     let beginnings = [cold_start, warm_start];
@@ -108,18 +94,11 @@ pub fn run(choice: &Choice) -> Result<Report, DnsError> {
     Ok(report.found_by(&Engine::Sim))
 }
 
-/// Does `work` on a clock that jumps to whatever comes next. The gateway's own listeners are real
-/// sockets, on which nothing comes.
-fn virtually<T>(work: impl Future<Output = Result<T, DnsError>>) -> Result<T, DnsError> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_all().start_paused(true).build()?.block_on(work)
-}
-
-/// Passengers ask for popular names; then for some that nobody has asked for.
+/// Passengers query popular names, then some that nobody has queried before.
 async fn cabin(
     choice: &Choice,
     memory: &Memory,
-) -> Result<(Vec<Asked>, DnsCounts, Samples), DnsError> {
+) -> anyhow::Result<(Vec<Asked>, DnsCounts, Samples)> {
     let flight = Flight { memory: memory.clone(), ..Flight::default() };
     let world = Arc::new(World::start(&choice.profile, choice.seed, &flight).await?);
     let mut warm = popular(choice, choice.length, choice.seed, &world).await?;
@@ -136,12 +115,12 @@ async fn cabin(
     Ok((warm, counts, cold))
 }
 
-/// The first minutes of another flight, by other passengers, a day later.
+/// The first minutes of another flight, with other passengers, a day later.
 async fn beginning(
     choice: &Choice,
     warm_start: bool,
     memory: &Memory,
-) -> Result<Beginning, DnsError> {
+) -> anyhow::Result<Beginning> {
     let flight = Flight { warm_start, memory: memory.clone(), at: NEXT_DAY, instant: false };
     let seed = choice.seed.wrapping_add(1);
     let world = Arc::new(World::start(&choice.profile, seed, &flight).await?);
@@ -150,8 +129,8 @@ async fn beginning(
     Ok(Beginning { asked: asked.len(), on_board, counts: world.resolver.counts() })
 }
 
-/// Pages of names that nobody has asked for, one after another.
-async fn first_bytes(choice: &Choice, instant: bool) -> Result<Samples, DnsError> {
+/// Loads pages of names that nobody has queried before, one after another.
+async fn first_bytes(choice: &Choice, instant: bool) -> anyhow::Result<Samples> {
     let flight = Flight { instant, ..Flight::default() };
     let world = World::start(&choice.profile, choice.seed, &flight).await?;
     let mut samples = Samples::default();
@@ -162,7 +141,7 @@ async fn first_bytes(choice: &Choice, instant: bool) -> Result<Samples, DnsError
     Ok(samples)
 }
 
-/// Names of the beginnings.
+/// Names of the initial periods.
 const BEGINNINGS: [&str; 2] = ["next flight, first minutes", "the same, warm start"];
 
 impl Beginning {
@@ -172,7 +151,7 @@ impl Beginning {
 }
 
 impl Seen {
-    /// Durations of the first or the second question.
+    /// Durations of the first or of the second questions.
     fn took(&self, which: usize) -> Samples {
         let times = self.warm.iter().map(|asked| asked.took[which].as_secs_f64());
         Samples(times.map(Sample::Finished).collect())
@@ -315,14 +294,14 @@ mod tests {
         let report = run(&choice).unwrap();
         assert_eq!(report.goals.len(), 4);
         let text = format!("{}{}", report.text, report.goals_text());
-        // So few passengers leave some names cold for the first minutes.
+        // With so few passengers, some names are still cold in the first minutes.
         let cold = report.goals.iter().filter(|goal| !goal.holds()).map(|goal| goal.to_string());
         let cold: Vec<_> = cold.filter(|name| !name.starts_with("first question")).collect();
         assert!(cold.is_empty(), "{cold:?} {text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let hits: Vec<_> = report.rows.iter().filter(|row| row.metric == "hit-ratio").collect();
         assert!(hits.len() == 4 && hits[0].mean.unwrap() > 0.8, "{text}");
-        // A day later nine of ten first questions are answered on board at once.
+        // A day later, nine of ten first questions are immediately answered on board.
         let [cold, warm] = [&hits[2], &hits[3]].map(|row| row.mean.unwrap());
         assert!(warm > 0.8 && warm > cold + 0.2, "{text}");
     }

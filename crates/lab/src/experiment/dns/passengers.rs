@@ -1,50 +1,49 @@
-//! Passengers who ask for popular names, each twice in a row.
+//! Passengers who query popular names, each twice in a row.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
+use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use tokio::time::{Instant, sleep};
 
+use super::Choice;
 use super::world::{self, World};
-use super::{Choice, DnsError};
 
-/// Popular names, as many as the paper has.
+/// Number of popular names, as in the paper.
 pub const NAMES: usize = 100;
-/// Between two names of one passenger, on average.
+/// Mean time between two names of one passenger.
 pub const PAUSE: Duration = Duration::from_secs(30);
 
-/// Two questions for one name, one right after the other.
+/// Two consecutive questions for one name.
 pub struct Asked {
-    /// Time since the first.
+    /// Time of the first question since the beginning.
     pub at: Duration,
-    /// Duration of each.
+    /// Duration of each question.
     pub took: [Duration; 2],
 }
 
-/// Passengers ask for popular names, for `length`.
+/// Lets passengers query popular names for `length`.
 pub async fn popular(
     choice: &Choice,
     length: Duration,
     seed: u64,
     world: &Arc<World>,
-) -> Result<Vec<Asked>, DnsError> {
+) -> anyhow::Result<Vec<Asked>> {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
     let passengers = (0..choice.passengers).map(|number| {
         let (world, asked) = (world.clone(), asked.clone());
         let rng = ChaCha20Rng::seed_from_u64(seed ^ u64::from(number) << 32);
-        tokio::spawn(async move {
-            let one = passenger(number, rng, began, length, &world, &asked).await;
-            one.map_err(|error| error.to_string())
-        })
+        tokio::spawn(async move { passenger(number, rng, began, length, &world, &asked).await })
     });
     for passenger in passengers.collect::<Vec<_>>() {
-        passenger.await.map_err(DnsError::told)?.map_err(DnsError::told)?;
+        passenger.await??;
     }
-    let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut asked = asked.lock();
     Ok(std::mem::take(&mut *asked))
 }
 
@@ -55,7 +54,7 @@ async fn passenger(
     length: Duration,
     world: &World,
     asked: &Mutex<Vec<Asked>>,
-) -> Result<(), DnsError> {
+) -> anyhow::Result<()> {
     let from = IpAddr::from([10, 1, 0, number]);
     loop {
         // A Poisson process.
@@ -72,21 +71,17 @@ async fn passenger(
             is_right(&name, ip)?;
             *took = time;
         }
-        asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked { at, took });
+        asked.lock().push(Asked { at, took });
     }
 }
 
 /// Returns `Ok` if `ip` is the ground's answer for `name`.
-pub fn is_right(name: &str, ip: Ipv4Addr) -> Result<(), DnsError> {
+pub fn is_right(name: &str, ip: Ipv4Addr) -> anyhow::Result<()> {
     let expected = world::address(name);
-    if ip == expected {
-        Ok(())
-    } else {
-        Err(DnsError::told(format!("{name}: {ip}, not {expected}")))
-    }
+    if ip == expected { Ok(()) } else { Err(anyhow!("{name}: {ip}, not {expected}")) }
 }
 
-/// The rank that a draw from 0 to 1 falls on, where the nth has a weight of 1/n.
+/// Rank for a draw from 0 to 1, if rank n has a weight of 1/n.
 fn zipf(draw: f64) -> usize {
     let all: f64 = (1..=NAMES).map(|rank| 1.0 / rank as f64).sum();
     let mut left = draw * all;

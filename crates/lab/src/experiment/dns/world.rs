@@ -1,169 +1,113 @@
-//! An aircraft with its resolver and a ground that knows every name, over a link in virtual time.
+//! An aircraft with its resolver, and a ground that resolves every name, over a link in virtual
+//! time.
 
 use std::future::pending;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_dns::push::{Pusher, beginning, mark_pushed, read_beginning};
+use anyhow::{Context, anyhow};
+use bentpipe_dns::push::{Pusher, mark_pushed, read_start, start};
 use bentpipe_dns::{Query, Room};
-use bentpipe_gateway::air::{self, Resolver};
-use bentpipe_gateway::config::{AirConfig, GroundConfig};
-use bentpipe_gateway::far::datagram::Datagram;
-use bentpipe_gateway::far::{FarEnd, link};
-use bentpipe_gateway::net::Inherited;
+use bentpipe_flow::{Host, Service, Target};
+use bentpipe_gateway::air::{self, ResolverHandle};
+use bentpipe_gateway::transport::datagram::Datagram;
+use bentpipe_link::Class;
 use bentpipe_link::io::{Air, Arrived, DatagramFlow, Flow, Hub, Open};
-use bentpipe_link::{Class, Host, SecretKey, Service, Target};
+use bentpipe_net::Inherited;
 use bytes::{Bytes, BytesMut};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha20Rng;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use super::DnsError;
+use crate::experiment::virtual_link::VirtualLink;
 use crate::profile::Profile;
-use crate::sim::net::Net;
 
-/// TTLs of names in turn, in seconds: as popular names have them, 20 s to a day.
+/// TTLs of consecutive names in seconds, in the range of popular names: 20 s to a day.
 const TTLS: [u32; 12] = [20, 60, 300, 30, 3600, 60, 120, 300, 600, 14_400, 1800, 86_400];
-
-/// A link that is not up by then will not be.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Size of a client's first message: a request, or a ClientHello.
 const REQUEST_BYTES: usize = 300;
 
-/// Push rate of the ground, and amount that an aircraft takes.
+/// Push rate of the ground.
 const PUSH_BYTES_PER_SECOND: f64 = 4000.0;
+/// Maximum amount that an aircraft accepts.
 const WARM_START: &str = "64 KiB";
 
-const GROUND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-const AIRCRAFT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-
-/// Ground's memory of an aircraft's flights.
+/// The ground's memory of an aircraft's flights.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Mutex<Pusher>>);
 
 impl Memory {
     fn lock(&self) -> MutexGuard<'_, Pusher> {
-        // Nothing in there panics half-way.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
-/// A flight.
+/// Description of a flight.
 #[derive(Clone, Default)]
 pub struct Flight {
-    /// Addresses stand for names.
+    /// `true` if the resolver uses fake-IP addresses.
     pub instant: bool,
-    /// The ground is asked for what it remembers.
+    /// `true` if the ground pushes the names that it remembers.
     pub warm_start: bool,
-    /// That memory.
+    /// Memory of the ground.
     pub memory: Memory,
     /// Start of the flight, since the first began.
     pub at: Duration,
 }
 
-/// Both ends, until it is dropped.
+/// Both ends; they run until dropped.
 pub struct World {
-    /// The resolver on board.
-    pub resolver: Resolver,
-    far: Arc<Air>,
-    _net: Net,
-    _folder: tempfile::TempDir,
+    /// The on-board resolver.
+    pub resolver: ResolverHandle,
+    link: VirtualLink,
 }
 
 impl World {
-    /// Starts both over `profile`'s link; waits until it is up.
-    pub async fn start(profile: &Profile, seed: u64, flight: &Flight) -> Result<Self, DnsError> {
-        let folder = tempfile::tempdir()?;
-        let mut rng = ChaCha20Rng::seed_from_u64(seed);
-        let (air, ground) = configs(profile, folder.path(), &mut rng, flight)?;
-        let net = Net::new(rng.random());
-        let (hub_node, air_node) = (net.node(GROUND)?, net.node(AIRCRAFT)?);
-        net.join(&hub_node, &air_node, &profile.link);
-        let hub_socket = hub_node.bind(4500)?;
-        let settings = link::air_config(&air, hub_socket.local_addr(), 1);
-        let settings = settings.map_err(DnsError::told)?;
-        let hub_settings = link::hub_config(&ground).map_err(DnsError::told)?;
-        let hub = Hub::start_seeded(Box::new(hub_socket), hub_settings, rng.random());
-        let far = Air::start_seeded(Box::new(air_node.bind(0)?), settings, rng.random());
-        tokio::spawn(serve(hub, flight.clone()));
-        let far = Arc::new(far);
-        let gateway = air::Air::bind(&air, &mut Inherited::default(), far.clone());
-        let gateway = gateway.map_err(DnsError::told)?;
-        let resolver = gateway.resolver().ok_or_else(|| DnsError::told("no resolver"))?;
+    /// Starts both ends over `profile`'s link and waits until it is up.
+    pub async fn start(profile: &Profile, seed: u64, flight: &Flight) -> anyhow::Result<Self> {
+        let warm_start = if flight.warm_start { WARM_START } else { "0 B" };
+        let pool = match flight.instant {
+            true => "cache-file = \"dns.cache\"\n[dns.instant-names]\nv4 = \"100.64.0.0/10\"\n",
+            false => "",
+        };
+        let dns =
+            format!("[dns]\nlisten = [\"127.0.0.1:0\"]\nwarm-start = \"{warm_start}\"\n{pool}");
+        let link = VirtualLink::start(profile, seed, [&dns, "highest-class = \"network\"\n"])?;
+        tokio::spawn(serve(link.hub.clone(), flight.clone()));
+        let gateway = air::Air::bind(&link.air, &mut Inherited::default(), link.far.clone())?;
+        let resolver = gateway.resolver().context("no resolver")?;
         tokio::spawn(gateway.serve(std::future::pending()));
-        let began = Instant::now();
-        while FarEnd::reach(&*far) != bentpipe_gateway::far::Reach::Up {
-            if began.elapsed() > PATIENCE {
-                return Err(DnsError::told("the link does not come up"));
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-        Ok(Self { resolver, far, _net: net, _folder: folder })
+        link.up().await?;
+        Ok(Self { resolver, link })
     }
 
-    /// The address of `name` as the passenger `from` is told, and how long that took.
-    pub async fn ask(&self, from: IpAddr, name: &str) -> Result<(Ipv4Addr, Duration), DnsError> {
+    /// Address of `name` in the answer for the passenger `from`, and the duration of the question.
+    pub async fn ask(&self, from: IpAddr, name: &str) -> anyhow::Result<(Ipv4Addr, Duration)> {
         let began = Instant::now();
         let answer = self.resolver.ask(from, &question(name)).await;
-        // The only record is an address, and the last thing in the message.
+        // The only record is an address, at the end of the message.
         let ip = answer.as_deref().filter(|it| it[3] & 0xf == 0 && it[7] == 1);
         let ip = ip.and_then(|it| it.last_chunk::<4>()).copied();
-        let ip = ip.ok_or_else(|| DnsError::told(format!("{name} has not been answered")))?;
+        let ip = ip.ok_or_else(|| anyhow!("{name} has not been answered"))?;
         Ok((ip.into(), began.elapsed()))
     }
 
     /// Time from the question for `name` to the first byte of its server.
-    pub async fn first_byte(&self, name: &str) -> Result<Duration, DnsError> {
+    pub async fn first_byte(&self, name: &str) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let (ip, _) = self.ask([10, 1, 0, 1].into(), name).await?;
         let target = self.resolver.destination(SocketAddr::from((ip, 443)).into());
         let first = Bytes::from_static(&[7; REQUEST_BYTES]);
         let open = Open { target, class: Class::BestEffort, passenger: 1, claim: None, first };
-        let mut flow = Air::open(&self.far, open).await.map_err(DnsError::told)?;
+        let mut flow = Air::open(&self.link.far, open).await?;
         flow.read_exact(&mut [0]).await?;
         Ok(began.elapsed())
     }
 }
 
-fn configs(
-    profile: &Profile,
-    folder: &std::path::Path,
-    rng: &mut ChaCha20Rng,
-    flight: &Flight,
-) -> Result<(AirConfig, GroundConfig), DnsError> {
-    let (air, ground) = (SecretKey::generate(rng), SecretKey::generate(rng));
-    std::fs::write(folder.join("air.key"), air.to_base64())?;
-    std::fs::write(folder.join("ground.key"), ground.to_base64())?;
-    let link = &profile.link;
-    let rates = (link.return_.rate(), link.forward.rate());
-    let (Some(up), Some(down)) = rates else { return Err(DnsError::told("the link has no rate")) };
-    let warm_start = if flight.warm_start { WARM_START } else { "0 B" };
-    let pool = match flight.instant {
-        true => "cache-file = \"dns.cache\"\n[dns.instant-names]\nv4 = \"100.64.0.0/10\"\n",
-        false => "",
-    };
-    let air_text = format!(
-        "[link]\nprivate-key-file = \"air.key\"\npeer = \"{GROUND}:4500\"\n\
-         peer-public-key = \"{}\"\nrate = \"{up}\"\n\
-         [listen]\nsocks5 = \"127.0.0.1:0\"\n[dns]\nlisten = [\"127.0.0.1:0\"]\n\
-         warm-start = \"{warm_start}\"\n{pool}",
-        ground.public()
-    );
-    let ground_text = format!(
-        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"{GROUND}:4500\"\n\
-         [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{}\"\nrate = \"{down}\"\n\
-         highest-class = \"network\"\n",
-        air.public()
-    );
-    let air = AirConfig::parse(&folder.join("air.toml"), &air_text).map_err(DnsError::told)?;
-    let ground = GroundConfig::parse(&folder.join("ground.toml"), &ground_text);
-    Ok((air, ground.map_err(DnsError::told)?))
-}
-
-/// The ground: names are known, and servers answer at once.
+/// Serves the ground: every name resolves, and servers answer at once.
 async fn serve(hub: Hub, flight: Flight) {
     while let Some(arrived) = hub.accept().await {
         match arrived {
@@ -184,7 +128,7 @@ async fn serve(hub: Hub, flight: Flight) {
 async fn page(mut flow: Flow) {
     let mut request = [0; REQUEST_BYTES];
     if flow.read_exact(&mut request).await.is_ok() && flow.write_all(&[1; 1000]).await.is_ok() {
-        // Fails only when the session is over.
+        // Fails only if the session has ended.
         let _ = flow.shutdown().await;
     }
 }
@@ -212,12 +156,12 @@ async fn resolve(flow: DatagramFlow, flight: Flight) {
 }
 
 fn hear(flow: &DatagramFlow, message: &[u8], flight: &Flight, began: Instant) {
-    if let Some(bytes) = read_beginning(message) {
-        flight.memory.lock().begins(bytes as usize, began.elapsed());
-        return send(flow, &beginning(bytes, true));
+    if let Some(bytes) = read_start(message) {
+        flight.memory.lock().start_push(bytes as usize, began.elapsed());
+        return send(flow, &start(bytes, true));
     }
     let Ok(query) = Query::parse(message) else { return };
-    flight.memory.lock().asked(&query.key, began.elapsed());
+    flight.memory.lock().count_query(&query.key, began.elapsed());
     send(flow, &answer(&query));
 }
 
@@ -240,20 +184,20 @@ fn answer(query: &Query) -> Vec<u8> {
     answer
 }
 
-/// One that is lost is asked for again.
+/// Sends a message. If it is lost, the resolver repeats its query.
 fn send(flow: &DatagramFlow, message: &[u8]) {
     let mut out = BytesMut::new();
     Datagram::Payload(message).encode(&mut out);
     let _ = flow.send(&out);
 }
 
-/// The number that a name ends its first label with.
+/// Number at the end of a name's first label.
 fn number(name: &str) -> u32 {
     let label = name.split('.').next().unwrap_or_default();
     label.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0)
 }
 
-/// The address of `name`.
+/// Address of `name`.
 pub fn address(name: &str) -> Ipv4Addr {
     Ipv4Addr::from_bits(0xc633_6400 + number(name))
 }
@@ -266,7 +210,7 @@ fn ttl(name: &str) -> u32 {
 fn question(name: &str) -> Vec<u8> {
     let mut out = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split('.') {
-        // Names of the experiment have short labels.
+        // The experiment's names have short labels.
         out.push(label.len() as u8);
         out.extend_from_slice(label.as_bytes());
     }

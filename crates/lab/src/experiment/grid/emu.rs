@@ -1,63 +1,45 @@
-//! The same works through real gateways and kernels, to see that the simulator tells the truth.
+//! The same work through real gateways and kernels, to validate the simulator.
 //!
-//! Requests go through SOCKS5 and HTTP there: some hundred bytes more each way than the
-//! simulator's, on a link with the same round trip, held against the same limit.
+//! Requests go through SOCKS5 and HTTP, so they have about a hundred bytes more in each direction
+//! than in the simulator. The link has the same round trip, and the limit is the same.
 
 use std::path::Path;
 use std::time::Duration;
 
 use super::outcome::{Outcome, limit};
-use super::{Cell, CellError, Choice, Work, percent};
+use super::{Cell, Choice, Work, percent};
 use crate::contender::BENTPIPE;
-use crate::experiment::ExperimentError;
+use crate::experiment::no_folder;
 use crate::experiment::progress::Live;
 use crate::experiment::transfers::{Cell as Found, Plan};
+use anyhow::{anyhow, bail};
 
-/// Measured part of a long download.
+/// Measured length of a long download.
 const BULK_LENGTH: Duration = Duration::from_secs(60);
-
-/// Reason for which the emulator found nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum EmuGridError {
-    /// The link cannot be.
-    #[error(transparent)]
-    Cell(#[from] CellError),
-    /// The emulator or the gateways failed.
-    #[error("{cell}: {source}")]
-    Experiment {
-        /// The cell.
-        cell: String,
-        /// Cause.
-        source: ExperimentError,
-    },
-    /// Two clients at once are not what the emulator's client does.
-    #[error("the emulator does not carry {0}: choose --engine sim for it")]
-    NotCarried(Work),
-}
 
 /// Settings of the emulator.
 #[derive(Debug, Clone, Copy)]
 pub struct Emulator<'a> {
-    /// Runs of each work in each cell, in place of as many as give a steady figure.
+    /// Runs of each work in each cell. `None` for as many as give a stable figure.
     pub runs: Option<usize>,
     /// Seed of all losses.
     pub seed: u64,
-    /// All runs in one world; what is unfinished then counts as such.
+    /// Maximum time of all runs in one testbed. Unfinished runs then count as cut off.
     pub deadline: Duration,
     /// The `bentpipe` program.
     pub program: &'a Path,
-    /// For keys and configs.
+    /// Folder for keys and configuration files.
     pub folder: &'a Path,
 }
 
-/// Comparison of both engines: two links with their own losses, in per cent.
+/// Links on which both engines are compared, with their losses in per cent.
 const COMPARED: [(&str, f64); 2] = [("mss", 6.0), ("geo-satl", 1.0)];
 
-/// Works of `choice` for the emulator. If it names no link, those that both engines are compared
-/// on; if it names no loss, their own; if it names no burst, none.
-pub fn works(choice: &Choice) -> Result<Vec<(Cell, Work)>, EmuGridError> {
+/// Works of `choice` for the emulator. If it names no link, the links of the comparison; if it
+/// names no loss, their own; if it names no burst, independent losses.
+pub fn works(choice: &Choice) -> anyhow::Result<Vec<(Cell, Work)>> {
     if let Some(work) = choice.works.iter().find(|work| work.beside_bulk) {
-        return Err(EmuGridError::NotCarried(work.clone()));
+        bail!("the emulator does not carry {work}: choose --engine sim for it");
     }
     let mut all = Vec::new();
     let links = match &choice.profiles[..] {
@@ -82,8 +64,9 @@ pub fn works(choice: &Choice) -> Result<Vec<(Cell, Work)>, EmuGridError> {
 }
 
 impl Emulator<'_> {
-    /// Runs all of `works`, which are as [`works`] gives them, those of a cell at once.
-    pub fn run(&self, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, EmuGridError> {
+    /// Runs all of `works`, in the order of the function [`works`]. The works of a cell run
+    /// together.
+    pub fn run(&self, works: &[(Cell, Work)]) -> anyhow::Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         for (number, of_cell) in works.chunk_by(|a, b| a.0 == b.0).enumerate() {
             outcomes.extend(self.cell(number, of_cell)?);
@@ -91,13 +74,13 @@ impl Emulator<'_> {
         Ok(outcomes)
     }
 
-    fn cell(&self, number: usize, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, EmuGridError> {
+    fn cell(&self, number: usize, works: &[(Cell, Work)]) -> anyhow::Result<Vec<Outcome>> {
         let cell = &works[0].0;
-        let error = |source| EmuGridError::Experiment { cell: cell.to_string(), source };
+        let failed = |error: anyhow::Error| anyhow!("{cell}: {error}");
         let link = cell.link()?;
         let workloads: Vec<_> = works.iter().map(|(_, work)| work.workload.clone()).collect();
         let folder = self.folder.join(number.to_string());
-        std::fs::create_dir(&folder).map_err(|e| error(ExperimentError::Folder(e)))?;
+        std::fs::create_dir(&folder).map_err(no_folder)?;
         let plan = Plan {
             experiment: "grid",
             profile: &link,
@@ -111,7 +94,7 @@ impl Emulator<'_> {
             folder: &folder,
         };
         let live = Live::new(&plan);
-        let found = plan.run(&|progress| live.tell(progress)).map_err(error)?;
+        let found = plan.run(&|progress| live.tell(progress)).map_err(failed)?;
         drop(live);
         let outcome = |found: Found| {
             let work = Work { workload: found.workload, beside_bulk: false };

@@ -1,9 +1,13 @@
-//! The grid as text that reads well in a diff: a file for each link, a line for each work and cell.
+//! The grid as text that is readable in a diff: a file for each link, a line for each work and
+//! cell.
 //!
-//! The columns are `workload`, `loss` (% in each direction), `burst` (packet times), `n`; `p50`
-//! and `p95` (completion ÷ limit; of bulk goodput ÷ ((1−p)·rate) as mean and lowest); then the
-//! shares of bytes sent towards the aircraft: `header`, `repair`, `retransmission`; `ack` (bytes of
-//! the aircraft's reports ÷ those bytes); and `repairs-per-source`.
+//! The columns are:
+//!
+//! - `workload`, `loss` (% in each direction), `burst` (packet times) and `n`
+//! - `p50` and `p95`: completion ÷ limit; for bulk, the mean and the lowest goodput ÷ ((1−p)·rate)
+//! - `header`, `repair` and `retransmission`: fractions of the bytes sent towards the aircraft
+//! - `ack`: bytes of the aircraft's reports ÷ those bytes
+//! - `repairs-per-source`
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -16,12 +20,12 @@ use super::outcome::Outcome;
 use super::{Cell, Work};
 use crate::result::{Percentile, Sample};
 
-/// The first line.
+/// Header line.
 pub const HEADER: &str =
     "workload,loss,burst,n,p50,p95,header,repair,retransmission,ack,repairs-per-source";
 
-/// Writes `outcomes` into the files of `folder`, in place of the lines that they have for the same
-/// works in the same cells.
+/// Writes `outcomes` to the files in `folder`. They replace the lines for the same works in the
+/// same cells.
 pub fn update(folder: &Path, outcomes: &[Outcome]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let mut files: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -39,7 +43,7 @@ pub fn update(folder: &Path, outcomes: &[Outcome]) -> io::Result<()> {
     Ok(())
 }
 
-/// A file's text with `lines` in place of those that begin alike.
+/// Text of a file in which `lines` replace those with the same key.
 fn merged(old: &str, lines: &[String]) -> String {
     let kept = old.lines().filter(|line| *line != HEADER);
     let kept = kept.filter(|line| lines.iter().all(|new| key(new) != key(line)));
@@ -48,12 +52,12 @@ fn merged(old: &str, lines: &[String]) -> String {
     all.into_iter().fold(format!("{HEADER}\n"), |text, line| text + line + "\n")
 }
 
-/// Workload, loss and burst.
+/// Key of a line: workload, loss and burst.
 fn key(line: &str) -> Vec<&str> {
     line.split(',').take(3).collect()
 }
 
-/// By workload, then by loss, then by burst.
+/// Compares by workload, then by loss, then by burst.
 fn order(a: &str, b: &str) -> Ordering {
     let of = |line: &str| {
         let key = key(line);
@@ -71,7 +75,7 @@ pub fn prefix(cell: &Cell, work: &Work) -> String {
     format!("{work},{},{},", loss.trim_end_matches(" %"), cell.burst)
 }
 
-/// The line of one outcome; `None` where traffic was not counted.
+/// Line of one outcome. `None` if its traffic was not counted.
 pub fn line(outcome: &Outcome) -> Option<String> {
     let traffic = outcome.traffic?;
     let [p50, p95] = if outcome.is_bulk() {

@@ -1,10 +1,13 @@
-//! Loss × burst × link × workload: how near the radio transport comes to the limit everywhere.
+//! Loss × burst × link × workload: the distance of the radio transport from the limit in every
+//! case.
 //!
-//! A *cell* is a link with a loss; a *work* is what is carried over it; an outcome is what came of
-//! one work in one cell. The limit is RTT + 8·bytes/((1−p)·rate) of the radio link, with half of
-//! the rate beside another passenger's bulk. In `sim` a work is spread over several sessions, each
-//! with its own seed, that are warm before anything is measured ([`sim`]); the whole grid is
-//! committed under `docs/grids` ([`golden`]), and what it must reach is listed in [`targets`].
+//! A *cell* is a link with a loss. A *work* is the traffic on it. An outcome is the result of one
+//! work in one cell. The limit is RTT + 8·bytes/((1−p)·rate) of the radio link; next to another
+//! passenger's bulk it assumes half the rate.
+//!
+//! In `sim`, a work is divided among several sessions with different seeds, which are warmed up
+//! before the measurement ([`sim`]). The complete grid is committed in `docs/grids` ([`golden`]).
+//! [`targets`] lists its targets.
 
 pub mod emu;
 pub mod golden;
@@ -33,43 +36,43 @@ pub const BURSTS: [f64; 3] = [1.0, 4.0, 20.0];
 /// Works carried in every cell.
 pub const WORKS: [&str; 4] = ["bulk", "object-10k", "object-100k", "object-1m"];
 
-/// Suffix of a work that shares the link with a neighbour's bulk.
+/// Suffix of a work that shares the link with another passenger's bulk.
 const BESIDE_BULK: &str = "-beside-bulk";
 
-/// A link with a loss in place of its own.
+/// A link with a given loss instead of its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
-    /// The link's name.
+    /// Name of the link's profile.
     pub profile: String,
-    /// Lost in each direction.
+    /// Loss in each direction.
     pub loss: Ratio,
     /// Mean burst in packet times; 1 is independent loss.
     pub burst: f64,
 }
 
-/// Work of a cell.
+/// Traffic in a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// An object or bulk.
     pub workload: Workload,
-    /// Another passenger downloads without end meanwhile.
+    /// `true` if another passenger downloads endlessly at the same time.
     pub beside_bulk: bool,
 }
 
-/// The name is not one of a work.
+/// No work has this name.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WorkError {
-    /// Not even a workload's.
+    /// No workload has this name.
     #[error(transparent)]
     Unknown(#[from] UnknownWorkload),
-    /// A page needs a client that parses it.
+    /// A page needs a client that parses it, so the grid does not support it.
     #[error(
         "{0:?} is not carried by the grid: write bulk, object-SIZE or file-SIZE, the latter two also with {BESIDE_BULK}"
     )]
     NotCarried(String),
 }
 
-/// Selection of runs; an empty list is that of the grid.
+/// Selection of runs. An empty list means the grid's own.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// Links by name.
@@ -83,7 +86,7 @@ pub struct Choice {
 }
 
 impl Cell {
-    /// The radio link alone: the server is at the ground gateway's door.
+    /// The radio link alone: the server is next to the ground gateway.
     pub fn link(&self) -> Result<Profile, CellError> {
         let profile = Profile::find(&self.profile)?;
         let error = |source| CellError::Loss { cell: self.to_string(), source };
@@ -92,13 +95,13 @@ impl Cell {
     }
 }
 
-/// A cell that cannot be.
+/// The cell is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum CellError {
-    /// The profile is not there.
+    /// The profile could not be loaded.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// No link loses like that.
+    /// The loss is impossible.
     #[error("{cell}: {source}")]
     Loss {
         /// The cell.
@@ -106,14 +109,14 @@ pub enum CellError {
         /// Cause.
         source: SpecError,
     },
-    /// There is no limit to compare with.
+    /// The link has no rate, so there is no limit to compare with.
     #[error("{0} has no rate, and the grid is about shares of it")]
     NoRate(String),
 }
 
 impl Choice {
-    /// The cells and works chosen: all combinations, and those that a target names where nothing
-    /// that was chosen excludes them. Bursts mean nothing where nothing is lost.
+    /// The chosen cells and works: all combinations, and those of the targets that the selection
+    /// does not exclude. Without loss, bursts have no meaning.
     pub fn all(&self) -> Vec<(Cell, Work)> {
         let or = |chosen: &[String], all: &[&str]| match chosen {
             [] => all.iter().map(|name| (*name).to_owned()).collect(),
@@ -152,12 +155,12 @@ impl Choice {
     }
 }
 
-/// So many per cent of the constants above.
+/// Converts per cent, as in the constants above.
 fn percent(value: f64) -> Ratio {
     Ratio::new(value / 100.0).expect("the grid's losses are below 100 %")
 }
 
-/// The works of every cell.
+/// Works of every cell.
 fn works() -> Vec<Work> {
     WORKS.iter().map(|name| name.parse().expect("the grid's names parse")).collect()
 }
@@ -206,7 +209,8 @@ mod tests {
         let targets = targets::all();
         assert!(targets.iter().all(|t| all.contains(&(t.cell.clone(), t.work.clone()))));
         let product = |name: &str| all.iter().filter(|(_, work)| work.to_string() == name).count();
-        // Four links, one cell without loss and six losses in three bursts; a target names one more.
+        // Four links, each with one cell without loss, and six losses with three bursts. A target
+        // adds one more.
         assert_eq!([product("bulk"), product("object-1m")], [4 * (1 + 6 * 3), 4 * (1 + 6 * 3) + 1]);
         assert!(all.iter().enumerate().all(|(at, one)| !all[..at].contains(one)), "no cell twice");
         assert!(all.iter().all(|(cell, _)| cell.link().is_ok()));

@@ -13,21 +13,20 @@ pub struct Outcome {
     pub cell: Cell,
     /// The work.
     pub work: Work,
-    /// Seconds to the last byte of each object; the goodput of each stretch of bulk, in bit/s.
+    /// Time to the last byte of each object in seconds, or goodput of each bulk period in bit/s.
     pub samples: Samples,
-    /// Objects: the samples ÷ limit. Bulk: the goodput ÷ ((1−p)·rate), p as the run drew it where
-    /// that is known.
+    /// Objects: samples ÷ limit. Bulk: goodput ÷ ((1−p)·rate), with the loss p of the run if known.
     pub ratios: Samples,
-    /// RTT + 8·bytes/((1−p)·rate) in seconds, of half the rate beside bulk; (1−p)·rate in bit/s
-    /// of bulk.
+    /// RTT + 8·bytes/((1−p)·rate) in seconds, with half the rate next to bulk. For bulk, (1−p)·rate
+    /// in bit/s.
     pub limit: f64,
-    /// Bytes by kind, where they were counted.
+    /// Bytes by kind, if they were counted.
     pub traffic: Option<Both>,
-    /// Sessions that broke, in words.
+    /// Descriptions of the sessions that broke.
     pub broken: Vec<String>,
 }
 
-/// Both directions' traffic.
+/// Traffic of both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Both {
     /// Towards the aircraft.
@@ -39,20 +38,20 @@ pub struct Both {
 /// Result of one session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Part {
-    /// As in [`Outcome::samples`].
+    /// Samples as in [`Outcome::samples`].
     pub samples: Vec<Sample>,
-    /// The share of bytes that the link lost on the way to the aircraft, of bulk.
+    /// Fraction of bytes lost on the link towards the aircraft. Only for bulk.
     pub drawn_loss: Option<f64>,
-    /// Sent towards the aircraft.
+    /// Traffic towards the aircraft.
     pub forward: Traffic,
-    /// Sent back.
+    /// Traffic from the aircraft.
     pub back: Traffic,
-    /// Reason for which the session broke, if it did.
+    /// Reason why the session broke, if it did.
     pub broken: Option<String>,
 }
 
 impl Outcome {
-    /// All sessions together.
+    /// Outcome of all sessions together.
     pub fn of_parts(
         cell: Cell,
         work: Work,
@@ -74,7 +73,7 @@ impl Outcome {
         Ok(Self { traffic: Some(traffic), ..outcome })
     }
 
-    /// One of samples alone, against a limit in their unit.
+    /// Outcome of samples without traffic counts. The limit has the same unit as the samples.
     pub fn of_samples(
         cell: Cell,
         work: Work,
@@ -86,17 +85,17 @@ impl Outcome {
         Self { cell, work, samples, ratios, limit, traffic, broken: Vec::new() }
     }
 
-    /// Bulk has a rate, all else a time.
+    /// Returns `true` for bulk, which has a rate. Everything else has a time.
     pub fn is_bulk(&self) -> bool {
         self.work.workload.bytes().is_none()
     }
 
-    /// The mean share of the limit's rate that bulk reached; `None` of anything else.
+    /// Mean fraction of the limit that bulk reached. `None` for everything else.
     pub fn utilization(&self) -> Option<f64> {
         self.ratios.mean().filter(|_| self.is_bulk())
     }
 
-    /// The percentile `q` of completion ÷ limit; `None` of bulk.
+    /// Percentile `q` of completion ÷ limit. `None` for bulk.
     pub fn completion(&self, q: f64) -> Option<Percentile> {
         self.ratios.percentile(q).filter(|_| !self.is_bulk())
     }
@@ -106,8 +105,8 @@ impl Outcome {
         self.samples.0.iter().filter(|sample| matches!(sample, Sample::Cut(_))).count()
     }
 
-    /// The rows of it. Shares of bytes are of those sent in that direction; `ack` is of reports,
-    /// and `-return` of what the aircraft sent.
+    /// Rows of the outcome. Fractions of bytes refer to the bytes sent in the same direction. `ack`
+    /// is about reports, and `-return` about data from the aircraft.
     pub fn rows(&self, engine: &str, seed: u64) -> Vec<Row> {
         let row = |metric: &str, unit: &str, limit| Row {
             experiment: "grid".into(),
@@ -147,7 +146,7 @@ impl Outcome {
 }
 
 impl Both {
-    /// By name.
+    /// Figures by name.
     pub fn figures(&self) -> Vec<(&'static str, f64)> {
         let Self { forward, back } = self;
         vec![
@@ -167,23 +166,23 @@ impl Both {
         ]
     }
 
-    /// The aircraft's reports ÷ the bytes that were sent to it.
+    /// Bytes of the aircraft's reports ÷ the bytes sent to it.
     pub fn acks_per_forward(&self) -> f64 {
         self.back.kinds.report_bytes / self.forward.bytes.max(1) as f64
     }
 
-    /// The aircraft's reports ÷ what the forward link could have carried meanwhile.
+    /// Bytes of the aircraft's reports ÷ the capacity of the forward link in that time.
     pub fn reports_of_downlink(&self) -> f64 {
         self.back.kinds.report_bytes / self.forward.possible_bytes.max(1.0)
     }
 
-    /// The aircraft's reports ÷ what the return link could have carried meanwhile.
+    /// Bytes of the aircraft's reports ÷ the capacity of the return link in that time.
     pub fn reports_of_uplink(&self) -> f64 {
         self.back.kinds.report_bytes / self.back.possible_bytes.max(1.0)
     }
 }
 
-/// Lower bound of physics.
+/// Physical limit.
 pub fn limit(link: &Profile, work: &Work) -> Result<f64, CellError> {
     let rate = link.link.forward.rate().ok_or_else(|| CellError::NoRate(link.name.clone()))?;
     let possible_bps = (1.0 - link.forward_loss()) * rate.bps() as f64;

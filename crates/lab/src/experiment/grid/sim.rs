@@ -1,4 +1,5 @@
-//! One session of one work in one cell, in virtual time, and all sessions of many at once.
+//! One session of one work in one cell, in virtual time, and all sessions of many works in
+//! parallel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,42 +18,43 @@ use crate::sim::trace::Digest;
 use crate::sim::tunnel::{Seen, Tunnel};
 use crate::workload::Workload;
 
-/// A session is warm after so many objects: some 290 full packets, enough to know its loss by.
+/// Objects that warm up a session: about 290 full packets, enough for an estimate of its loss.
 const WARM_OBJECTS: usize = 4;
-/// Their length.
+/// Size of a warm-up object.
 const WARM_BYTES: u64 = 100_000;
-/// Between two objects there are so many round trips, for what is under way to be over …
+/// Round trips between two objects, so that nothing of the first is in flight during the second.
 const QUIET_ROUND_TRIPS: u32 = 3;
-/// … and so many bursts, for the link's state to be another …
+/// Mean bursts between two objects, so that the link's state has changed.
 const QUIET_BURSTS: f64 = 3.0;
-/// … and a random time up to this.
+/// Maximum additional random time between two objects.
 const QUIET_RANDOM: Duration = Duration::from_secs(2);
-/// Bulk is steady after so many round trips, and at least [`LEAST_WARM`].
+/// Round trips until bulk is steady, but at least [`MIN_WARM`].
 const BULK_ROUND_TRIPS: u32 = 30;
-/// See [`BULK_ROUND_TRIPS`].
-const LEAST_WARM: Duration = Duration::from_secs(20);
-/// Bulk is measured for the time of so many full packets, within these bounds.
+/// Minimum time until bulk is steady.
+const MIN_WARM: Duration = Duration::from_secs(20);
+/// Measured time of bulk, in full packets, within the bounds below.
 const BULK_PACKETS: u32 = 20_000;
-/// The least.
-const LEAST_BULK: Duration = Duration::from_secs(60);
-/// The most.
-const MOST_BULK: Duration = Duration::from_secs(300);
-/// An object that has not come after so many times its limit, and [`LEAST_PATIENCE`], never does.
+/// Minimum measured time of bulk.
+const MIN_BULK: Duration = Duration::from_secs(60);
+/// Maximum measured time of bulk.
+const MAX_BULK: Duration = Duration::from_secs(300);
+/// Time after which an object counts as lost, as a multiple of its limit, but at least
+/// [`MIN_PATIENCE`].
 const PATIENCE: u32 = 20;
-/// See [`PATIENCE`].
-const LEAST_PATIENCE: Duration = Duration::from_secs(60);
+/// Minimum time after which an object counts as lost.
+const MIN_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Division of a work: (sessions, objects in each).
+/// Division of a work among sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Sessions, each with its own seed.
     pub sessions: usize,
-    /// Measured in each: objects, or one stretch of bulk.
+    /// Number measured in each session: objects, or one period of bulk.
     pub objects: usize,
 }
 
 impl Shape {
-    /// That of `work`, or with `runs` in all.
+    /// Division of `work`, with `runs` in all if given.
     pub fn of(work: &Work, runs: Option<usize>) -> Self {
         let (sessions, objects) = match (work.workload.bytes(), work.beside_bulk) {
             (None, _) => (3, 1),
@@ -69,8 +71,8 @@ impl Shape {
     }
 }
 
-/// Runs all of `works`, on as many threads as there are processors; `tell` hears how many of how
-/// many sessions are over. What comes out depends on the works and the seed alone.
+/// Runs all of `works`, on as many threads as there are processors. `tell` receives the number of
+/// finished sessions and their total number. The result depends only on the works and the seed.
 pub fn run(
     works: &[(Cell, Work)],
     runs: Option<usize>,
@@ -132,11 +134,11 @@ struct Session<'a> {
 impl Session<'_> {
     fn bulk(&mut self) -> Option<Part> {
         let flow = self.tunnel.start_bulk()?;
-        self.tunnel.pass((self.link.link.rtt() * BULK_ROUND_TRIPS).max(LEAST_WARM));
+        self.tunnel.pass((self.link.link.rtt() * BULK_ROUND_TRIPS).max(MIN_WARM));
         let (before, from) = (self.tunnel.seen()?, self.tunnel.bytes_read(flow));
         let rate = self.link.link.forward.rate()?;
         let length = rate.time_for(u64::from(BULK_PACKETS) * 1500);
-        self.tunnel.pass(length.clamp(LEAST_BULK, MOST_BULK));
+        self.tunnel.pass(length.clamp(MIN_BULK, MAX_BULK));
         let after = self.tunnel.seen()?;
         let bytes = self.tunnel.bytes_read(flow).checked_sub(from)?;
         let goodput_bps = 8.0 * bytes as f64 / (after.at - before.at).as_secs_f64();
@@ -149,7 +151,7 @@ impl Session<'_> {
     fn objects(&mut self, bytes: u64, objects: usize) -> Option<Part> {
         let flow = if self.work.beside_bulk { Some(self.tunnel.start_bulk()?) } else { None };
         if flow.is_some() {
-            self.tunnel.pass((self.link.link.rtt() * BULK_ROUND_TRIPS).max(LEAST_WARM));
+            self.tunnel.pass((self.link.link.rtt() * BULK_ROUND_TRIPS).max(MIN_WARM));
         }
         for _ in 0..WARM_OBJECTS {
             self.fetch(WARM_BYTES)?;
@@ -165,9 +167,9 @@ impl Session<'_> {
         Some(Part { samples, ..part })
     }
 
-    /// Fetches an object, and waits until nothing of it matters to the next.
+    /// Fetches an object, and waits until it no longer affects the next one.
     fn fetch(&mut self, bytes: u64) -> Option<Sample> {
-        let patience = (self.link.forward_limit(bytes)? * PATIENCE).max(LEAST_PATIENCE);
+        let patience = (self.link.forward_limit(bytes)? * PATIENCE).max(MIN_PATIENCE);
         let sample = self.tunnel.fetch(bytes, patience);
         let packet = self.link.link.forward.rate()?.time_for(1500);
         let settled = self.link.link.rtt() * QUIET_ROUND_TRIPS
@@ -181,7 +183,7 @@ impl Session<'_> {
             Some(direction.rate()?.bytes_in(after.at - before.at) as f64)
         };
         let (forward, back) = (&self.link.link.forward, &self.link.link.return_);
-        let asked = requests * crate::sim::tunnel::REQUEST_BYTES;
+        let asked = requests * crate::traffic::REQUEST_BYTES;
         Some(Part {
             forward: Traffic::between(&before.hub, &after.hub, payload, possible(forward)?),
             back: Traffic::between(&before.air, &after.air, asked, possible(back)?),
@@ -190,7 +192,7 @@ impl Session<'_> {
     }
 }
 
-/// The share of bytes sent that the link lost.
+/// Fraction of the sent bytes that the link lost.
 fn loss_between(before: &channel::Counters, after: &channel::Counters) -> f64 {
     let lost = after.lost.bytes - before.lost.bytes;
     let dropped = after.queue_dropped.bytes - before.queue_dropped.bytes;
@@ -198,7 +200,7 @@ fn loss_between(before: &channel::Counters, after: &channel::Counters) -> f64 {
     lost as f64 / sent.max(1) as f64
 }
 
-/// A seed of its own for every session of every work in every cell, whatever else is run
+/// Seed of a session, different for every session of every work in every cell, whatever else is run
 /// (64-bit FNV-1a over their names).
 fn seed_of(seed: u64, cell: &Cell, work: &Work, session: usize) -> u64 {
     let Cell { profile, loss, burst } = cell;

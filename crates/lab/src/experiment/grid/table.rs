@@ -1,4 +1,4 @@
-//! The grid for a person: a table for each link, a line for each loss and burst.
+//! The grid for display: a table for each link, a line for each loss and burst.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::result::Percentile;
 /// Mark after a figure that misses its target.
 const MISS: char = '!';
 
-/// Two tables for each link, of what came when and of what it cost, and the targets missed.
+/// Two tables for each link, one of completion times and one of overhead, and the missed targets.
 pub fn grid(outcomes: &[Outcome]) -> String {
     let verdicts = targets::judge(outcomes);
     let mut text = String::new();
@@ -42,7 +42,7 @@ pub fn grid(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Results of both engines, and the distance of the emulator from the simulator.
+/// Results of both engines, and the ratio of the emulator's to the simulator's.
 pub fn comparison(simulated: &[Outcome], emulated: &[Outcome]) -> String {
     let mut table = table(&["link", "", "", "sim", "emu", "emu ÷ sim"]);
     for emu in emulated {
@@ -66,8 +66,8 @@ pub fn comparison(simulated: &[Outcome], emulated: &[Outcome]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// Number of targets met, and the list of those missed: the worst case for each figure of each
-/// work, with the number of further cases.
+/// Number of targets met, and a list of those missed: the worst case for each figure of each work,
+/// with the number of further cases.
 fn misses(verdicts: &[Verdict]) -> String {
     if verdicts.is_empty() {
         return String::new();
@@ -221,7 +221,7 @@ impl<'a> Grid<'a> {
         ]
     }
 
-    /// `text`, with a mark where one of `figures` misses its target.
+    /// `text`, with a mark if one of `figures` misses its target.
     fn marked(&self, text: String, outcome: Option<&Outcome>, figures: &[Figure]) -> String {
         let missed = outcome.is_some_and(|one| {
             self.verdicts.iter().any(|Verdict { target, holds, .. }| {
@@ -229,7 +229,7 @@ impl<'a> Grid<'a> {
                 here && !holds && figures.contains(&target.figure)
             })
         });
-        // A blank keeps the digits of a column in line.
+        // A space keeps the digits of a column aligned.
         if text.is_empty() { text } else { format!("{text}{}", if missed { MISS } else { ' ' }) }
     }
 }

@@ -1,4 +1,4 @@
-//! Targets of the radio transport, cell by cell: their only list.
+//! Targets of the radio transport for each cell. This is their only list.
 
 use std::fmt;
 
@@ -6,40 +6,47 @@ use super::outcome::{Both, Outcome};
 use super::{BURSTS, Cell, LOSSES, PROFILES, Work, percent};
 use crate::result::Percentile;
 
-/// Figure with a bound.
+/// A figure with a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// Bulk goodput ÷ ((1−p)·rate).
     Utilization,
-    /// The median completion in seconds.
+    /// Median completion time in seconds.
     MedianSeconds,
-    /// The 95th percentile of completion ÷ limit.
+    /// 95th percentile of completion ÷ limit.
     P95,
-    /// Objects that never came.
+    /// Number of objects that never arrived.
     Failures,
-    /// Repairs and retransmissions per source, towards the aircraft.
+    /// Repair packets and retransmissions per source packet, towards the aircraft.
     RepairsPerSource,
-    /// The share of bytes towards the aircraft that is not payload.
+    /// Fraction of bytes towards the aircraft that is not payload.
     Overhead,
-    /// The share of bytes towards the aircraft that is repairs and retransmissions.
+    /// Fraction of bytes towards the aircraft in repair packets and retransmissions.
     RepairBytes,
-    /// The aircraft's reports ÷ what the forward link can carry.
+    /// Bytes of the aircraft's reports ÷ the capacity of the forward link.
     ReportsOfDownlink,
-    /// The aircraft's reports ÷ what the return link can carry.
+    /// Bytes of the aircraft's reports ÷ the capacity of the return link.
     ReportsOfUplink,
 }
 
 /// Bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// Here or above.
+    /// Minimum, inclusive.
     AtLeast(f64),
-    /// Here or below.
+    /// Maximum, inclusive.
     AtMost(f64),
 }
 
 impl Bound {
-    /// Returns `true` if `found` is on the right side; the bound itself is included.
+    /// The bound itself.
+    pub fn value(self) -> f64 {
+        match self {
+            Self::AtLeast(value) | Self::AtMost(value) => value,
+        }
+    }
+
+    /// Returns `true` if `found` satisfies the bound.
     pub fn holds(self, found: f64) -> bool {
         match self {
             Self::AtLeast(least) => found >= least,
@@ -61,19 +68,19 @@ pub struct Target {
     pub bound: Bound,
 }
 
-/// A target with what was found.
+/// A target and the measured value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// The target.
     pub target: Target,
-    /// Measured value; `None` if it is above all that was seen.
+    /// Measured value. `None` if it is above all observations.
     pub found: Option<f64>,
     /// `true` if the target is met.
     pub holds: bool,
 }
 
 impl Verdict {
-    /// Distance of the figure beyond its bound, as a share of the bound.
+    /// Distance of the figure from its bound, as a fraction of the bound.
     pub fn shortfall(&self) -> f64 {
         let Some(found) = self.found else { return f64::INFINITY };
         match self.target.bound {
@@ -83,12 +90,12 @@ impl Verdict {
     }
 }
 
-/// All of them.
+/// All targets.
 pub fn all() -> Vec<Target> {
     [bulk(), short(), repairs(), beside_bulk(), harshest(), long(), clean(), reports()].concat()
 }
 
-/// Those of the works that were run, in their order.
+/// Verdicts on the targets of the works that were run, in the order of the targets.
 pub fn judge(outcomes: &[Outcome]) -> Vec<Verdict> {
     let judged = all().into_iter().filter_map(|target| {
         let is_it = |one: &&Outcome| (&one.cell, &one.work) == (&target.cell, &target.work);
@@ -104,7 +111,7 @@ impl Target {
         Self { cell, work: work.parse().expect("the works of targets parse"), figure, bound }
     }
 
-    /// `None` where the outcome does not have the figure at all, as traffic in the emulator.
+    /// Returns `None` if the outcome lacks the figure, for example traffic in the emulator.
     fn judge(self, outcome: &Outcome) -> Option<Verdict> {
         let of = |figure: fn(&Both) -> f64| Some(figure(outcome.traffic.as_ref()?));
         let found = match self.figure {
@@ -125,7 +132,8 @@ impl Target {
     }
 }
 
-/// Bulk fills the link, by itself and in bursts of 4. Of bursts of 20 nothing is asked.
+/// Bulk fills the link, with independent loss and with bursts of 4. There is no target for bursts
+/// of 20.
 fn bulk() -> Vec<Target> {
     let mut targets = Vec::new();
     for link in ["mss", "geo-satl"] {
@@ -144,7 +152,7 @@ fn bulk() -> Vec<Target> {
     targets
 }
 
-/// Short transfers almost never pay a second round trip.
+/// Short transfers hardly ever need a second round trip.
 fn short() -> Vec<Target> {
     let most = [
         ((6.0, 1.0), [1.10, 1.12, 1.12]),
@@ -159,7 +167,7 @@ fn short() -> Vec<Target> {
     most.into_iter().flat_map(of).collect()
 }
 
-/// With no more repairs than that.
+/// Maximum redundancy of these short transfers.
 fn repairs() -> Vec<Target> {
     let most = [("object-10k", 0.40), ("object-100k", 0.20), ("object-1m", 0.10)];
     let of = |(work, most)| {
@@ -171,7 +179,7 @@ fn repairs() -> Vec<Target> {
     most.into_iter().flat_map(of).collect()
 }
 
-/// Nor do they beside a neighbour's bulk.
+/// Short transfers next to another passenger's bulk hardly ever need a second round trip either.
 fn beside_bulk() -> Vec<Target> {
     let of = |work| {
         [(6.0, 1.0), (6.0, 4.0), (20.0, 1.0)]
@@ -180,7 +188,7 @@ fn beside_bulk() -> Vec<Target> {
     ["object-10k-beside-bulk", "object-100k-beside-bulk"].into_iter().flat_map(of).collect()
 }
 
-/// Targets of the harshest cells: nothing fails there.
+/// Targets of the harshest cells: no transfer fails.
 fn harshest() -> Vec<Target> {
     let at = (40.0, 10.0);
     let mut targets: Vec<_> = (["object-10k", "object-100k", "object-1m"].into_iter())
@@ -190,13 +198,13 @@ fn harshest() -> Vec<Target> {
     targets
 }
 
-/// 10 MiB over the QUIC runs' lossy GEO scenario.
+/// 10 MiB over the lossy GEO scenario of the QUIC measurements.
 fn long() -> Vec<Target> {
     let (figure, bound) = (Figure::MedianSeconds, Bound::AtMost(5.15));
     vec![Target::new("geo-satl", (1.0, 1.0), "file-10mib", figure, bound)]
 }
 
-/// A clean link pays for headers and next to nothing else.
+/// On a link without loss, there is hardly any overhead beyond headers.
 fn clean() -> Vec<Target> {
     let of = |link| {
         [(Figure::Overhead, 0.06), (Figure::RepairBytes, 0.005)].map(|(figure, most)| {
@@ -206,7 +214,7 @@ fn clean() -> Vec<Target> {
     PROFILES.into_iter().flat_map(of).collect()
 }
 
-/// Targets of reports: the aircraft sends little, compared with what it receives.
+/// Targets of reports: the aircraft sends few bytes, compared with what it receives.
 fn reports() -> Vec<Target> {
     let mut targets = Vec::new();
     for link in PROFILES {
@@ -268,7 +276,7 @@ mod tests {
     fn a_bound_holds_up_to_itself_and_the_unknown_is_a_miss() {
         let holds = |sample| {
             let verdicts = judge(&[outcome(vec![sample])]);
-            // What the emulator cannot count is not judged.
+            // A figure that the emulator cannot count is not judged.
             assert_eq!(verdicts.len(), 1, "{verdicts:?}");
             verdicts[0].holds
         };

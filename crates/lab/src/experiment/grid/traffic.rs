@@ -2,38 +2,39 @@
 
 use bentpipe_link::Counters;
 
-/// Bytes that one end sent in a stretch of time.
+/// Bytes that one end sent in a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Traffic {
-    /// IP bytes, headers included.
+    /// IP bytes, including headers.
     pub bytes: u64,
-    /// Payload: bytes that a flow's owner wrote.
+    /// Payload bytes, written by the owners of flows.
     pub payload_bytes: u64,
-    /// By what they were for.
+    /// Bytes by purpose.
     pub kinds: Kinds,
-    /// Bytes that the rate would have let pass in that time.
+    /// Bytes that the rate would have allowed in that time.
     pub possible_bytes: f64,
 }
 
-/// IP bytes and packets by what they carried.
+/// IP bytes and packets by content.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Kinds {
-    /// Packets with a symbol for the first time, and what carries neither symbol nor report.
+    /// Packets with a symbol that is sent for the first time, and packets with neither symbol nor
+    /// report.
     pub source_bytes: f64,
-    /// Packets with what protects symbols before anything is reported missing.
+    /// Packets that protect symbols before any loss is reported.
     pub repair_bytes: f64,
-    /// Packets with what was reported missing, or probes for it.
+    /// Packets with symbols that were reported missing, or probes for them.
     pub retransmission_bytes: f64,
-    /// Reports.
+    /// Packets with reports.
     pub report_bytes: f64,
     /// Symbols sent for the first time.
     pub sources: u64,
-    /// Repairs and retransmissions.
+    /// Repair packets and retransmissions.
     pub repairs: u64,
 }
 
-/// Overhead of a packet on a symbol or repair: IPv4 and UDP headers, ours and the tag, the symbol's
-/// tag and number.
+/// Overhead of a packet around a symbol or repair symbol: the headers of IPv4 and UDP (28), our
+/// header and the AEAD's tag (28), and the symbol's tag and number (4).
 const PACKET_BYTES: u64 = 28 + 28 + 4;
 
 /// Bytes sent between two counts, by kind.
@@ -57,7 +58,8 @@ fn kinds(before: &Counters, after: &Counters) -> Kinds {
 }
 
 impl Traffic {
-    /// Bytes sent between two counts, `payload_bytes` of them payload, of `possible_bytes`.
+    /// Traffic between two counts. `payload_bytes` of it are payload, and `possible_bytes` is the
+    /// capacity.
     pub fn between(
         before: &Counters,
         after: &Counters,
@@ -69,7 +71,7 @@ impl Traffic {
         Self { bytes, payload_bytes, kinds, possible_bytes }
     }
 
-    /// Both together.
+    /// Sum of both.
     pub fn and(self, other: Self) -> Self {
         let (a, b) = (self.kinds, other.kinds);
         Self {
@@ -87,32 +89,32 @@ impl Traffic {
         }
     }
 
-    /// The share of the bytes sent that is headers and frames around sources.
+    /// Fraction of the sent bytes in headers and frames around source symbols.
     pub fn header(&self) -> f64 {
         (self.kinds.source_bytes - self.payload_bytes as f64).max(0.0) / self.sent()
     }
 
-    /// The share that protects.
+    /// Fraction of the sent bytes in repair packets.
     pub fn repair(&self) -> f64 {
         self.kinds.repair_bytes / self.sent()
     }
 
-    /// The share that was sent again.
+    /// Fraction of the sent bytes in retransmissions.
     pub fn retransmission(&self) -> f64 {
         self.kinds.retransmission_bytes / self.sent()
     }
 
-    /// The share that is reports.
+    /// Fraction of the sent bytes in reports.
     pub fn ack(&self) -> f64 {
         self.kinds.report_bytes / self.sent()
     }
 
-    /// Repairs and retransmissions per source.
+    /// Repair packets and retransmissions per source packet.
     pub fn redundancy(&self) -> f64 {
         self.kinds.repairs as f64 / self.kinds.sources.max(1) as f64
     }
 
-    /// The share of bytes that is not payload, whatever it is.
+    /// Fraction of the sent bytes that is not payload.
     pub fn overhead(&self) -> f64 {
         1.0 - self.payload_bytes as f64 / self.sent()
     }

@@ -1,34 +1,37 @@
-//! An hour of a cabin, request by request, on a clock of its own.
+//! An hour of a cabin, request by request, on a simulated clock.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use bentpipe_units::ByteSize;
-use bentpipe_webcache::{Answer, Cache, Failure, Key, Origin, Outcome, Rules, Scheme, Settings};
+use bentpipe_webcache::{
+    Answer, Cache, Key, Origin, OriginError, OriginRequest, Outcome, Rules, Scheme, Settings,
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
+use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::HttpCacheError;
-
-/// Fifty passengers who ask for an object every 4 s each.
+/// Rate of fifty passengers who request one object every 4 s each.
 const REQUESTS_PER_SECOND: f64 = 50.0 / 4.0;
 /// Length of the simulated time.
 const LENGTH: Duration = Duration::from_secs(3600);
-/// Number of objects requested, by Zipf's law with this exponent: our choice, as are lifetimes and
-/// sizes.
+/// Number of objects.
 const OBJECTS: usize = 2_000;
+/// Exponent of the Zipf distribution of requests. Number and exponent are our choice, as are
+/// lifetimes and sizes.
 const EXPONENT: f64 = 0.8;
-/// For how long objects are fresh, in equal shares.
+/// Freshness lifetimes of objects, in equal shares.
 const LIFETIMES_S: [u64; 4] = [60, 600, 3_600, 86_400];
-/// The share of objects that may not be stored.
+/// Fraction of objects that must not be stored.
 const UNCACHEABLE: f64 = 0.3;
-/// Their sizes, in equal shares, bytes.
+/// Sizes of objects in bytes, in equal shares.
 const SIZES: [usize; 6] = [1_000, 4_000, 10_000, 25_000, 60_000, 150_000];
 /// Start of the hour, since the epoch.
 const BEGIN: Duration = Duration::from_secs(1_000_000_000);
@@ -37,9 +40,9 @@ const BEGIN: Duration = Duration::from_secs(1_000_000_000);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cabin {
     pub requests: u64,
-    /// Answered without the origin.
+    /// Requests answered without the origin.
     pub hits: u64,
-    /// The same of a cache that forgets nothing while it is fresh.
+    /// Requests that an ideal cache would answer. It keeps every object while it is fresh.
     pub ideal: u64,
     pub validated: u64,
     pub uncacheable: u64,
@@ -50,15 +53,18 @@ pub struct Cabin {
 #[derive(Clone, Copy)]
 struct Object {
     bytes: usize,
-    /// None may be stored without one.
+    /// Freshness lifetime. `None` if the object must not be stored.
     lifetime: Option<Duration>,
 }
 
-/// Answers for all objects.
+/// Origin that has all objects.
 struct Web(Vec<Object>);
 
 impl Origin for Web {
-    fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
+    fn send(
+        &self,
+        OriginRequest { request, .. }: OriginRequest,
+    ) -> BoxFuture<'static, Result<Answer, OriginError>> {
         let number: usize = request.uri().path()[1..].parse().unwrap_or_default();
         let object = self.0[number];
         let confirms = request.headers().contains_key(header::IF_NONE_MATCH);
@@ -74,7 +80,7 @@ impl Origin for Web {
             Some(lifetime) => format!("max-age={}", lifetime.as_secs()),
             None => "no-store".into(),
         };
-        // Both are ASCII.
+        // Both values are ASCII.
         if let Ok(control) = HeaderValue::from_str(&control) {
             response.headers_mut().insert(header::CACHE_CONTROL, control);
         }
@@ -84,26 +90,17 @@ impl Origin for Web {
 }
 
 /// Runs the hour.
-pub fn run(seed: u64, memory: ByteSize) -> Result<Cabin, HttpCacheError> {
-    let failed = |doing| move |source| HttpCacheError::System { doing, source };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed("starting a runtime"))?;
+pub fn run(seed: u64, memory: ByteSize) -> anyhow::Result<Cabin> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let now = Arc::new(AtomicU64::new(0));
     let clock = now.clone();
     let settings = Settings { memory_bytes: memory.bytes(), ..Settings::default() };
     let clock = Arc::new(move || BEGIN + Duration::from_micros(clock.load(Relaxed)));
-    let cache = Cache::with_clock(&settings, Rules::default(), clock)
-        .map_err(|error| failed("opening the cache")(std::io::Error::other(error)))?;
+    let cache = Cache::with_clock(&settings, Rules::default(), clock)?;
     runtime.block_on(hour(&cache, &now, ChaCha8Rng::seed_from_u64(seed)))
 }
 
-async fn hour(
-    cache: &Cache,
-    now: &AtomicU64,
-    mut rng: ChaCha8Rng,
-) -> Result<Cabin, HttpCacheError> {
+async fn hour(cache: &Cache, now: &AtomicU64, mut rng: ChaCha8Rng) -> anyhow::Result<Cabin> {
     let objects: Vec<Object> = (0..OBJECTS).map(|_| object(&mut rng)).collect();
     let popular = popularity();
     let origin: Arc<dyn Origin> = Arc::new(Web(objects.clone()));
@@ -125,9 +122,9 @@ async fn hour(
         match object.lifetime {
             None => cabin.uncacheable += 1,
             Some(lifetime) => {
-                let mut fetched = fetched.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut fetched = fetched.lock();
                 let age = fetched.get(&number).map(|then| at - *then);
-                // Whole seconds are what lifetimes are counted in.
+                // Lifetimes count in whole seconds.
                 if age.is_some_and(|age| age.as_secs() < lifetime.as_secs()) {
                     cabin.ideal += 1;
                 } else {
@@ -144,19 +141,15 @@ async fn hour(
     }
 }
 
-async fn ask(
-    cache: &Cache,
-    origin: &Arc<dyn Origin>,
-    number: usize,
-) -> Result<Outcome, HttpCacheError> {
+async fn ask(cache: &Cache, origin: &Arc<dyn Origin>, number: usize) -> anyhow::Result<Outcome> {
     let path = format!("/{number}");
-    let wrong = || HttpCacheError::Answer(path.clone());
+    let wrong = || anyhow!("the cache failed on {path:?}");
     let key = Key::new(Scheme::Http, "cabin.test", 80, &path).ok_or_else(wrong)?;
     let request = Request::get(path.as_str()).body(()).map_err(|_| wrong())?;
     let served = cache.serve(&key, &request, origin).await;
     let body = served.response.map_err(|_| wrong())?.into_body();
     body.collect().await.map_err(|_| wrong())?;
-    // What stores it is a task of its own.
+    // Storing happens in a separate task.
     tokio::task::yield_now().await;
     Ok(served.outcome)
 }
@@ -170,7 +163,7 @@ fn object(rng: &mut ChaCha8Rng) -> Object {
     }
 }
 
-/// The share of requests for an object and all before it.
+/// Cumulative distribution of requests over the objects.
 fn popularity() -> Vec<f64> {
     let weights = (1..=OBJECTS).map(|rank| (rank as f64).powf(-EXPONENT));
     let mut sums: Vec<f64> = weights

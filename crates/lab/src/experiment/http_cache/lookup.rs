@@ -1,4 +1,4 @@
-//! Time that the air gateway takes for cached objects, over loopback and in real time.
+//! Response time of the air gateway for cached objects, over loopback and in real time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,13 +8,15 @@ use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{anyhow, bail};
+use bentpipe_flow::ResetCode;
 use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::AirConfig;
-use bentpipe_gateway::far::{
-    FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, Reach,
+use bentpipe_gateway::transport::{
+    Connector, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Reach,
 };
-use bentpipe_gateway::net::Inherited;
-use bentpipe_link::{ResetCode, SecretKey};
+use bentpipe_link::SecretKey;
+use bentpipe_net::Inherited;
 use futures_util::future::BoxFuture;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -22,24 +24,23 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::HttpCacheError;
 use crate::result::Samples;
 
-/// Clients' connections.
+/// Number of client connections.
 const CONNECTIONS: u32 = 50;
-/// Objects asked for in turn.
+/// Number of objects, which are requested in turn.
 const OBJECTS: u32 = 100;
 /// Size of each object.
 const OBJECT_BYTES: usize = 10_000;
 
-/// A far side that has every object, at no distance.
+/// A peer that has every object, without delay.
 struct Near;
 
-/// A flow to it.
+/// A flow to this peer.
 struct NearFlow(DuplexStream);
 
-impl FarEnd for Near {
-    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
+impl Connector for Near {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
         let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
         tokio::spawn(async move {
             let mut said = open.first.to_vec();
@@ -56,13 +57,13 @@ impl FarEnd for Near {
                 }
             }
         });
-        Box::pin(async move { Ok(Box::new(NearFlow(ours)) as Box<dyn FarStream>) })
+        Box::pin(async move { Ok(Box::new(NearFlow(ours)) as Box<dyn FlowStream>) })
     }
 
     fn open_datagrams(
         &self,
         _open: OpenDatagrams,
-    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+    ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
         Box::pin(async { Err(OpenError::Unsupported) })
     }
 
@@ -71,7 +72,7 @@ impl FarEnd for Near {
     }
 }
 
-impl FarStream for NearFlow {
+impl FlowStream for NearFlow {
     fn reset(&mut self, _code: ResetCode) {}
 
     fn stop_reading(&mut self, _code: ResetCode) {}
@@ -109,21 +110,17 @@ impl AsyncWrite for NearFlow {
     }
 }
 
-/// Asks `rate` times a second for `seconds` for what is here; gives how long each answer took. What was to
-/// be asked while an answer was late counts from when it was to be asked, so that one long wait is not one
-/// sample among thousands. How exactly the timer of those who ask goes off is not counted.
-pub fn run(rate: u32, seconds: u64) -> Result<Samples, HttpCacheError> {
-    let system = |doing| move |source| HttpCacheError::System { doing, source };
+/// Requests cached objects `rate` times per second for `seconds`. Returns the response times. If an
+/// earlier response is late, a request counts from its due time. One long wait is then not a single
+/// sample among thousands. The inaccuracy of the clients' timer does not count.
+pub fn run(rate: u32, seconds: u64) -> anyhow::Result<Samples> {
     let config = config()?;
     let (send_address, address) = std::sync::mpsc::channel();
     let (stop, stopped) = oneshot::channel::<()>();
-    // The gateway in a thread of its own, as it would be a process of its own.
-    let gateway = thread::spawn(move || -> Result<(), HttpCacheError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(system("starting a runtime"))?;
+    // The gateway has its own thread, as it would be a separate process.
+    let gateway = thread::spawn(move || -> anyhow::Result<()> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.block_on(async {
             let air = Air::bind(&config, &mut Inherited::default(), Arc::new(Near))?;
             let _ = send_address.send(air.http_proxy_addr());
@@ -133,41 +130,35 @@ pub fn run(rate: u32, seconds: u64) -> Result<Samples, HttpCacheError> {
     });
     let found = match address.recv() {
         Ok(Some(address)) => ask_all(address, rate, seconds),
-        // It failed, and says why when it is joined.
+        // The gateway failed. Joining it returns the reason.
         _ => Ok(Samples::default()),
     };
     drop(stop);
     match gateway.join() {
         Ok(ended) => ended.and(found),
-        Err(_) => Err(HttpCacheError::Config("the gateway panicked".into())),
+        Err(_) => Err(anyhow!("the gateway panicked")),
     }
 }
 
-fn config() -> Result<AirConfig, HttpCacheError> {
-    let system = |doing| move |source| HttpCacheError::System { doing, source };
-    let folder = tempfile::tempdir().map_err(system("making a folder"))?;
+fn config() -> anyhow::Result<AirConfig> {
+    let folder = tempfile::tempdir()?;
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let (key, peer) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng).public());
-    std::fs::write(folder.path().join("air.key"), format!("{}\n", key.to_base64()))
-        .map_err(system("writing a key"))?;
+    std::fs::write(folder.path().join("air.key"), format!("{}\n", key.to_base64()))?;
     let text = format!(
         "[http-cache]\n[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
          peer-public-key = \"{peer}\"\nrate = \"1 Mbit/s\"\n[listen]\nhttp-proxy = \"127.0.0.1:0\"\n\
          [limits]\ndrain-timeout = \"1 s\"\n"
     );
     AirConfig::parse(&folder.path().join("air.toml"), &text)
-        .map_err(|error| HttpCacheError::Config(error.to_string()))
+        .map_err(|error| anyhow!("the air gateway's config: {error}"))
 }
 
-fn ask_all(proxy: SocketAddr, rate: u32, seconds: u64) -> Result<Samples, HttpCacheError> {
-    let system = |doing| move |source| HttpCacheError::System { doing, source };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(system("starting a runtime"))?;
+fn ask_all(proxy: SocketAddr, rate: u32, seconds: u64) -> anyhow::Result<Samples> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // All objects are here before anything is measured.
-        let mut first = TcpStream::connect(proxy).await.map_err(system("connecting"))?;
+        // All objects are cached before the measurement.
+        let mut first = TcpStream::connect(proxy).await?;
         for number in 0..OBJECTS {
             ask(&mut first, number).await?;
         }
@@ -179,8 +170,7 @@ fn ask_all(proxy: SocketAddr, rate: u32, seconds: u64) -> Result<Samples, HttpCa
         });
         let mut all = Samples::default();
         for client in clients.collect::<Vec<_>>() {
-            let times =
-                client.await.map_err(|error| system("asking")(io::Error::other(error)))??;
+            let times = client.await??;
             all.0.extend(times.0);
         }
         Ok(all)
@@ -192,10 +182,9 @@ async fn one_client(
     first_at: tokio::time::Instant,
     gap: Duration,
     length: Duration,
-) -> Result<Samples, HttpCacheError> {
-    let system = |doing| move |source| HttpCacheError::System { doing, source };
-    let mut tcp = TcpStream::connect(proxy).await.map_err(system("connecting"))?;
-    tcp.set_nodelay(true).map_err(system("connecting"))?;
+) -> anyhow::Result<Samples> {
+    let mut tcp = TcpStream::connect(proxy).await?;
+    tcp.set_nodelay(true)?;
     let mut samples = Samples::default();
     let mut at = first_at;
     for number in 0.. {
@@ -212,24 +201,23 @@ async fn one_client(
     Ok(samples)
 }
 
-async fn ask(tcp: &mut TcpStream, number: u32) -> Result<(), HttpCacheError> {
-    let failed = |source| HttpCacheError::System { doing: "asking", source };
+async fn ask(tcp: &mut TcpStream, number: u32) -> anyhow::Result<()> {
     let request = format!("GET http://cabin.test/{number} HTTP/1.1\r\nHost: cabin.test\r\n\r\n");
-    tcp.write_all(request.as_bytes()).await.map_err(failed)?;
+    tcp.write_all(request.as_bytes()).await?;
     let mut answer = Vec::with_capacity(OBJECT_BYTES + 1024);
     loop {
         let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
         if end.is_some_and(|end| answer.len() == end + 4 + OBJECT_BYTES) {
             break;
         }
-        let read = tcp.read_buf(&mut answer).await.map_err(failed)?;
+        let read = tcp.read_buf(&mut answer).await?;
         if read == 0 || answer.len() > OBJECT_BYTES + 8192 {
             let shown = String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
-            return Err(HttpCacheError::Answer(shown));
+            bail!("the gateway answered {shown:?}");
         }
     }
     if answer.starts_with(b"HTTP/1.1 200 ") {
         return Ok(());
     }
-    Err(HttpCacheError::Answer(String::from_utf8_lossy(&answer[..200]).into_owned()))
+    bail!("the gateway answered {:?}", String::from_utf8_lossy(&answer[..200]))
 }

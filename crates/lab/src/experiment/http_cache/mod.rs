@@ -1,15 +1,12 @@
-//! The HTTP cache on board: how much of what passengers ask for it answers, and how fast.
+//! The on-board HTTP cache: its hit ratio and its response time.
 //!
-//! `hit-ratio` is arithmetic on a clock of its own: an hour of a cabin, of which every request's fate is
-//! known to an ideal cache too, one that forgets nothing that is still fresh. `lookup` is the air gateway
-//! itself in real time, its HTTP proxy asked over loopback for what it has.
+//! `hit-ratio` is a calculation on a simulated clock: an hour of a cabin, compared with an ideal
+//! cache that keeps every fresh object. `lookup` measures the real air gateway: its HTTP proxy gets
+//! requests for cached objects over loopback.
 
 mod cabin;
 mod lookup;
 
-use std::io;
-
-use bentpipe_gateway::net::StartError;
 use bentpipe_units::ByteSize;
 
 use super::report::{Goal, Report, millis, percent};
@@ -17,65 +14,43 @@ use super::table::{align, table};
 use crate::result::{Percentile, Row};
 use cabin::Cabin;
 
-/// Requests a second for `lookup`, unless told otherwise.
+/// Default request rate of `lookup` per second.
 pub const DEFAULT_RATE: u32 = 2_000;
 /// Default length, in seconds.
 pub const DEFAULT_SECONDS: u64 = 10;
-/// The memory of the cache, unless told otherwise.
+/// Default memory of the cache.
 pub const DEFAULT_MEMORY: ByteSize = ByteSize::from_bytes(64 << 20);
 
-/// A hit is served within this at p99.
-const MOST_LOOKUP_S: f64 = 0.002;
-/// Hits in parts of what an ideal cache hits.
-const LEAST_OF_IDEAL: f64 = 0.95;
+/// Maximum p99 of the time for a hit.
+const MAX_LOOKUP_S: f64 = 0.002;
+/// Minimum of hits, as a fraction of the ideal cache's.
+const MIN_OF_IDEAL: f64 = 0.95;
 
 /// Selection of the run.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// Seed of the passengers' requests.
     pub seed: u64,
-    /// Requests a second for what is here.
+    /// Requests per second for cached objects.
     pub rate: u32,
     /// Length, in seconds.
     pub seconds: u64,
-    /// The cache's memory; it has no disk.
+    /// Memory of the cache, which has no disk.
     pub memory: ByteSize,
 }
 
-/// There are no figures.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpCacheError {
-    /// Files, sockets or tasks of the system.
-    #[error("{doing}: {source}")]
-    System {
-        /// Action that failed.
-        doing: &'static str,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The gateway did not start.
-    #[error("the air gateway: {0}")]
-    Start(#[from] StartError),
-    /// The gateway's config is wrong.
-    #[error("the air gateway's config: {0}")]
-    Config(String),
-    /// The gateway gave another answer than the object.
-    #[error("the gateway answered {0:?}")]
-    Answer(String),
-}
-
 /// Runs both parts.
-pub fn run(choice: &Choice) -> Result<Report, HttpCacheError> {
+pub fn run(choice: &Choice) -> anyhow::Result<Report> {
     let cabin = cabin::run(choice.seed, choice.memory)?;
     let lookup = lookup::run(choice.rate, choice.seconds)?;
     let p99 = lookup.percentile(0.99).and_then(Percentile::known);
     let of_ideal = cabin.hits as f64 / cabin.ideal.max(1) as f64;
     let mut goals =
-        vec![Goal::ratio_at_least("hits ÷ an ideal cache's", Some(of_ideal), LEAST_OF_IDEAL)];
+        vec![Goal::ratio_at_least("hits ÷ an ideal cache's", Some(of_ideal), MIN_OF_IDEAL)];
     if cfg!(debug_assertions) {
-        // What an unoptimised build needs says nothing.
+        // Times of an unoptimised build have no significance.
     } else if choice.rate >= DEFAULT_RATE {
-        goals.push(Goal::time_at_most("a hit, p99", p99, MOST_LOOKUP_S));
+        goals.push(Goal::time_at_most("a hit, p99", p99, MAX_LOOKUP_S));
     }
     let row = |metric: &str, unit: &str| Row {
         experiment: "http-cache".into(),

@@ -1,5 +1,5 @@
-//! Three passengers download on eight connections each: what that does to a call and to the first
-//! bytes of new flows, and then to a page's objects of somebody else.
+//! Three passengers download on eight connections each. The experiment measures the effect on a
+//! call and on the first bytes of new flows, and then on another passenger's page objects.
 
 use std::time::Duration;
 
@@ -8,50 +8,50 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{Choice, WAYS, bulk_down, left, of_run, p95_at_first, wait};
+use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, delay, millis, percent, row};
 use crate::experiment::table::{align, pairs, seconds, table};
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::traffic::{
-    Carry, ClassLimits, DOWN, Engine, EngineError, Passing, REQUEST_BYTES, Traffic,
-};
+use crate::traffic::{Carry, ClassLimits, DOWN, Passing, REQUEST_BYTES, Traffic};
 
 /// Number of downloading passengers.
 const DOWNLOADERS: u32 = 3;
-/// On so many connections each.
+/// Connections of each downloading passenger.
 const CONNECTIONS: usize = 8;
 /// Passenger of the call.
 const CALLER: u32 = 50;
-/// Passenger who fetches objects, one at a time.
+/// Passenger who fetches objects one at a time.
 const READER: u32 = 60;
-/// First passenger of the new flows: each has a passenger of its own.
+/// First passenger of the new flows, each of which has a different passenger.
 const NEWCOMERS: u32 = 1000;
-/// A page's object.
+/// Size of a page's object.
 const OBJECT_BYTES: u64 = 100_000;
-/// The first bytes of an answer: one packet's worth.
+/// Size of the first bytes of a response: one packet.
 const FIRST_BYTES: u64 = 1_000;
-/// Between two new flows, and up to half as long again.
+/// Minimum interval between two new flows. The maximum is half as long again.
 const NEWCOMER_GAP: Duration = Duration::from_millis(500);
-/// Between the end of an object and the request for the next, and up to twice as long.
+/// Minimum time between the end of an object and the request for the next. The maximum is twice as
+/// long.
 const OBJECT_GAP: Duration = Duration::from_secs(1);
-/// An object that has not come after so many times its limit never does.
+/// Time after which an object counts as lost, as a multiple of its limit.
 const PATIENCE: u32 = 20;
-/// An object may take so many times its share-adjusted limit.
-const MOST_OF_LIMIT: f64 = 1.5;
+/// Maximum time of an object, as a multiple of the limit for its share of the rate.
+const MAX_OF_LIMIT: f64 = 1.5;
 
 /// Results, pooled over runs.
 #[derive(Default)]
 struct Found {
-    /// Delays of the call's packets, and of new flows' first bytes: towards the aircraft, and from
-    /// it.
+    /// Delays of the call's packets, towards the aircraft and from it.
     call: [Samples; 2],
+    /// Delays of new flows' first bytes, towards the aircraft and from it.
     first: [Samples; 2],
-    /// p95 of each run of those that were not lost, which is what they waited.
+    /// p95 of the packets that were not lost, for each run. This is pure waiting time.
     call_p95: [Samples; 2],
     first_p95: [Samples; 2],
     object: Samples,
 }
 
-pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let mut all = Found::default();
     let found = engine.map(&choice.profile, &choice.seeds(), |&seed| {
         let one = |cabin: &mut dyn Traffic| one(choice, cabin, seed);
@@ -108,7 +108,7 @@ fn one(choice: &Choice, cabin: &mut dyn Traffic, seed: u64) -> Found {
     found
 }
 
-/// Somebody new opens a flow now and then until `end`; which flows those were.
+/// Opens flows of new passengers at random intervals until `end`. Returns the flows.
 fn newcomers(cabin: &mut dyn Traffic, end: Duration, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut flows = Vec::new();
     while cabin.now() < end {
@@ -121,7 +121,7 @@ fn newcomers(cabin: &mut dyn Traffic, end: Duration, rng: &mut ChaCha8Rng) -> Ve
     flows
 }
 
-/// Fetches objects one after the other until `end`; which streams those were.
+/// Fetches objects one after the other until `end`. Returns their streams.
 fn objects(
     choice: &Choice,
     cabin: &mut dyn Traffic,
@@ -139,7 +139,7 @@ fn objects(
     objects
 }
 
-/// Best time of an object with its fair part of the rate next to the downloads.
+/// Minimum time of an object at its fair share of the rate next to the downloads.
 fn limit(choice: &Choice) -> Duration {
     let shared = choice.profile.forward_limit(OBJECT_BYTES * u64::from(DOWNLOADERS + 1));
     shared.unwrap_or_default()
@@ -180,7 +180,7 @@ fn goals(choice: &Choice, found: &Found) -> Vec<Goal> {
     let p95 = found.object.percentile(0.95).and_then(Percentile::known);
     let ratio = p95.map(|p95| p95 / limit(choice).as_secs_f64());
     let name = "object-100k beside downloads ÷ limit, p95";
-    goals.push(Goal::ratio_at_most(name, ratio, MOST_OF_LIMIT));
+    goals.push(Goal::ratio_at_most(name, ratio, MAX_OF_LIMIT));
     goals
 }
 

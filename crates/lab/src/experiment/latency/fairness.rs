@@ -1,28 +1,30 @@
-//! Fairness among backlogged passengers: one on many connections, and twenty.
+//! Fairness among passengers with backlogged traffic: one of two on many connections, and twenty
+//! passengers.
 
 use bentpipe_link::Class;
 
 use super::{Choice, bulk_down, got};
+use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, row};
 use crate::experiment::table::pairs;
 use crate::result::{Row, Samples};
 use crate::sim::share::{jain, of_fair};
-use crate::traffic::{ClassLimits, DOWN, Engine, EngineError, Passing, Traffic};
+use crate::traffic::{ClassLimits, DOWN, Passing, Traffic};
 
 /// Connections of a heavy user.
 const HOG_CONNECTIONS: usize = 32;
 /// Tolerance of the heavy user's share against the other's.
 const HOG_TOLERANCE: f64 = 0.05;
-/// Passengers who download at once …
+/// Number of concurrently downloading passengers.
 pub const PASSENGERS: usize = 20;
-/// … on one to so many connections.
-const MOST_CONNECTIONS: usize = 8;
-/// Jain's index over them.
-const LEAST_JAIN: f64 = 0.98;
+/// Maximum connections of one of these passengers.
+const MAX_CONNECTIONS: usize = 8;
+/// Minimum of Jain's index over these passengers.
+const MIN_JAIN: f64 = 0.98;
 
-pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let hog = rates(engine, choice, &[HOG_CONNECTIONS, 1])?;
-    let connections: Vec<_> = (0..PASSENGERS).map(|number| 1 + number % MOST_CONNECTIONS).collect();
+    let connections: Vec<_> = (0..PASSENGERS).map(|number| 1 + number % MAX_CONNECTIONS).collect();
     let many = rates(engine, choice, &connections)?;
     let new = |workload: String, metric: &str| {
         row("latency-under-load", &choice.profile, workload, metric, choice.seed)
@@ -44,7 +46,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
         Goal::ratio_at_least(
             format!("Jain's index over {PASSENGERS} passengers"),
             index.mean(),
-            LEAST_JAIN,
+            MIN_JAIN,
         ),
     ];
     let all = of_all(&many);
@@ -60,12 +62,12 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(Report { text: format!("{head}{text}"), rows, goals })
 }
 
-/// Rates of passengers on so many connections in every run, bit/s.
+/// Rates of passengers with these numbers of connections in every run, in bit/s.
 fn rates(
     engine: &Engine<'_>,
     choice: &Choice,
     connections: &[usize],
-) -> Result<Vec<Vec<f64>>, EngineError> {
+) -> anyhow::Result<Vec<Vec<f64>>> {
     let runs = engine.map(&choice.profile, &choice.seeds(), |&seed| {
         let one = |cabin: &mut dyn Traffic| one(choice, connections, cabin);
         engine.carry(&choice.profile, &ClassLimits::default(), seed, one)
@@ -100,7 +102,7 @@ fn shares(runs: &[Vec<f64>], new: impl Fn(usize) -> Row) -> Vec<Row> {
     (0..passengers).map(of).collect()
 }
 
-/// The shares of all passengers, each the mean of its runs.
+/// Shares of all passengers, each averaged over its runs.
 fn of_all(runs: &[Vec<f64>]) -> Vec<f64> {
     shares(runs, |_| Row::default()).iter().filter_map(|row| row.mean).collect()
 }

@@ -4,16 +4,15 @@ use bentpipe_link::{Class, Limits, PerClass};
 use bentpipe_units::BitRate;
 
 use super::{Choice, WAYS, left, of_run};
+use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, millis, row};
 use crate::experiment::table::{align, table};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
-use crate::traffic::{
-    Carry, ClassLimits, DOWN, ENDLESS, Engine, EngineError, Passing, Traffic, UP,
-};
+use crate::traffic::{Carry, ClassLimits, DOWN, ENDLESS, Passing, Traffic, UP};
 
-/// Guaranteed rate of each class, in per cent of the link, and its ceiling: our choice. The
-/// operator's traffic stays within its rate; best effort has what is left.
+/// Guaranteed rate of each class and its ceiling, in per cent of the link. The values are ours. The
+/// operator's traffic stays within its rate, and best effort takes the rest.
 const OPERATOR_RATE: u64 = 10;
 const NETWORK_RATE: u64 = 15;
 const ASSURED_RATE: u64 = 20;
@@ -29,31 +28,33 @@ const PROMISED: [(Class, u64); 3] = [
 const TOLERANCE: f64 = 0.02;
 /// Passenger number of the operator's packets.
 const OPERATOR: u32 = 7;
-/// The passenger of the first class's bulk; the others' follow.
+/// Passenger of the first class's bulk. The others' follow.
 const BULK: u32 = 100;
 
-/// Lower effort without a configured rate has a twentieth beside best effort alone: between these.
+/// Range of lower effort's share next to best effort alone, if it has no configured rate: about a
+/// twentieth.
 const FLOOR: [f64; 2] = [0.04, 0.06];
-/// Least part of best effort's rate that lower effort takes of an idle link.
-const LEAST_OF_IDLE: f64 = 0.95;
+/// Minimum rate of lower effort on an idle link, as a fraction of best effort's.
+const MIN_OF_IDLE: f64 = 0.95;
 
 #[derive(Default)]
 struct Found {
-    /// IP bytes ÷ guarantee of every class that has one, each way.
+    /// IP bytes ÷ guarantee of every class that has one, in each direction.
     promised: [[Samples; 2]; PROMISED.len()],
-    /// For every run, p95 of the delays of the operator's packets that the link did not lose, and
-    /// the share of all that arrived.
+    /// For every run, p95 of the delays of the operator's packets that the link did not lose.
     operator_p95: [Samples; 2],
-    /// p95 of all of them.
+    /// p95 over all of the operator's packets.
     operator_all: [Samples; 2],
+    /// Fraction of the operator's packets that arrived.
     operator_came: [Samples; 2],
-    /// Lower effort by itself ÷ best effort by itself, payload towards the aircraft.
+    /// Lower effort alone ÷ best effort alone, in payload towards the aircraft.
     idle: Samples,
-    /// Its part of both's bytes, from a round trip after best effort has come.
+    /// Lower effort's fraction of both classes' bytes, from one round trip after the start of best
+    /// effort on.
     beside: Samples,
 }
 
-pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let mut all = Found::default();
     for found in engine.map(&choice.profile, &choice.seeds(), |&seed| one(engine, choice, seed)) {
         let found = found?;
@@ -71,7 +72,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(Report { text: text(&all), rows: rows(choice, &all), goals: goals(choice, &all) })
 }
 
-fn one(engine: &Engine<'_>, choice: &Choice, seed: u64) -> Result<Found, EngineError> {
+fn one(engine: &Engine<'_>, choice: &Choice, seed: u64) -> anyhow::Result<Found> {
     let mut found = Found::default();
     let limits = rates(&choice.profile).map(limits);
     engine.carry(&choice.profile, &limits, seed, |cabin| promises(choice, cabin, &mut found))?;
@@ -86,7 +87,7 @@ fn one(engine: &Engine<'_>, choice: &Choice, seed: u64) -> Result<Found, EngineE
     Ok(found)
 }
 
-/// All classes saturated but the operator's, which sends at a steady pace.
+/// Saturates all classes except the operator's, which sends at a constant interval.
 fn promises(choice: &Choice, cabin: &mut dyn Traffic, found: &mut Found) {
     for (passenger, class) in (BULK..).zip(Class::ALL) {
         if class != Class::Operator {
@@ -116,7 +117,7 @@ fn promises(choice: &Choice, cabin: &mut dyn Traffic, found: &mut Found) {
     }
 }
 
-/// Rate of one class's download by itself, bit/s; it continues.
+/// Rate of one class's download alone, in bit/s. The download continues.
 fn idle(choice: &Choice, cabin: &mut dyn Traffic, class: Class) -> f64 {
     let stream = cabin.open(super::bulk_down(class, BULK));
     cabin.pass(choice.warm());
@@ -126,7 +127,8 @@ fn idle(choice: &Choice, cabin: &mut dyn Traffic, class: Class) -> f64 {
     8.0 * got as f64 / choice.length.as_secs_f64()
 }
 
-/// Best effort comes beside lower effort: the latter's part of both's bytes from a round trip later.
+/// Starts best effort next to lower effort. Returns lower effort's fraction of both classes' bytes
+/// from one round trip later on.
 fn yielding(choice: &Choice, cabin: &mut dyn Traffic) -> f64 {
     let best = cabin.open(super::bulk_down(Class::BestEffort, BULK + 1));
     cabin.wait(super::AFTERWARDS, |cabin| cabin.course(best).first_transits()[UP].is_some());
@@ -194,7 +196,7 @@ fn goals(choice: &Choice, found: &Found) -> Vec<Goal> {
     }
     let (idle, beside) = (found.idle.mean(), found.beside.mean());
     let name = "lower-effort ÷ best-effort, each alone";
-    goals.push(Goal::ratio_at_least(name, idle, LEAST_OF_IDLE));
+    goals.push(Goal::ratio_at_least(name, idle, MIN_OF_IDLE));
     let name = "lower-effort's part 1 RTT after best-effort";
     goals.push(Goal::ratio_at_least(name, beside, FLOOR[0]));
     goals.push(Goal::ratio_at_most(name, beside, FLOOR[1]));

@@ -1,6 +1,6 @@
-//! Latency under load, in the manner of RRUL (Real-time Response Under Load, of the bufferbloat
-//! project): bulk in each class and each direction beside probes at a steady pace, and what several
-//! downloads, hogs and idle classes do to each other.
+//! Latency under load, similar to RRUL (Real-time Response Under Load, from the bufferbloat
+//! project). Bulk in each class and direction runs next to probes at a constant interval. Further
+//! parts measure the mutual effects of several downloads, heavy users and idle classes.
 
 mod downloads;
 mod fairness;
@@ -13,32 +13,31 @@ use bentpipe_link::Class;
 
 use super::choice::Choice;
 use super::report::Report;
+use crate::experiment::engine::Engine;
 use crate::result::{Percentile, Sample, Samples};
-use crate::traffic::{
-    Carry, DOWN, ENDLESS, Engine, EngineError, REQUEST_BYTES, Talk, Traffic, UP, in_order,
-};
+use crate::traffic::{Carry, DOWN, ENDLESS, REQUEST_BYTES, Talk, Traffic, UP, in_order};
 
-/// Runs unless told otherwise.
+/// Default number of runs.
 pub const DEFAULT_RUNS: u16 = 3;
 /// Default measured length of each part.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
 
-/// Bulk is steady after so many round trips …
+/// Round trips until bulk is steady.
 const WARM_ROUND_TRIPS: u32 = 30;
-/// … and at least this.
-const LEAST_WARM: Duration = Duration::from_secs(20);
-/// Time after which a packet in flight at the end has arrived, or never will: the longest lifetime
-/// that a class gives its datagrams, and as much again.
+/// Minimum time until bulk is steady.
+const MIN_WARM: Duration = Duration::from_secs(20);
+/// Time after which a packet in flight at the end has arrived or is lost: twice the longest
+/// lifetime that a class gives its datagrams.
 const AFTERWARDS: Duration = Duration::from_secs(20);
-/// Between two packets of a probe, as RRUL's VoIP-like ones.
+/// Interval between two packets of a probe, as in RRUL's VoIP-like probes.
 const PROBE_GAP: Duration = Duration::from_millis(20);
-/// 20 ms of G.711 (RFC 3551, section 4.5.14) and RTP's header.
+/// Payload of a probe: 20 ms of G.711 (RFC 3551, section 4.5.14) and RTP's header.
 const PROBE_BYTES: usize = 172;
-/// A full packet on the radio, with which waits are compared.
+/// Size of a full packet on the radio, as the unit for waiting times.
 const PACKET_BYTES: u64 = 1500;
 
-/// Runs all of it.
-pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+/// Runs all parts.
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let mut report = rrul::run(engine, choice)?;
     report.append(downloads::run(engine, choice)?);
     report.append(fairness::run(engine, choice)?);
@@ -46,18 +45,18 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(report.found_by(engine))
 }
 
-/// Runs what is about classes' rates, ceilings and floors alone.
-pub fn class_rates(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+/// Runs only the part about the classes' rates, ceilings and floors.
+pub fn class_rates(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     Ok(limits::run(engine, choice)?.found_by(engine))
 }
 
 impl Choice {
-    /// Time at which bulk that begins now is steady.
+    /// Time after which new bulk is steady.
     fn warm(&self) -> Duration {
-        (self.profile.link.rtt() * WARM_ROUND_TRIPS).max(LEAST_WARM)
+        (self.profile.link.rtt() * WARM_ROUND_TRIPS).max(MIN_WARM)
     }
 
-    /// A probe for all of a run, its packets `phase` after those of another.
+    /// A probe that lasts for a whole run. Its packets follow those of another probe after `phase`.
     fn probe(&self, class: Class, passenger: u32, phase: Duration) -> Talk {
         let length = self.warm() + 2 * self.length; // some are measured twice
         let packets = (length.as_nanos() / PROBE_GAP.as_nanos()) as usize;
@@ -65,18 +64,18 @@ impl Choice {
         Talk { class, passenger, gap: PROBE_GAP, sizes, phase }
     }
 
-    /// The time without queues: towards the aircraft, and from it.
+    /// Propagation delay without queues: towards the aircraft, and from it.
     fn propagation(&self) -> [Duration; 2] {
         [self.profile.link.forward.mean_delay(), self.profile.link.return_.mean_delay()]
     }
 
-    /// Sending time of two full packets, each way.
+    /// Serialization time of two full packets, in each direction.
     fn two_packets(&self) -> [f64; 2] {
         [&self.profile.link.forward, &self.profile.link.return_]
             .map(|way| way.rate().map_or(0.0, |rate| rate.time_for(2 * PACKET_BYTES).as_secs_f64()))
     }
 
-    /// The waits of a probe's packets that were sent between two moments.
+    /// Waiting times of a probe's packets sent between two moments.
     fn waits(
         &self,
         cabin: &dyn Traffic,
@@ -90,8 +89,8 @@ impl Choice {
         Samples(sent.map(|(_, transit)| wait(transit, self.propagation()[way])).collect())
     }
 
-    /// p95 of the same over those that came in order: of what the link did not lose, which waited
-    /// for its turn alone.
+    /// p95 of these waiting times over the packets that arrived in order. These are the packets
+    /// that the link did not lose, which only waited for their turn.
     fn p95_in_order(
         &self,
         cabin: &dyn Traffic,
@@ -108,37 +107,37 @@ impl Choice {
     }
 }
 
-/// Beyond the propagation; what never came counts as infinitely late.
+/// Delay beyond propagation. A lost packet counts as infinitely late.
 fn wait(transit: Option<Duration>, propagation: Duration) -> Sample {
     transit.map_or(Sample::Cut(0.0), |transit| {
         Sample::Finished(transit.saturating_sub(propagation).as_secs_f64())
     })
 }
 
-/// The share of those that never came.
+/// Fraction of packets that never arrived.
 fn left(samples: &Samples) -> f64 {
     let never = samples.0.iter().filter(|sample| matches!(sample, Sample::Cut(_))).count();
     never as f64 / samples.len().max(1) as f64
 }
 
-/// The 95th percentile of the waits of what the link did not lose at first, where it lost the share
-/// `lost`: a packet that a repair brought back comes later than those that needed none, so these are
-/// the least 1 − `lost` of all.
+/// 95th percentile of the waiting times of packets that the link did not lose at first, for a loss
+/// of `lost`. A packet recovered from repair packets arrives later than the others, so the packets
+/// in question are the smallest 1 − `lost` of all.
 fn p95_at_first(samples: &Samples, lost: f64) -> Option<f64> {
     samples.percentile(0.95 * (1.0 - lost)).and_then(Percentile::known)
 }
 
-/// A figure of one run.
+/// Figure of one run as a sample.
 fn of_run(figure: Option<f64>) -> Sample {
     figure.map_or(Sample::Cut(0.0), Sample::Finished)
 }
 
-/// A download without end.
+/// Description of an endless download.
 fn bulk_down(class: Class, passenger: u32) -> Carry {
     Carry { class, passenger, up: REQUEST_BYTES, down: ENDLESS }
 }
 
-/// Bytes that came on these streams so far, towards the aircraft and from it.
+/// Bytes received on these streams so far, towards the aircraft and from it.
 fn got(cabin: &dyn Traffic, streams: &[usize]) -> [u64; 2] {
     let sum = |way: usize| streams.iter().map(|&number| cabin.course(number).got[way]).sum();
     [sum(DOWN), sum(UP)]
@@ -154,7 +153,7 @@ mod tests {
     use crate::profile::Profile;
     use crate::result::Row;
 
-    /// As short as it may be: figures mean nothing yet, but what must hold for any seed does.
+    /// A very short selection. Its figures have no significance, but every invariant must hold.
     fn tiny(seed: u64) -> Choice {
         let profile = Profile::named("mss").unwrap();
         Choice { profile, length: Duration::from_secs(8), runs: 1, seed }

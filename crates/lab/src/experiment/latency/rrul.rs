@@ -1,19 +1,21 @@
-//! Bulk and a probe in every class, each of another passenger, both ways at once; and the probes
-//! without the bulk.
+//! Bulk and a probe in every class, each from a different passenger, in both directions; and the
+//! probes without the bulk.
 
 use bentpipe_link::Class;
 
 use super::{Choice, WAYS, got, left};
+use crate::experiment::engine::Engine;
 use crate::experiment::report::{Report, delay, percent, row};
 use crate::experiment::table::{align, table};
 use crate::result::Samples;
-use crate::traffic::{Carry, ClassLimits, ENDLESS, Engine, EngineError, Passing, Traffic};
+use crate::traffic::{Carry, ClassLimits, ENDLESS, Passing, Traffic};
 
-/// The passenger of the first class's bulk; the others' follow.
+/// Passenger of the first class's bulk. The others' follow.
 const BULK: u32 = 100;
-/// Likewise of the probes.
+/// Passenger of the first class's probe. The others' follow.
 const PROBE: u32 = 200;
-/// The probes' packets of one class leave so much after those of the one before: evenly over their gap.
+/// Number of classes. The probes of consecutive classes are offset by this fraction of their
+/// interval.
 const CLASSES: u32 = Class::ALL.len() as u32;
 
 /// One class in one direction.
@@ -26,7 +28,7 @@ struct Line {
 
 type Lines = [[Line; 2]; Class::ALL.len()];
 
-pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let jobs: Vec<_> =
         choice.seeds().into_iter().flat_map(|seed| [(seed, false), (seed, true)]).collect();
     let mut lines = Lines::default();
@@ -49,7 +51,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(Report { text: text(choice, &lines), rows: rows(choice, &lines), goals: Vec::new() })
 }
 
-/// Results of each class, each way: rate of its bulk, and delays of its probe's packets.
+/// Results of each class in each direction: rate of its bulk, and delays of its probe's packets.
 type Found = Vec<([f64; 2], [Samples; 2])>;
 
 fn one(choice: &Choice, bulk: bool, cabin: &mut dyn Traffic) -> Found {
@@ -136,7 +138,7 @@ fn text(choice: &Choice, lines: &Lines) -> String {
     )
 }
 
-/// Without its unit, which stands above the table.
+/// A figure without its unit, which is in the table's header.
 fn short(figure: &str) -> String {
     figure.trim_end_matches([' ', '%', 'm', 's']).to_owned()
 }

@@ -1,15 +1,17 @@
-//! The pages of Rural-PAWS (Mohideen et al., 2018, section VIII) with and without Split HTTP: for a first
-//! passenger, and for a second one.
+//! The pages of Rural-PAWS (Mohideen et al., 2018, section VIII) with and without Split HTTP, for a
+//! first passenger and for a second one.
 //!
-//! A page is loaded as browsers do over HTTP/1.1: the document, then its objects on six connections.
+//! A page is loaded as in browsers over HTTP/1.1: the document, then its objects on six
+//! connections.
 
 mod site;
 mod world;
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -17,67 +19,53 @@ use super::choice::seeds;
 use super::report::{Goal, Report, row};
 use super::table::{align, seconds, table};
 use crate::contender::{BENTPIPE, Contender};
+use crate::experiment::engine::Engine;
+use crate::experiment::virtual_link::virtually;
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
 use crate::sim::parallel;
-use crate::traffic::Engine;
 use site::Page;
 use world::World;
 
-/// Loads of each page unless told otherwise.
+/// Default number of loads of each page.
 pub const DEFAULT_RUNS: u16 = 5;
-/// Over these, unless told otherwise.
+/// Default links.
 pub const DEFAULT_PROFILES: [&str; 2] = ["geo-rural-8", "mss"];
-/// Connections of browsers to one host.
+/// Connections of a browser to one host.
 const CONNECTIONS: usize = 6;
-/// `Accept` header of a browser for a page, and for a picture.
+/// `Accept` header of a browser for a page.
 const OF_PAGES: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
+/// `Accept` header of a browser for a picture.
 const OF_IMAGES: &str = "image/*,*/*;q=0.8";
 
-/// Maximum ratio to two round trips and the page's bytes at the rate that losses leave.
-const MOST_COLD: f64 = 1.30;
-const MOST_WARM_S: f64 = 1.0;
+/// Maximum load time, as a multiple of two round trips plus the page's bytes at the rate that
+/// remains after losses.
+const MAX_COLD: f64 = 1.30;
+const MAX_WARM_S: f64 = 1.0;
 
 /// Passenger whose load is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
-    /// Nothing of the page is on board.
+    /// Nothing of the page is cached on board.
     First,
-    /// The first has loaded it just before.
+    /// The first passenger has just loaded the page.
     Second,
 }
 
 /// Selection of runs.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// The links; they have rates.
+    /// Profiles of the links, which must have rates.
     pub profiles: Vec<Profile>,
     /// Loads of each page.
     pub runs: u16,
-    /// Seed of the first; the others' follow.
+    /// Seed of the first load. The others' follow.
     pub seed: u64,
     /// Passenger.
     pub reader: Reader,
 }
 
-/// Nothing was found out.
-#[derive(Debug, thiserror::Error)]
-pub enum PagesError {
-    /// A page was not to be had.
-    #[error("the page cannot be loaded: {0}")]
-    World(String),
-    /// The system would not, or a flow broke.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-}
-
-impl PagesError {
-    fn told(why: impl ToString) -> Self {
-        Self::World(why.to_string())
-    }
-}
-
-/// One page over one link: with the ground's half, and each object across the link.
+/// One page over one link, with Split HTTP and with a separate flow for each object.
 struct Cell {
     profile: Profile,
     page: Page,
@@ -85,8 +73,8 @@ struct Cell {
     tunnel: Samples,
 }
 
-/// Loads pages, in virtual time.
-pub fn run(choice: &Choice) -> Result<Report, PagesError> {
+/// Loads the pages in virtual time.
+pub fn run(choice: &Choice) -> anyhow::Result<Report> {
     let jobs: Vec<(Profile, Page)> = (choice.profiles.iter())
         .flat_map(|profile| Page::all().map(|page| (profile.clone(), page)))
         .collect();
@@ -100,7 +88,7 @@ pub fn run(choice: &Choice) -> Result<Report, PagesError> {
     Ok(report.found_by(&Engine::Sim))
 }
 
-fn cell(choice: &Choice, profile: &Profile, page: Page) -> Result<Cell, PagesError> {
+fn cell(choice: &Choice, profile: &Profile, page: Page) -> anyhow::Result<Cell> {
     let (mut split, mut tunnel) = (Samples::default(), Samples::default());
     for seed in seeds(choice.seed, choice.runs) {
         split.push(virtually(load_with(profile, page, seed, true, choice.reader))?);
@@ -109,19 +97,13 @@ fn cell(choice: &Choice, profile: &Profile, page: Page) -> Result<Cell, PagesErr
     Ok(Cell { profile: profile.clone(), page, split, tunnel })
 }
 
-/// Does `work` on a clock that jumps to whatever comes next.
-fn virtually(work: impl Future<Output = Result<f64, PagesError>>) -> Result<f64, PagesError> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_time().start_paused(true).build()?.block_on(work)
-}
-
 async fn load_with(
     profile: &Profile,
     page: Page,
     seed: u64,
     is_split: bool,
     reader: Reader,
-) -> Result<f64, PagesError> {
+) -> anyhow::Result<f64> {
     let world = Arc::new(World::start(profile, seed, is_split).await?);
     let first = load(&world, 1, page).await?;
     if reader == Reader::First {
@@ -131,30 +113,30 @@ async fn load_with(
     Ok(load(&world, 2, page).await?.as_secs_f64())
 }
 
-/// From the request for the document to the last byte of all.
-async fn load(world: &Arc<World>, passenger: u32, page: Page) -> Result<Duration, PagesError> {
+/// Time from the request for the document to the last byte of all objects.
+async fn load(world: &Arc<World>, passenger: u32, page: Page) -> anyhow::Result<Duration> {
     let began = Instant::now();
     world.get(passenger, &page.path(), OF_PAGES).await?;
     let waiting = Arc::new(Mutex::new(VecDeque::from(page.paths())));
-    let mut loading: JoinSet<Result<(), PagesError>> = JoinSet::new();
+    let mut loading: JoinSet<anyhow::Result<()>> = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let (world, waiting) = (world.clone(), waiting.clone());
         loading.spawn(async move {
             loop {
-                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let next = waiting.lock().pop_front();
                 let Some(path) = next else { return Ok(()) };
                 world.get(passenger, &path, OF_IMAGES).await?;
             }
         });
     }
     while let Some(done) = loading.join_next().await {
-        done.map_err(PagesError::told)??;
+        done??;
     }
     Ok(began.elapsed())
 }
 
 impl Cell {
-    /// Two round trips, and the page's bytes at the rate that losses leave.
+    /// Two round trips, plus the page's bytes at the rate that remains after losses.
     fn bound_s(&self) -> Option<f64> {
         let one = self.profile.forward_limit(self.page.bytes())?;
         Some((one + self.profile.rtt()).as_secs_f64())
@@ -170,9 +152,9 @@ impl Cell {
         match choice.reader {
             Reader::First => {
                 let ratio = median.zip(self.bound_s()).map(|(median, bound)| median / bound);
-                Goal::ratio_at_most(format!("{name} ÷ bound"), ratio, MOST_COLD)
+                Goal::ratio_at_most(format!("{name} ÷ bound"), ratio, MAX_COLD)
             }
-            Reader::Second => Goal::time_at_most(name, median, MOST_WARM_S),
+            Reader::Second => Goal::time_at_most(name, median, MAX_WARM_S),
         }
     }
 

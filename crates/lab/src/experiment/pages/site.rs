@@ -1,10 +1,10 @@
-//! The pages of Rural-PAWS at an origin beside the ground: a document and pictures of one length.
+//! The pages of Rural-PAWS at an origin next to the ground: a document, and pictures of one length.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
+use bentpipe_flow::ResetCode;
 use bentpipe_gateway::pages::{Connection, Origins};
-use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::Origin;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -21,41 +21,42 @@ use crate::workload::content::Object;
 
 /// Name of the host.
 pub const HOST: &str = "paws.test";
-/// Between the ground and the origin: ours.
+/// Round trip between the ground and the origin. The value is ours.
 const RTT: Duration = Duration::from_millis(20);
-/// Buffer of a connection: more than the link moves in a round trip of it.
+/// Buffer of a connection, larger than what the link carries in a round trip of it.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// One of the nine pages (section VIII of the paper): its size in KB over that of its objects.
+/// One of the nine pages (section VIII of the paper), identified by its total size and that of its
+/// objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
-    /// All objects together, in KB.
+    /// Size of all objects together, in KB.
     pub total_kb: u64,
-    /// Each of them, in KB.
+    /// Size of each object, in KB.
     pub object_kb: u64,
 }
 
 impl Page {
-    /// All nine.
+    /// All nine pages.
     pub fn all() -> impl Iterator<Item = Self> {
         let sizes = [500, 1500, 2500].into_iter();
         sizes.flat_map(|total_kb| [5, 20, 100].map(|object_kb| Self { total_kb, object_kb }))
     }
 
-    /// The paths of its objects. Each differs from the others by a byte of its length.
+    /// Paths of its objects. Their lengths differ by a few bytes.
     pub fn paths(self) -> Vec<String> {
         let lengths = (0..self.total_kb / self.object_kb).map(|n| 1000 * self.object_kb + n % 100);
         lengths.enumerate().map(|(n, length)| format!("/object/{length}?{n}")).collect()
     }
 
-    /// The document.
+    /// HTML of the document.
     pub fn document(self) -> String {
         let images =
             self.paths().into_iter().map(|path| format!("<img src=\"{path}\" alt=\"\">\n"));
         format!("<!DOCTYPE html><title>Rural-PAWS</title>\n{}", images.collect::<String>())
     }
 
-    /// Its document and all its objects.
+    /// Total bytes of its document and all its objects.
     pub fn bytes(self) -> u64 {
         let objects = self.paths().into_iter().filter_map(|path| Object::at(&path));
         self.document().len() as u64 + objects.map(|object| object.bytes()).sum::<u64>()
@@ -70,26 +71,26 @@ impl Page {
         Self::all().find(|page| page.path() == path)
     }
 
-    /// As rows call it.
+    /// Name in rows.
     pub fn name(self) -> String {
         format!("page-{}k-{}k", self.total_kb, self.object_kb)
     }
 }
 
-/// Body and type at `path`; the document is private to its reader.
+/// Body, type and `Cache-Control` at `path`.
 pub fn body(path: &str) -> Option<(Bytes, &'static str, &'static str)> {
     if let Some(page) = Page::at(path) {
         return Some((page.document().into(), "text/html", "no-cache"));
     }
     let object = Object::at(path)?;
     let mut bytes = vec![0; object.bytes() as usize];
-    // Each has its own noise, or compression would find one in the other.
+    // Each object has its own noise, because otherwise compression would find one in the other.
     let step = |seed: u64, byte: u8| seed.wrapping_mul(257).wrapping_add(byte.into());
     ChaCha8Rng::seed_from_u64(path.bytes().fold(0, step)).fill_bytes(&mut bytes);
     Some((bytes.into(), "image/bmp", "max-age=600"))
 }
 
-/// The origin.
+/// The origin server.
 pub struct Site;
 
 impl Origins for Site {
@@ -100,7 +101,7 @@ impl Origins for Site {
             tokio::spawn(async move {
                 let serve = service_fn(answer);
                 let server = hyper::server::conn::http1::Builder::new();
-                // The ground's going away is no event for a server.
+                // It is not an error if the ground disconnects.
                 let _ = server.serve_connection(TokioIo::new(theirs), serve).await;
             });
             Ok(Box::new(ours) as Box<dyn Connection>)

@@ -1,8 +1,8 @@
-//! A site, as an archive has it, loaded over a link: between real kernels by any contender, protocol and
-//! loader, or in virtual time.
+//! Loads of an archived site over a link: between real kernels with any system under test, protocol
+//! and client, or in virtual time.
 //!
-//! Each run has a world of its own with a seed of its own, so that no cache and no connection of one is
-//! in the next one's way, and a run can be repeated alone.
+//! Each run has its own testbed and seed. Caches and connections of one run do not affect the next,
+//! and a run can be repeated alone.
 
 pub mod emu;
 pub mod sim;
@@ -20,7 +20,7 @@ use crate::result::{Row, Sample, Samples};
 use crate::site::Site;
 use time::OffsetDateTime;
 
-/// Runs of each contender unless told otherwise.
+/// Default number of runs of each system under test.
 pub const DEFAULT_RUNS: u16 = 3;
 
 /// Selection of the replay.
@@ -28,9 +28,9 @@ pub const DEFAULT_RUNS: u16 = 3;
 pub struct Choice<'a> {
     /// Site to load.
     pub site: &'a Site,
-    /// Over which link.
+    /// Profile of the link.
     pub profile: &'a Profile,
-    /// Over what.
+    /// Protocol of the load.
     pub protocol: Protocol,
     /// Time at which a load is cut off.
     pub deadline: Duration,
@@ -39,24 +39,24 @@ pub struct Choice<'a> {
 /// One load of the site.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// Duration; cut off if anything is missing.
+    /// Duration. Cut off if anything is missing.
     pub plt: Sample,
-    /// Bytes of bodies that came.
+    /// Received bytes of bodies.
     pub bytes: u64,
-    /// Resources of the site that came whole.
+    /// Number of the site's resources that arrived completely.
     pub came: usize,
     /// First fault, if any.
     pub failed: Option<String>,
-    /// Its waterfall, as HAR 1.2.
+    /// Waterfall of the load as HAR 1.2.
     pub har: Value,
 }
 
-/// Results of all runs of one contender.
+/// Results of all runs of one system under test.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// System under test.
     pub contender: &'static dyn Contender,
-    /// One for each run.
+    /// One load for each run.
     pub loads: Vec<Loaded>,
 }
 
@@ -81,7 +81,7 @@ impl Found {
         Samples(self.loads.iter().map(|load| load.plt).collect())
     }
 
-    /// Bytes of bodies in a second of each load that came to an end.
+    /// Rate of bodies in each finished load, in bit/s.
     fn goodput(&self) -> Samples {
         let bps = |load: &Loaded| match load.plt {
             Sample::Finished(took) => Sample::Finished(8.0 * load.bytes as f64 / took.max(1e-9)),
@@ -90,7 +90,7 @@ impl Found {
         Samples(self.loads.iter().map(bps).collect())
     }
 
-    /// For a program: page-load times, goodput and the share of loads that failed.
+    /// Machine-readable rows: page-load times, goodput and the fraction of failed loads.
     pub fn rows(&self, choice: &Choice<'_>, engine: &str, seed: u64) -> Vec<Row> {
         let what = format!("archive-{} {}", choice.site.name, choice.protocol);
         let limit = choice.profile.forward_limit(choice.site.bytes());
@@ -111,7 +111,7 @@ impl Found {
     }
 }
 
-/// Text for a person: a row for each contender, in 80 columns.
+/// Text for display: a row for each system under test, in 80 columns.
 pub fn text(choice: &Choice<'_>, found: &[Found]) -> String {
     let header = ["", "contender", "median", "p95", "best", "worst", "objects", "runs"];
     let all = choice.site.resources.len();

@@ -1,9 +1,10 @@
-//! A load in virtual time: the radio transport and the graph of the site, exactly and repeatably.
+//! A load in virtual time: the radio transport and the graph of the site, exact and repeatable.
 //!
-//! Every object is a flow of its own, at most six at once to each domain, as a browser over HTTP/1.1
-//! with a connection for each object opens them through the gateways. The server answers a request
-//! the moment that the ground gateway hands it over; the way between those two is added as two round
-//! trips, its connection's and the request's. Names are known, and nothing is computed at either end.
+//! Every object uses a new flow, with at most six concurrent flows to each domain. This corresponds
+//! to a browser that uses HTTP/1.1 through the gateways, with a connection for each object. The
+//! server answers a request as soon as the ground gateway delivers it. The path between those two
+//! is added as two round trips, one for the connection and one for the request. Names need no
+//! resolution, and computation takes no time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,28 +19,28 @@ use crate::sim::traffic::SimTraffic;
 use crate::sim::transfer::NoSession;
 use crate::traffic::{Carry, DOWN, REQUEST_BYTES, Traffic};
 
-/// The one protocol whose connections are flows one by one.
+/// The only protocol in which every connection is a separate flow.
 pub const PROTOCOL: Protocol = Protocol::Http1Close;
-/// An answer's header, as the lab's servers write one.
+/// Size of a response header, as the lab's servers send it.
 const HEADER_BYTES: u64 = 200;
-/// Passenger who loads it.
+/// Passenger who loads the site.
 const READER: u32 = 1;
 
-/// The site once, over Bentpipe.
+/// Loads the site once through Bentpipe.
 pub fn run(choice: &Choice<'_>, seed: u64) -> Result<Loaded, NoSession> {
     let asked = Load::new(choice.site, PROTOCOL, choice.deadline);
     let visit = load(&asked, choice, seed)?;
-    // There is no clock on the wall here, and two runs are to give the same file.
+    // There is no wall clock here, and two runs must give the same file.
     Ok(Loaded::of(&visit, &asked, OffsetDateTime::UNIX_EPOCH))
 }
 
-/// A request under way.
+/// A request in progress.
 struct Asked {
     resource: usize,
     stream: usize,
     at: Duration,
     first: Option<Duration>,
-    /// Arrival of the last byte, the path behind the ground gateway included.
+    /// Arrival time of the last byte, including the path behind the ground gateway.
     ends: Option<Duration>,
 }
 
@@ -121,7 +122,7 @@ pub(super) fn load(load: &Load<'_>, choice: &Choice<'_>, seed: u64) -> Result<Vi
     })
 }
 
-/// Entry of a request until `ends`, without its result.
+/// Entry of a request that lasts until `ends`, without its result.
 fn entry(load: &Load<'_>, one: &Asked, found: Duration, began: Duration, ends: Duration) -> Entry {
     let first = one.first.unwrap_or(ends).min(ends);
     Entry {

@@ -10,7 +10,7 @@ fn model() -> Site {
     Site::model("three", &shape, 7, 1).unwrap()
 }
 
-/// A site that went to disk and came back, over `mss`.
+/// Runs `with` on a site that was written to disk and read again, over `mss`.
 fn replayed<T>(with: impl FnOnce(&Choice<'_>) -> T) -> T {
     let folder = tempfile::tempdir().unwrap();
     model().write(folder.path()).unwrap();
@@ -27,7 +27,8 @@ fn an_archive_in_virtual_time_comes_whole_and_the_same_each_time() {
         assert_eq!(first.failed, None);
         assert_eq!((first.plt, &first.har), (again.plt, &again.har));
         assert_ne!(first.plt, other.plt);
-        // The document, and then what is found in it: two round trips at least, and the bytes' time.
+        // At least two round trips, one for the document and one for its objects, plus the time for
+        // the bytes.
         let Sample::Finished(took) = first.plt else { panic!("{first:?}") };
         let least = choice.profile.forward_limit(choice.site.bytes()).unwrap();
         assert!(took > (least + choice.profile.rtt()).as_secs_f64(), "{took}");

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_prefetch::address::Address;
-use bentpipe_prefetch::ask;
+use bentpipe_prefetch::eligible;
 use tokio::time::Instant;
 
 use super::*;
@@ -17,7 +17,7 @@ fn made(site: &Site, protocol: Protocol, header_bytes: Option<usize>, place: usi
     request(&Dialer::new(&load, &tickets, tally).unwrap(), place).unwrap()
 }
 
-/// The header of the document's request as HTTP/1.1 writes it.
+/// Size of the header of the document's request in HTTP/1.1.
 fn written(protocol: Protocol, header_bytes: Option<usize>) -> usize {
     let request = made(&Site::page(12, 100, 7), protocol, header_bytes, 0);
     let line = format!("GET {} HTTP/1.1\r\n", request.uri().path());
@@ -45,10 +45,10 @@ fn split_http_takes_the_requests() {
     for protocol in [Protocol::Http1, Protocol::Http1Close] {
         let [document, object] = [0, 1].map(|place| made(&site, protocol, Some(650), place));
         let (method, headers) = (document.method(), document.headers());
-        assert!(ask::is_page(method, headers, ask::Condition::OfClient), "{document:?}");
+        assert!(eligible::is_page(method, headers, eligible::Condition::OfClient), "{document:?}");
         let address = Address::parse(&site.url("http", 1)).unwrap();
-        assert!(ask::is_object(object.method(), &address, object.headers()), "{object:?}");
-        // What was pushed for one client is nothing for another.
+        assert!(eligible::is_object(object.method(), &address, object.headers()), "{object:?}");
+        // Pushed objects are not valid for another client, so the user agent must not differ.
         let name = |request: &Request<()>| request.headers()[header::USER_AGENT].clone();
         assert_eq!(name(&document), name(&object));
     }

@@ -1,4 +1,4 @@
-//! The network's sockets, as the radio transport and QUIC want them.
+//! The network's sockets, with the interfaces that the radio transport and QUIC need.
 
 use std::{
     fmt,
@@ -11,25 +11,26 @@ use std::{
 };
 
 use bentpipe_link::Dscp;
+use bentpipe_link::io::Writable;
 use quinn::udp::{RecvMeta, Transmit};
 
 use super::{Datagram, Node};
 
-/// A UDP socket of the network, never short of room to send: a datagram too many is dropped by the
-/// link's queue. Clones share it; it is closed with the last.
+/// A UDP socket of the network. Sending never blocks, because the link's queue drops excess
+/// datagrams. Clones share the socket, which closes with the last one.
 #[derive(Clone)]
 pub struct Socket {
     pub(super) bound: Arc<Bound>,
 }
 
-/// A port that is taken; given back when dropped.
+/// A port in use. Dropping this frees it.
 pub(super) struct Bound {
     pub(super) node: Node,
     pub(super) port: u16,
 }
 
 impl Socket {
-    /// Its address now.
+    /// Current address.
     pub fn local_addr(&self) -> SocketAddr {
         SocketAddr::new(self.bound.node.ip(), self.bound.port)
     }
@@ -55,7 +56,7 @@ impl Socket {
     pub fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let Bound { node, port } = &*self.bound;
         let segment = transmit.segment_size.unwrap_or(transmit.contents.len()).max(1);
-        // An empty datagram is one too.
+        // An empty datagram must be sent too.
         let mut rest = transmit.contents;
         loop {
             let (bytes, next) = rest.split_at(segment.min(rest.len()));
@@ -67,12 +68,7 @@ impl Socket {
         }
     }
 
-    /// Always ready.
-    pub fn poll_writable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    /// Receives as many datagrams as there are, one per buffer; wakes one task at a time.
+    /// Receives all available datagrams, one per buffer. Wakes one task at a time.
     pub fn poll_recv(
         &self,
         cx: &mut Context<'_>,
@@ -84,7 +80,7 @@ impl Socket {
             let Poll::Ready(datagram) = self.poll_datagram(cx) else {
                 break;
             };
-            // A datagram longer than the buffer is cut, as a kernel does.
+            // A datagram longer than the buffer is truncated, as in a kernel.
             let len = datagram.bytes.len().min(buf.len());
             buf[..len].copy_from_slice(&datagram.bytes[..len]);
             meta.addr = datagram.from;
@@ -97,12 +93,12 @@ impl Socket {
         if received == 0 { Poll::Pending } else { Poll::Ready(Ok(received)) }
     }
 
-    /// One: a burst of several would leave between two packets of others.
+    /// One, because a burst of several segments would never mix with packets of others.
     pub fn max_gso_segments(&self) -> usize {
         1
     }
 
-    /// The socket as QUIC wants it, on tokio's clock.
+    /// The socket as a QUIC socket on tokio's clock.
     pub fn quic(&self, seed: u64) -> bentpipe_masque::Socket {
         let mut seed_bytes = [0; 32];
         seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -117,7 +113,7 @@ impl Socket {
         let mut state = self.bound.node.net.inner.lock();
         let sockets = &mut state.nodes[self.bound.node.id].sockets;
         let Some(receiver) = sockets.get_mut(&self.bound.port) else {
-            // Bound for as long as this handle lives.
+            // The port stays bound as long as this handle lives.
             return Poll::Pending;
         };
         if let Some(datagram) = receiver.queue.pop_front() {
@@ -143,8 +139,9 @@ impl bentpipe_link::io::Socket for Socket {
         Socket::try_send(self, transmit)
     }
 
-    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Socket::poll_writable(self, cx)
+    /// Always ready.
+    fn writable(self: Arc<Self>) -> Writable {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -168,7 +165,7 @@ impl fmt::Debug for Socket {
     }
 }
 
-/// Each waits for a socket that is always ready.
+/// Poller of a socket that is always writable.
 #[derive(Debug)]
 struct AlwaysWritable;
 

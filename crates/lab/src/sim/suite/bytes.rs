@@ -1,5 +1,5 @@
-//! Bytes of the flows: each follows from the flow, the direction and its offset, so that one that
-//! is lost, doubled or out of place shows at once.
+//! Bytes of the flows. Each byte follows from the flow, the direction and its offset, so that lost,
+//! duplicated or misplaced bytes are detected at once.
 
 /// The bytes of one direction of one flow.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ impl Content {
         }
     }
 
-    /// First position at which `got`, read from `offset` on, differs.
+    /// First position at which `got`, read from `offset` on, differs from the content.
     pub fn differs(self, offset: u64, got: &[u8]) -> Option<u64> {
         let mut expected = vec![0; got.len()];
         self.fill(offset, &mut expected);

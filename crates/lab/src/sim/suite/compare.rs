@@ -1,4 +1,5 @@
-//! The transports side by side over one profile in virtual time: objects one after another, and bulk.
+//! Comparison of the transports over one profile in virtual time: objects one after another, and
+//! bulk.
 
 use std::time::Duration;
 
@@ -13,26 +14,26 @@ use super::play::in_virtual_time;
 use super::{OverLink, OverMasque, Stream, Transport, World};
 use crate::profile::Profile;
 
-/// Bytes handed over or taken at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;
-/// Between two objects, so that one's tail is over before the next.
+/// Pause between two objects, so that the end of one does not overlap the next.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// A transport to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Contender {
-    /// Bentpipe's own, paced at the profile's rate.
+    /// Bentpipe's own transport, paced at the profile's rate.
     Link,
     /// HTTP/3 CONNECT.
     Masque(Congestion),
 }
 
 impl Contender {
-    /// Those worth comparing.
+    /// The combinations in the comparison.
     pub const ALL: [Self; 3] =
         [Self::Link, Self::Masque(Congestion::Cubic), Self::Masque(Congestion::Bbr)];
 
-    /// The name used in tables.
+    /// Name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Link => "bentpipe",
@@ -57,8 +58,9 @@ impl Contender {
     }
 }
 
-/// Fetches `count` objects of `bytes`, one after another over one session, and says how long each
-/// took from its request to its last byte. What is not here after `patience` counts as that long.
+/// Fetches `count` objects of `bytes`, one after another over one session. Returns the time of each
+/// from its request to its last byte. An object that is not complete after `patience` counts with
+/// that time.
 ///
 /// # Errors
 ///
@@ -91,7 +93,7 @@ pub fn objects(
     })
 }
 
-/// Downloads for `length` and returns the payload per time from the first byte on, bit/s.
+/// Downloads for `length`. Returns the payload rate from the first byte on, in bit/s.
 ///
 /// # Errors
 ///
@@ -139,7 +141,7 @@ async fn open(
     Ok((near, far))
 }
 
-/// Number of bytes that arrived, and the time of the last.
+/// Number of bytes that arrived, and the time of the last one.
 async fn drain(mut near: Box<dyn Stream>) -> Result<(usize, Instant), String> {
     let mut got = Vec::new();
     near.read_to_end(&mut got).await.map_err(|error| error.to_string())?;

@@ -1,8 +1,8 @@
-//! Random flows over a link that fails in every way it can, in virtual time, judged byte by byte.
+//! Random flows over an unreliable link in virtual time, checked byte by byte.
 //!
-//! A [`Scenario`] is drawn from a seed: a lossy link with an outage, flows of both ends that send,
-//! pause, close, reset and drop, and what befalls the session meanwhile (the aircraft's address
-//! changes, or its keys do). A [`Transport`] carries it; [`run`] plays it and says what was wrong.
+//! A [`Scenario`] is drawn from a seed. It has a lossy link with an outage. Its flows send, pause,
+//! close, reset and drop at both ends. The aircraft's address or the session's keys may change. A
+//! [`Transport`] carries it. [`run`] plays it and reports the first fault.
 
 mod bytes;
 pub mod compare;
@@ -18,26 +18,26 @@ pub use play::{Report, World, run};
 pub use scenario::{Break, FlowPlan, Limits, LinkPlan, Memory, Outage, Scenario, SidePlan};
 
 use ::bytes::Bytes;
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// One end of a flow, whatever carries it.
+/// One end of a flow over any transport.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Ends both directions at once.
     fn reset(&mut self, code: ResetCode);
-    /// Reason for the flow's end, once reading or writing has failed.
+    /// Reason of the flow's end, once reading or writing has failed.
     fn reset_code(&self) -> Option<ResetCode>;
 }
 
 /// Both gateways' ends of a transport, running in a [`World`].
 pub trait Transport: Send + Sync {
-    /// Opens flow `number` from the aircraft; waits for a session if there is none yet.
+    /// Opens flow `number` from the aircraft. Waits for a session if none exists yet.
     fn open(&self, number: u16, first: Bytes) -> BoxFuture<'_, Result<Box<dyn Stream>, String>>;
-    /// The next flow that has come to the ground, with its number.
+    /// The next flow that has reached the ground, with its number.
     fn accept(&self) -> BoxFuture<'_, Option<(u16, Box<dyn Stream>)>>;
     /// Code that the peer receives when a flow is reset with `code`.
     fn heard_as(&self, code: ResetCode) -> ResetCode;
-    /// Present fault of the ends, such as memory beyond its bound.
+    /// Current fault of the ends, such as memory beyond its bound.
     fn fault(&self) -> Option<String>;
 }

@@ -1,12 +1,12 @@
-//! The suite over Bentpipe's own radio transport, async edge and all.
+//! The suite over Bentpipe's own radio transport, including its async edge.
 
 use std::time::Duration;
 
 use ::bytes::Bytes;
+use bentpipe_flow::{Host, ResetCode, Target};
 use bentpipe_link::io::{Air, Flow, Hub, Open};
 use bentpipe_link::{
-    AirConfig, Aircraft, Class, Counters, Host, HubConfig, OpenError, ResetCode, SecretKey,
-    Settings, Target,
+    AirConfig, Aircraft, Class, Counters, HubConfig, OpenError, SecretKey, Settings,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use futures_util::future::BoxFuture;
@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::{Scenario, Stream, Transport, World};
 
-/// The flow limit of both ends.
+/// Flow limit of both ends.
 const MAX_FLOWS: u32 = 16;
 
 /// An air end and a hub.
@@ -27,12 +27,12 @@ pub struct OverLink {
 }
 
 impl OverLink {
-    /// Starts both, with the scenario's bounds and its seed.
+    /// Starts both ends with the scenario's limits and seed.
     pub fn start(world: &World, scenario: &Scenario) -> Result<Self, String> {
         Self::with(world, settings(scenario), scenario.seed)
     }
 
-    /// Starts both with the same settings.
+    /// Starts both ends with the same settings.
     pub fn with(world: &World, settings: Settings, seed: u64) -> Result<Self, String> {
         settings.check().map_err(|error| error.to_string())?;
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
@@ -73,7 +73,7 @@ fn settings(scenario: &Scenario) -> Settings {
         flow_send_buffer: ByteSize::from_bytes(memory.flow_send_bytes),
         flow_reserve: ByteSize::from_bytes(memory.flow_reserve_bytes),
         max_flows: MAX_FLOWS,
-        // Keys end after four times this: later than every outage of a scenario.
+        // Keys expire after four times this value, which is longer than every outage of a scenario.
         key_lifetime: scenario.key_lifetime.unwrap_or(Duration::from_secs(1_200)),
         // Flows survive every outage of a scenario.
         session_lifetime: Duration::from_secs(86_400),
@@ -95,7 +95,7 @@ impl Transport for OverLink {
             loop {
                 match self.air.open(open.clone()).await {
                     Ok(flow) => return Ok(Box::new(flow) as Box<dyn Stream>),
-                    // An outage at the beginning: a client would ask again too.
+                    // During an outage at the beginning, a client would retry too.
                     Err(OpenError::NotConnected) => sleep(Duration::from_millis(100)).await,
                     Err(error) => return Err(error.to_string()),
                 }

@@ -1,12 +1,11 @@
-//! The suite over HTTP/3 CONNECT, as far as the library carries it.
+//! The suite over HTTP/3 CONNECT, limited to what the library supports.
 
 use std::collections::HashSet;
 
 use ::bytes::Bytes;
-use bentpipe_gateway::far::masque;
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use bentpipe_masque::{
-    Client, ClientConfig, Congestion, Flow, Refusal, SecretKey, Server, ServerConfig, public_key,
+    Client, ClientConfig, Congestion, Flow, SecretKey, Server, ServerConfig, public_key,
 };
 use futures_util::future::BoxFuture;
 
@@ -19,8 +18,8 @@ pub struct OverMasque {
 }
 
 impl OverMasque {
-    /// Starts both with the default settings but for the congestion controller. Keys and
-    /// certificates are drawn from the operating system, so two runs differ in their bytes.
+    /// Starts both with the default settings, except the congestion controller. Keys and
+    /// certificates come from the operating system's randomness, so two runs differ in their bytes.
     pub fn start(world: &World, seed: u64, congestion: Congestion) -> Result<Self, String> {
         let (air, ground) = (SecretKey::new([1; 32]), SecretKey::new([2; 32]));
         let server_key = public_key(&ground);
@@ -41,7 +40,7 @@ impl Transport for OverMasque {
     fn open(&self, number: u16, first: Bytes) -> BoxFuture<'_, Result<Box<dyn Stream>, String>> {
         Box::pin(async move {
             self.client.connected().await;
-            // HTTP has no port 0.
+            // HTTP does not allow port 0.
             let authority = format!("origin.example:{}", number + 1);
             let flow = self.client.open(&authority, 2, u32::from(number), first);
             Ok(Box::new(flow) as Box<dyn Stream>)
@@ -53,7 +52,7 @@ impl Transport for OverMasque {
             loop {
                 let incoming = self.server.accept().await?;
                 let number = u16::try_from(incoming.passenger).ok()?;
-                // A flow that was reset meanwhile cannot be answered.
+                // A flow that has been reset cannot be answered.
                 if let Ok(flow) = incoming.accept().await {
                     return Some((number, Box::new(flow) as Box<dyn Stream>));
                 }
@@ -62,20 +61,20 @@ impl Transport for OverMasque {
     }
 
     fn heard_as(&self, code: ResetCode) -> ResetCode {
-        masque::code(Refusal::from_h3_code(masque::refusal(code).h3_code()))
+        bentpipe_masque::from_h3_code(bentpipe_masque::h3_code(code))
     }
 
     fn fault(&self) -> Option<String> {
-        None // quinn does not say what it holds
+        None // quinn does not report its memory
     }
 }
 
 impl Stream for Flow {
     fn reset(&mut self, code: ResetCode) {
-        Flow::reset(self, masque::refusal(code));
+        Flow::reset(self, code);
     }
 
     fn reset_code(&self) -> Option<ResetCode> {
-        Flow::reset_code(self).map(masque::code)
+        Flow::reset_code(self)
     }
 }

@@ -1,14 +1,11 @@
-//! Plays a scenario and judges it.
+//! Plays a scenario and checks the result.
 
-use std::{
-    net::IpAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bentpipe_channel::LinkSpec;
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::{
     sync::oneshot,
     time::{sleep, sleep_until, timeout},
@@ -22,7 +19,7 @@ use crate::sim::trace::Digest;
 
 /// Interval of the checks of both ends' memory.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Port of the ground, and port from which the aircraft calls.
+/// Port of the ground, and source port of the aircraft.
 const PORTS: [u16; 2] = [4500, 40_000];
 const GROUND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 2));
 const AIR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 1));
@@ -30,22 +27,22 @@ const MOVED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 77, 1));
 
 /// Hosts of a transport's ends.
 pub struct World {
-    /// The ground's socket.
+    /// Socket of the ground.
     pub ground: Socket,
-    /// The aircraft's.
+    /// Socket of the aircraft.
     pub air: Socket,
     aircraft: Node,
     digest: Arc<Mutex<Digest>>,
 }
 
-/// A run that went well.
+/// Report of a successful run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// The virtual time it took.
+    /// Virtual time of the run.
     pub took: Duration,
-    /// Payload that reached its reader.
+    /// Payload bytes that reached their readers.
     pub bytes: u64,
-    /// Every datagram, byte for byte.
+    /// Digest of all datagrams.
     pub digest: Digest,
 }
 
@@ -59,9 +56,7 @@ impl World {
         let digest = Arc::new(Mutex::new(Digest::of_contents()));
         let adding = digest.clone();
         net.on_event(move |event| {
-            if let Ok(mut digest) = adding.lock() {
-                digest.add(event);
-            }
+            adding.lock().add(event);
         });
         Ok(Self {
             ground: ground.bind(PORTS[0]).map_err(wrong)?,
@@ -72,11 +67,11 @@ impl World {
     }
 }
 
-/// Plays `scenario` over the transport that `start` brings up, in virtual time of its own.
+/// Plays `scenario` over the transport that `start` brings up, on its own virtual clock.
 ///
 /// # Errors
 ///
-/// What went wrong, in words.
+/// A description of the fault.
 pub fn run<T: Transport>(
     scenario: &Scenario,
     start: impl FnOnce(&World, &Scenario) -> Result<T, String>,
@@ -91,18 +86,17 @@ pub fn run<T: Transport>(
             fault = watch(&transport) => Err(fault),
             bytes = timeout(scenario.deadline(), play(scenario, &world, &transport, &open)) => {
                 bytes.unwrap_or_else(|_| {
-                    let open = open.lock().map(|open| open.join(", ")).unwrap_or_default();
+                    let open = open.lock().join(", ");
                     Err(format!("it hangs after {:?}: {open}", scenario.deadline()))
                 })
             }
         }?;
-        let digest = world.digest.lock().map(|digest| *digest);
-        let digest = digest.map_err(|_| "the trace was lost to a panic".to_owned())?;
+        let digest = *world.digest.lock();
         Ok(Report { took: began.elapsed(), bytes, digest })
     })
 }
 
-/// Runs `what` on a clock of its own that jumps from timer to timer.
+/// Runs `what` on a virtual clock, which jumps from timer to timer.
 pub fn in_virtual_time<T>(what: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -112,7 +106,7 @@ pub fn in_virtual_time<T>(what: impl Future<Output = Result<T, String>>) -> Resu
     runtime.block_on(what)
 }
 
-/// Returns once something is wrong with the ends themselves.
+/// Returns once the ends themselves have a fault.
 async fn watch(transport: &impl Transport) -> String {
     loop {
         if let Some(fault) = transport.fault() {
@@ -136,7 +130,7 @@ async fn play(
     }
     let dispatch = async {
         while let Some((number, stream)) = transport.accept().await {
-            // A number out of range or twice is seen as a flow that never came.
+            // A number that is out of range or repeated shows up as a flow that never arrived.
             if let Some(sender) = tell.get_mut(usize::from(number)).and_then(Option::take) {
                 let _ = sender.send(stream);
             }
@@ -146,7 +140,7 @@ async fn play(
     let moving = async {
         if let Some(at) = scenario.moves_at {
             sleep(at).await;
-            // Nobody else has that address.
+            // No other node has that address.
             let _ = world.aircraft.move_to(MOVED);
         }
         std::future::pending().await
@@ -163,7 +157,7 @@ async fn play(
     }
 }
 
-/// The ends of flows that are not over yet, in words.
+/// Descriptions of the flow ends that are still open.
 type Open = Mutex<Vec<String>>;
 
 struct Flow<'a> {
@@ -174,7 +168,7 @@ struct Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// Returns how many bytes reached their readers.
+    /// Plays the flow. Returns the number of bytes that reached their readers.
     async fn play(
         &self,
         transport: &impl Transport,
@@ -196,7 +190,7 @@ impl Flow<'_> {
             let end = self.noted("the air", near).await;
             let broke = self.plan.air.breaks.is_some_and(|breaks| breaks != Break::Leave);
             let lost = end.as_ref().map_or(true, |end| matches!(end.reading, Half::Reset(_)));
-            // Nobody listens where the flow has reached the ground already.
+            // The receiver is gone if the flow has already reached the ground.
             let _ = gone.send(broke || lost);
             end
         };
@@ -209,26 +203,23 @@ impl Flow<'_> {
         self.judge(air?, ground?, &|code| transport.heard_as(code))
     }
 
-    /// Keeps `end` among those that are open while it is played.
+    /// Lists `end` among the open ends while it is played.
     async fn noted<T>(&self, end: &str, play: impl Future<Output = T>) -> T {
         let name = format!("{end} of flow {}", self.number);
-        if let Ok(mut open) = self.open.lock() {
-            open.push(name.clone());
-        }
+        self.open.lock().push(name.clone());
         let ended = play.await;
-        if let Ok(mut open) = self.open.lock() {
-            open.retain(|other| *other != name);
-        }
+        self.open.lock().retain(|other| *other != name);
         ended
     }
 
-    /// The flow at the ground; `None` when it was over at the air before the ground could hear of it.
+    /// Waits for the flow at the ground. Returns `None` if the flow ended at the air before it
+    /// reached the ground.
     async fn await_far(
         &self,
         far: oneshot::Receiver<Box<dyn Stream>>,
         gone: oneshot::Receiver<bool>,
     ) -> Result<Option<Box<dyn Stream>>, String> {
-        // What was sent before the air broke off may still be under way, through an outage even.
+        // Data that the air sent before it gave up may still be in flight, even through an outage.
         const PATIENCE: Duration = Duration::from_secs(90);
         let hopeless = async {
             if !gone.await.unwrap_or(false) {
@@ -266,7 +257,7 @@ fn at(end: &str, why: impl std::fmt::Display) -> String {
     format!("{end}: {why}")
 }
 
-/// Checks the `end` that followed `plan` against its peer's actions.
+/// Checks the result `end` of `plan` against the actions of its peer.
 fn check(
     end: End,
     plan: &SidePlan,
@@ -278,7 +269,7 @@ fn check(
         return Err(format!("{} bytes were read of {}", end.read, peer.written));
     }
     if plan.breaks.is_some() {
-        return Ok(()); // what it reads after that is of no interest, as long as it is right
+        return Ok(()); // later reads do not matter, as long as their bytes are right
     }
     let reset = match peers.breaks {
         None | Some(Break::Leave) => None,

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use bentpipe_channel::{DirectionSpec, LinkSpec};
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Limits of the draws: the conditions that a transport must withstand.
+/// Limits of the random draws: the conditions that a transport must withstand.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The largest direction of a flow.
+    /// Maximum bytes in one direction of a flow.
     pub most_bytes: u64,
-    /// The most flows; at least two are drawn.
+    /// Maximum number of flows. At least two are drawn.
     pub most_flows: u16,
-    /// The longest outage; at least a second is drawn.
+    /// Maximum outage. At least a second is drawn.
     pub longest_outage: Duration,
-    /// The most loss in each direction.
+    /// Maximum loss in each direction.
     pub most_loss: f64,
-    /// `true` if the link may overtake its own packets.
+    /// `true` if the link may reorder packets.
     pub reorders: bool,
-    /// `true` if the aircraft may end its direction and leave without waiting for an answer.
+    /// `true` if the aircraft may end its direction and leave without waiting for a response.
     pub air_leaves: bool,
 }
 
@@ -36,14 +36,14 @@ impl Limits {
     };
 }
 
-/// One run.
+/// A scenario: everything that happens in one run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// Seed of everything else, and of the transport's own randomness.
     pub seed: u64,
     /// The radio link.
     pub link: LinkPlan,
-    /// Outage.
+    /// Outage of the link.
     pub outage: Outage,
     /// Time at which the aircraft's address changes.
     pub moves_at: Option<Duration>,
@@ -55,42 +55,42 @@ pub struct Scenario {
     pub flows: Vec<FlowPlan>,
 }
 
-/// The same in both directions.
+/// Link parameters, the same in both directions.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkPlan {
-    /// bit/s.
+    /// Rate in bit/s.
     pub rate_bps: u64,
-    /// One way.
+    /// One-way delay.
     pub delay: Duration,
-    /// The share of packets lost.
+    /// Fraction of packets lost.
     pub loss: f64,
-    /// Packets in a row that are lost together, on average; 1 is independent loss.
+    /// Mean number of consecutive packets that are lost together; 1 is independent loss.
     pub burst: u32,
-    /// The mean of what is added to the delay, exponentially distributed.
+    /// Mean of the additional delay, which is exponentially distributed.
     pub jitter: Option<Duration>,
-    /// `true` if packets overtake one another by that.
+    /// `true` if the additional delay may reorder packets.
     pub reorders: bool,
 }
 
-/// The link carries nothing in either direction.
+/// An outage: the link carries nothing in either direction.
 #[derive(Debug, Clone, Copy)]
 pub struct Outage {
-    /// From when.
+    /// Start of the outage.
     pub at: Duration,
-    /// For how long.
+    /// Length of the outage.
     pub length: Duration,
 }
 
 /// Memory of each end of the session.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
-    /// Received and not read.
+    /// Bytes received and not yet read.
     pub receive_bytes: u64,
-    /// Written and not reported.
+    /// Bytes written and not yet acknowledged by a report.
     pub send_bytes: u64,
     /// Send buffer of one flow.
     pub flow_send_bytes: u64,
-    /// Set aside for each flow on its way to us.
+    /// Reserve for each incoming flow.
     pub flow_reserve_bytes: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct Memory {
 pub struct FlowPlan {
     /// Time at which the aircraft opens it.
     pub opens_at: Duration,
-    /// Number of the aircraft's bytes that travel with the opening.
+    /// Number of the aircraft's bytes that are sent with the opening.
     pub first_bytes: u64,
     /// Plan of the aircraft.
     pub air: SidePlan,
@@ -114,27 +114,27 @@ pub struct SidePlan {
     pub bytes: u64,
     /// Bytes per write.
     pub write_bytes: usize,
-    /// It ends its direction only after it has read the end of the other.
+    /// `true` if it ends its direction only after it has read the end of the other.
     pub ends_last: bool,
-    /// It stops reading at these offsets, for so long.
+    /// Offsets at which it stops reading, and the length of each pause.
     pub pauses: Vec<(u64, Duration)>,
-    /// It does not see the flow to its end.
+    /// Way in which it abandons the flow, if it does.
     pub breaks: Option<Break>,
 }
 
-/// Break-off of a flow by an end.
+/// Ways in which an end abandons a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
-    /// It resets the flow after it has handed over so many of its bytes.
+    /// Resets the flow after it has written this many bytes.
     Reset(u64, ResetCode),
-    /// It drops the flow after it has handed over so many of its bytes.
+    /// Drops the flow after it has written this many bytes.
     Drop(u64),
-    /// It sends all it has, ends its direction, and reads no more.
+    /// Sends everything, ends its direction, and reads no more.
     Leave,
 }
 
 impl Scenario {
-    /// The run that `seed` stands for, within `limits`.
+    /// Draws the run for `seed` within `limits`.
     pub fn draw(seed: u64, limits: &Limits) -> Self {
         let rng = &mut ChaCha8Rng::seed_from_u64(seed);
         let link = LinkPlan::draw(rng, limits);
@@ -155,11 +155,11 @@ impl Scenario {
         }
     }
 
-    /// By when everything must be over: several times what the slowest case needs.
+    /// Time by which everything must be over: several times the need of the slowest case.
     pub fn deadline(&self) -> Duration {
         let bytes: u64 = self.flows.iter().map(|flow| flow.air.bytes + flow.ground.bytes).sum();
         let goodput_bps = self.link.rate_bps as f64 * (1.0 - self.link.loss);
-        // A window of the smallest memory is refilled once a round trip.
+        // A window of the smallest memory is refilled once per round trip.
         let rtt = self.link.rtt().as_secs_f64();
         let window = self.memory.send_bytes.min(self.memory.flow_reserve_bytes) / 4;
         let refills = bytes as f64 / window as f64 * rtt / (1.0 - self.link.loss);
@@ -169,7 +169,7 @@ impl Scenario {
         3 * sending + self.outage.at + self.outage.length + pauses + Duration::from_secs(240)
     }
 
-    /// The link with its outage, as the channel model takes it.
+    /// The link with its outage, in the form of the channel model.
     pub fn link_spec(&self) -> LinkSpec {
         let LinkPlan { rate_bps, delay, loss, burst, jitter, reorders } = self.link;
         let loss = match (loss * 100.0, burst) {
@@ -210,7 +210,7 @@ impl LinkPlan {
         }
     }
 
-    /// Both delays.
+    /// Round-trip time: twice the delay and mean jitter.
     pub fn rtt(&self) -> Duration {
         2 * (self.delay + self.jitter.unwrap_or_default())
     }
@@ -233,7 +233,7 @@ impl Memory {
 impl FlowPlan {
     fn draw(rng: &mut ChaCha8Rng, limits: &Limits) -> Self {
         let (mut air, mut ground) = (SidePlan::draw(rng, limits), SidePlan::draw(rng, limits));
-        // One of them has to end first.
+        // Only one of them may wait for the other's end.
         match rng.random_range(0..4) {
             0 => air.ends_last = true,
             1 => ground.ends_last = true,
@@ -261,7 +261,7 @@ impl SidePlan {
         let bytes = match rng.random_range(0..10) {
             0 => 0,
             1 => limits.most_bytes,
-            // As many small as large ones.
+            // Small and large sizes are equally likely.
             _ => (limits.most_bytes as f64).powf(rng.random_range(0.0..=1.0)) as u64,
         };
         let write_bytes = match rng.random_range(0..8) {

@@ -1,8 +1,8 @@
-//! One end of a flow, doing what its plan says.
+//! One end of a flow, which acts by its plan.
 
 use std::io;
 
-use bentpipe_link::ResetCode;
+use bentpipe_flow::ResetCode;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::Notify,
@@ -12,13 +12,13 @@ use tokio::{
 use super::bytes::Content;
 use super::{Break, SidePlan, Stream};
 
-/// Bytes asked for at once.
+/// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
 
 /// Result of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// Bytes read, all of them as sent.
+    /// Bytes read, all of them verified.
     pub read: u64,
     /// Bytes written.
     pub written: u64,
@@ -31,11 +31,11 @@ pub struct End {
 /// Result of one direction of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
-    /// At its end.
+    /// The direction reached its end.
     Finished,
-    /// The other end, or the transport, ended it.
+    /// The peer, or the transport, reset it.
     Reset(Option<ResetCode>),
-    /// This end broke it off.
+    /// This end abandoned it.
     Broken,
 }
 
@@ -51,7 +51,7 @@ struct Progress {
     wrong: Option<WrongByte>,
 }
 
-/// Plays `plan` on `stream`, of which `already` bytes were handed over.
+/// Plays `plan` on `stream`, to which `already` bytes have been written.
 pub async fn play(
     stream: Box<dyn Stream>,
     plan: &SidePlan,
@@ -156,6 +156,6 @@ async fn write_up_to(
         sends.fill(*written, &mut buffer[..len]);
         *written += writer.write(&buffer[..len]).await? as u64;
     }
-    // What is held back within the stream leaves before the flow is ended.
+    // Data buffered in the stream must be sent before the flow is ended.
     writer.flush().await
 }

@@ -1,13 +1,14 @@
-//! Datagrams at a steady pace, both ways: a call, or a probe.
+//! Datagrams at a constant interval in both directions: a call, or a probe.
 
 use std::time::Duration;
 
-use bentpipe_link::{Core, OpenDatagrams, Receive, Session};
+use bentpipe_flow::OpenDatagrams;
+use bentpipe_link::{Core, Receive, Session};
 
 use crate::sim::pair::{FlowKey, Pair};
 use crate::traffic::{DOWN, Talk, Transit, UP};
 
-/// Steady datagrams, and their fates.
+/// Datagrams at a constant interval, and their fates.
 #[derive(Debug)]
 pub struct Beat {
     talk: Talk,
@@ -15,7 +16,7 @@ pub struct Beat {
     hub: Option<FlowKey>,
     began: Duration,
     sent: usize,
-    /// Arrival time of each, towards the aircraft and from it.
+    /// Arrival time of each datagram, towards the aircraft and from it.
     came: [Vec<Option<Duration>>; 2],
 }
 
@@ -30,8 +31,8 @@ impl Beat {
         self.hub.is_some()
     }
 
-    /// Sending time and delay of each datagram, with no delay for one that never arrived: towards
-    /// the aircraft or from it.
+    /// Sending time and delay of each datagram in direction `way` (towards the aircraft, or from
+    /// it). A lost datagram has no delay.
     pub fn transits(&self, way: usize) -> impl Iterator<Item = Transit> {
         let came = self.came[way][..self.sent].iter().enumerate();
         came.map(|(number, came)| {
@@ -48,7 +49,7 @@ impl Beat {
         (self.hub, self.began) = (Some(flow), now + self.talk.phase);
     }
 
-    /// Time at which the next is due.
+    /// Time at which the next datagram is due.
     pub(super) fn next_at(&self) -> Option<Duration> {
         let goes_on = self.hub.is_some() && self.sent < self.talk.sizes.len();
         goes_on.then(|| self.began + self.talk.gap * self.sent as u32)
@@ -70,7 +71,7 @@ impl Beat {
         while self.next_at().is_some_and(|at| at <= now) {
             let mut payload = vec![0; self.talk.sizes[self.sent]];
             payload[..4].copy_from_slice(&(self.sent as u32).to_be_bytes());
-            // A flow that has ended takes none: they count as never come.
+            // A flow that has ended refuses datagrams. They count as lost.
             if let Some(session) = pair.hub.session(hub.0) {
                 let _ = session.send_datagram(hub.1, &payload, now);
             }

@@ -1,8 +1,8 @@
-//! Everything that passengers send over the radio transport, in exact virtual time: streams and
-//! steady datagrams in any class, both ways at once.
+//! Passengers' traffic over the radio transport, in exact virtual time: streams and steady
+//! datagrams in any class, in both directions at once.
 //!
-//! The server answers a request the moment it has reached the hub, so what is measured is the
-//! transport's doing alone.
+//! The server answers a request the moment it reaches the hub, so the measurements show only the
+//! transport.
 
 mod beat;
 mod stream;
@@ -19,16 +19,16 @@ use crate::traffic::{Carry, Counted, Course, Talk, Traffic, Transit};
 use beat::Beat;
 use stream::Stream;
 
-/// The session must be up within this, wherever a handshake gets through at all.
+/// Maximum time until the session is up, if handshakes can get through at all.
 const CONNECT_LIMIT: Duration = Duration::from_secs(600);
-/// Bytes handed over or taken at once.
+/// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Both gateways' ends of the link with all that goes over it.
+/// Both gateways' ends of the link, with all traffic between them.
 pub struct SimTraffic {
     pair: Pair,
     streams: Vec<Stream>,
-    /// Streams that are not over.
+    /// Streams that have not ended.
     live: Vec<usize>,
     beats: Vec<Beat>,
     hub_session: Option<SessionId>,
@@ -36,8 +36,8 @@ pub struct SimTraffic {
 }
 
 impl SimTraffic {
-    /// A session over `profile`'s radio link that is up, with `air` and `hub` as its ends' settings
-    /// but for the rates, which are the link's.
+    /// Makes a session over `profile`'s radio link and waits until it is up. `air` and `hub` are
+    /// the settings of its ends, except the rates, which come from the link.
     pub fn new(
         profile: &Profile,
         air: &Settings,
@@ -52,12 +52,12 @@ impl SimTraffic {
         if up { Ok(cabin) } else { Err(NoSession::over(profile, CONNECT_LIMIT)) }
     }
 
-    /// Clients, servers and talkers do what they can.
+    /// Lets clients, servers and talkers read and write as much as possible.
     fn tend(&mut self) {
         while let Some(flow) = self.pair.accept() {
             self.hub_session = Some(flow.0);
             let now = self.pair.now();
-            // A flow has one number at both ends, and streams and datagrams share them.
+            // A flow has one number at both ends; streams and datagrams share the numbers.
             let stream = self.live.iter().find(|&&live| self.streams[live].is_named(flow.1));
             match stream {
                 Some(&live) => self.streams[live].heard(flow, now),

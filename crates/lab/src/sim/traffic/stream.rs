@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Core, OpenError, Read, Session, Target, Write};
+use bentpipe_flow::Target;
+use bentpipe_link::{Core, OpenError, Read, Session, Write};
 
 use crate::sim::pair::{FlowKey, Pair};
 use crate::traffic::{Carry, Course, DOWN, ENDLESS, REQUEST_BYTES, UP};
 
-/// Stream, and its progress.
+/// A stream and its progress.
 #[derive(Debug)]
 pub struct Stream {
     carry: Carry,
     air: Option<FlowKey>,
     hub: Option<FlowKey>,
-    /// Still to be written: at the hub, and at the air.
+    /// Bytes to write: at the hub, and at the air.
     left: [u64; 2],
     course: Course,
-    /// Ends that have released it.
+    /// Indicates for each end if it has released the flow.
     released: [bool; 2],
 }
 
@@ -45,7 +46,7 @@ impl Stream {
         (self.hub, self.course.heard_at) = (Some(flow), Some(now));
     }
 
-    /// Both ends have let go of it.
+    /// Returns `true` if both ends have released the flow.
     pub(super) fn is_over(&self) -> bool {
         self.released == [true; 2]
     }
@@ -67,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// Tried again until there is room for a flow.
+    /// Opens the flow. Repeated until there is room for one.
     fn open(&mut self, pair: &mut Pair, buffer: &mut [u8]) {
         let target: Target = "origin.example:80".parse().expect("the target is well formed");
         let Carry { class, passenger, up, .. } = self.carry;
@@ -82,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// The server's end: hears the request, then answers.
+    /// Server side: reads the request, then answers.
     fn serve(&mut self, session: &mut Session, flow: u64, buffer: &mut [u8], now: Duration) {
         let ended = self.read(UP, session, flow, buffer, now);
         if self.carry.up == ENDLESS || self.course.got[UP] >= self.carry.up {
@@ -92,7 +93,7 @@ impl Stream {
         self.let_go(DOWN, ended, session, flow);
     }
 
-    /// The client's end.
+    /// Client side: writes the request, then reads the answer.
     fn fetch(&mut self, session: &mut Session, flow: u64, buffer: &mut [u8], now: Duration) {
         self.write(UP, session, flow, buffer, now);
         let ended = self.read(DOWN, session, flow, buffer, now);
@@ -128,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// Reads what there is; `true` when no more will come.
+    /// Reads everything available. Returns `true` if the direction has ended.
     fn read(
         &mut self,
         way: usize,
@@ -148,7 +149,7 @@ impl Stream {
         }
     }
 
-    /// An end that sent all and read all lets go of the flow.
+    /// Releases the flow at an end that has sent and read everything.
     fn let_go(&mut self, end: usize, ended: bool, session: &mut Session, flow: u64) {
         if ended && self.left[end] == 0 {
             session.release(flow);

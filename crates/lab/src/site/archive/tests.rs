@@ -31,7 +31,7 @@ fn a_site_reads_back() {
     }
 }
 
-/// Writes `recorded`, changes its index, and reads that.
+/// Writes `recorded`, changes its index, and reads the site. Returns the error.
 fn read_changed(from: &str, to: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     recorded().write(folder.path()).unwrap();
@@ -94,7 +94,7 @@ fn a_body_that_is_missing_is_named() {
 }
 
 proptest! {
-    /// An index with any few bytes changed is a site or an error.
+    /// An index with any few bytes changed gives a site or an error.
     #[test]
     fn no_index_breaks_the_reader(at in 0_usize..4000, put in proptest::collection::vec(any::<u8>(), 0..8)) {
         let folder = tempfile::tempdir().unwrap();

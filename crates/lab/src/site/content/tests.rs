@@ -122,7 +122,7 @@ fn all_bodies_of_a_page_together_pack_badly() {
             (0..site.resources.len()).map(|number| whole(&site.content(number))).collect();
         let share = saved(&bodies);
         assert!(share < 0.05, "{share:.3} of {} is saved", site.name);
-        // The same noise in every body would be found.
+        // Check of the check: equal noise in every body would be found.
         let share = saved(std::iter::repeat_n(&bodies[1], bodies.len()));
         assert!(share > 0.9, "{share:.3}");
     }
@@ -133,7 +133,7 @@ fn a_page_is_its_document_and_its_objects() {
     let site = Site::page(500, 5_000, 9);
     assert_eq!(site.resources.len(), 501);
     assert!(site.resources[1..].iter().all(|it| it.bytes == 5_000 && it.after == Some(0)));
-    // The document is ours, of 20 KB at most (experiments/rural-paws.toml).
+    // The document's size is our choice, at most 20 KB (experiments/rural-paws.toml).
     assert!(site.resources[0].bytes < 20_000, "{}", site.resources[0].bytes);
     assert!(Site::page(1, 1, 0).resources[0].bytes < 200);
     assert_ne!(site.path(7), site.visited(10).path(7));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Table I, and the number of its requests and domains rounded.
+/// Table I. Its numbers of requests and domains are rounded in the model.
 const TABLE: [(&str, u32, f64, f64, f64); 7] = [
     ("wikipedia", 17, 111.13, 18.97, 3.00),
     ("reddit", 41, 371.42, 51.44, 14.72),
@@ -22,7 +22,7 @@ fn models_have_the_sums_of_table_1() {
         assert_eq!(site.bytes(), (row.2 * 1000.0).round() as u64, "{}", row.0);
         assert_eq!(site.resources.len(), row.3.round() as usize, "{}", row.0);
         assert_eq!(site.domains.len(), row.4.round() as usize, "{}", row.0);
-        // Each domain is used, and each address is one domain's.
+        // Each domain is used, and each address belongs to one domain.
         for (number, domain) in site.domains.iter().enumerate() {
             assert!(site.resources.iter().any(|it| it.domain == number), "{}", domain.name);
             assert_eq!(site.domains.iter().filter(|it| it.address == domain.address).count(), 1);

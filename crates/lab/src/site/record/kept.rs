@@ -1,4 +1,4 @@
-//! Recorded requests and answers.
+//! Recorded requests and responses.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,24 +13,24 @@ use crate::site::{
     Domain, Kind, MAX_DOMAINS, MAX_RESOURCES, MAX_SITE_BYTES, Recorded, Resource, Site,
 };
 
-/// URLs that are remembered, whatever the answer: those of a page, and as many that lead elsewhere, count visits, or
-/// are not there.
+/// Maximum URLs that are remembered, whatever the response: those of a page, and three times as
+/// many that redirect, count visits, or do not exist.
 const MAX_ASKED: usize = 4 * MAX_RESOURCES;
 
-/// All that was asked for, in that order.
+/// All requests in their order.
 #[derive(Default)]
 pub(super) struct Kept {
     asked: Vec<Asked>,
     places: HashMap<Name, usize>,
-    /// Those of which something is kept.
+    /// Hosts with at least one stored response.
     hosts: HashSet<String>,
     resources: usize,
     bytes: u64,
-    /// Answers for which there was no room, or whose host has no name.
+    /// Responses for which there was no room, or whose host has no name.
     pub left_out: u64,
 }
 
-/// Content of a URL, whatever its scheme.
+/// Host and path of a URL, without its scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Name {
     host: String,
@@ -43,7 +43,7 @@ struct Asked {
     answer: Option<(Recorded, Kind)>,
 }
 
-/// Nothing that was recorded can be the document of a site.
+/// No recorded response can be the document of a site.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no HTML was recorded, of {asked} requests: set the browser's proxy to the recorder's address \
@@ -54,7 +54,7 @@ pub struct NothingKept {
 }
 
 impl Kept {
-    /// Something is asked for: where its answer will be kept, if it may be.
+    /// Registers a request. Returns the place for its response, if the response may be stored.
     pub(super) fn asked<B>(&mut self, origin: &Origin, request: &Request<B>) -> Option<usize> {
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
         let is_fit = request.method() == Method::GET
@@ -65,11 +65,12 @@ impl Kept {
         if !is_fit {
             return None;
         }
-        // A redirection to the same place by another scheme, or a second try, may bring what is to be kept.
+        // After a redirection to the same place with another scheme, or a retry, the response may
+        // still be stored.
         if let Some(place) = self.places.get(&name) {
             return self.asked[*place].answer.is_none().then_some(*place);
         }
-        // Archives have names alone.
+        // Archives contain only hosts with names.
         if self.asked.len() >= MAX_ASKED || DnsName::try_from(name.host.as_str()).is_err() {
             self.left_out += 1;
             return None;
@@ -80,7 +81,7 @@ impl Kept {
         Some(self.asked.len() - 1)
     }
 
-    /// Its answer is here.
+    /// Stores the response for `place`, if allowed.
     pub(super) fn answered(&mut self, place: usize, answer: &Response<Bytes>) {
         let Some(asked) = self.asked.get_mut(place).filter(|asked| asked.answer.is_none()) else {
             return;
@@ -106,7 +107,7 @@ impl Kept {
         asked.answer = Some((Recorded { body, content_type, content_encoding }, kind));
     }
 
-    /// The site that was recorded: the first HTML and what followed it.
+    /// The recorded site: the first HTML response and everything after it.
     pub(super) fn site(&self, name: &str) -> Result<Site, NothingKept> {
         let whole = || self.asked.iter().filter_map(|it| Some((it, it.answer.as_ref()?)));
         let is_document = |(_, (_, kind)): &(&Asked, &(Recorded, Kind))| *kind == Kind::Document;
@@ -133,7 +134,7 @@ impl Kept {
     }
 }
 
-/// The place of the domain of this name, which is added if it is new.
+/// Index of the domain with this name, which is added if it is new.
 fn domain(site: &mut Site, name: &str) -> usize {
     let place = site.domains.iter().position(|it| it.name == name);
     place.unwrap_or_else(|| {
@@ -172,7 +173,7 @@ mod tests {
     use super::super::relay::Scheme;
     use super::*;
 
-    /// Asks for it, and is answered so; whether it may be kept.
+    /// Registers a request with this response. Returns `true` if the response may be stored.
     fn pass(kept: &mut Kept, url: &str, status: u16, body: &str) -> bool {
         let request = Request::get(url).body(()).unwrap();
         let origin = Origin::of(request.uri(), Scheme::Http).unwrap();

@@ -1,4 +1,4 @@
-//! Asking the site itself: one connection for each request, as recording is in no hurry.
+//! Requests to the site itself. Each uses a new connection, because recording is not urgent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use super::RecorderSettings;
 use crate::site::{MAX_BODY_BYTES, provider};
 
-/// The longest body of a request, which is held in memory once: forms, not files.
+/// Maximum body of a request, which is held in memory: forms, not files.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// Header fields that concern one connection only (RFC 9110, section 7.6.1), and those from a
@@ -36,7 +36,7 @@ const OF_ONE_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Header fields with which only a part of an answer would come, or none.
+/// Header fields that could make the response partial or empty.
 const OF_A_PART: [HeaderName; 5] = [
     header::IF_NONE_MATCH,
     header::IF_MODIFIED_SINCE,
@@ -71,7 +71,7 @@ impl Scheme {
 }
 
 impl Origin {
-    /// Destination that a whole URL names.
+    /// Destination in an absolute URL.
     pub(super) fn of(url: &Uri, scheme: Scheme) -> Option<Self> {
         (url.scheme_str() == Some("http")).then_some(())?;
         Self::of_authority(url.authority()?, scheme)
@@ -83,13 +83,13 @@ impl Origin {
         (!name.is_empty()).then_some(Self { scheme, name, port })
     }
 
-    /// Returns `true` if a site of an archive will be at this destination.
+    /// Returns `true` if the port is the scheme's default, at which an archived site is served.
     pub(super) fn is_usual(&self) -> bool {
         self.port == self.scheme.port()
     }
 }
 
-/// TLS towards sites.
+/// TLS configuration towards sites.
 pub(super) fn tls(settings: &RecorderSettings) -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
     let mut tls = rustls::ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
@@ -99,7 +99,7 @@ pub(super) fn tls(settings: &RecorderSettings) -> Result<Arc<rustls::ClientConfi
     Ok(Arc::new(tls))
 }
 
-/// The site's own answer, whole.
+/// The site's complete response.
 pub(super) async fn ask(
     origin: &Origin,
     request: Request<Incoming>,
@@ -114,7 +114,7 @@ pub(super) async fn ask(
     if !head.headers.contains_key(header::HOST) {
         head.headers.insert(header::HOST, HeaderValue::from_str(&origin.name)?);
     }
-    // Said anew by the client, for a body that is whole.
+    // The client sets it again for the complete body.
     head.headers.remove(header::CONTENT_LENGTH);
     let request = Request::from_parts(head, Full::new(body));
     let tcp = connect(origin, settings).await?;
@@ -156,11 +156,11 @@ async fn send<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     answer
 }
 
-/// Takes out of an answer what concerned the connection it came on.
+/// Removes from a response the header fields of its own connection.
 fn forget(headers: &mut HeaderMap) {
     OF_ONE_HOP.iter().for_each(|name| drop(headers.remove(name)));
-    // Said anew for a body that is whole.
+    // Set again for the complete body.
     headers.remove(header::CONTENT_LENGTH);
-    // Over HTTP/3 nothing would be recorded.
+    // Requests over HTTP/3 would not be recorded.
     headers.remove(header::ALT_SVC);
 }

@@ -25,8 +25,8 @@ fn model() -> Site {
     Site::model("three", &shape, 7, 1).unwrap()
 }
 
-/// Asks for resource `number` on a connection that leads to its site or to the proxy, as a browser
-/// does: naming where it was found.
+/// Requests resource `number` on a connection to its site or to the proxy, with a `Referer` as a
+/// browser sends it.
 async fn get<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     io: T,
     site: &Site,
@@ -52,7 +52,7 @@ async fn get<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     Response::from_parts(head, body)
 }
 
-/// Asks for it through the proxy.
+/// Requests resource `number` through the proxy.
 async fn through(recorder: &Recorder, lab: &Authority, site: &Site, number: usize, scheme: &str) {
     let mut tcp = TcpStream::connect(recorder.address()).await.unwrap();
     let answer = if scheme == "http" {
@@ -107,7 +107,7 @@ async fn a_recorded_site_is_replayed_as_it_was() {
         for number in 0..site.resources.len() {
             through(&recorder, &lab, &site, number, scheme).await;
         }
-        // A second time nothing is kept.
+        // A second request stores nothing.
         through(&recorder, &lab, &site, 3, scheme).await;
 
         let folder = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ async fn what_is_no_page_is_not_kept() {
     let (recorder, lab, _server) = recorder(&site);
     let error = recorder.site("nothing").unwrap_err().to_string();
     assert!(error.contains("of 0 requests"), "{error}");
-    // A picture alone is no site.
+    // A picture alone is not a site.
     through(&recorder, &lab, &site, 5, "http").await;
     let error = recorder.site("nothing").unwrap_err().to_string();
     assert!(error.contains("of 1 requests"), "{error}");

@@ -1,4 +1,4 @@
-//! Answers to requests, for all versions of HTTP.
+//! Responses to requests, for all versions of HTTP.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -11,15 +11,15 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use crate::site::{Content, KEEP, Kind, Site};
 
-/// A site, sought by name and path.
+/// A site, indexed by name and path.
 pub(super) struct Shelf {
     site: Site,
     domains: HashMap<String, usize>,
-    /// Each resource by its domain and its path in the site.
+    /// Index of each resource by its domain and its path in the site.
     resources: HashMap<(usize, String), usize>,
 }
 
-/// A body on its way out.
+/// A body that is being sent.
 pub(super) struct ContentBody {
     content: Option<Content>,
     offset: u64,
@@ -38,7 +38,8 @@ impl Shelf {
         }
     }
 
-    /// The answer to a request: by HTTP/1.1 the name is in its `Host`, else in its authority.
+    /// Response to a request. In HTTP/1.1 the name is in the `Host` header, otherwise in the
+    /// authority.
     pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<ContentBody> {
         let mut response = Response::new(ContentBody { content: None, offset: 0 });
         if request.method() != Method::GET {
@@ -52,7 +53,7 @@ impl Shelf {
         let (site, resource) = (site.as_ref().unwrap_or(&self.site), &self.site.resources[number]);
         let headers = response.headers_mut();
         let mut put = |name, value: &str| {
-            // An archive may hold anything for a value; what is none is left out.
+            // An archive may contain any text; an invalid header value is left out.
             if let Ok(value) = HeaderValue::from_str(value) {
                 headers.insert(name, value);
             }
@@ -64,11 +65,11 @@ impl Shelf {
             put(header::CONTENT_ENCODING, encoding);
         }
         match resource.kind {
-            // A document is confirmed each time, as documents are.
+            // A document is revalidated each time, as usual on the web.
             Kind::Document => put(header::CACHE_CONTROL, "no-cache"),
             _ => put(header::CACHE_CONTROL, &format!("public, max-age={}", KEEP.as_secs())),
         }
-        // Fonts and modules of another domain are taken by browsers only where it lets them be read.
+        // Browsers use fonts and modules of another domain only if CORS headers allow it.
         if let Some(origin) = request.headers().get(header::ORIGIN).and_then(|it| it.to_str().ok())
         {
             put(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -81,7 +82,8 @@ impl Shelf {
         response
     }
 
-    /// Requested resource, and the site as that visit sees it if it is not the site's own.
+    /// Requested resource. Also the site with the paths of the requested visit, if that is not the
+    /// site's own visit.
     fn find<B>(&self, request: &Request<B>) -> Option<(Option<Site>, usize)> {
         let host = match request.uri().authority() {
             Some(authority) => authority.as_str(),
@@ -104,7 +106,7 @@ impl Shelf {
 }
 
 impl ContentBody {
-    /// The next bytes; none at the end.
+    /// The next bytes. `None` at the end.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         let slice = self.content.as_ref()?.slice(self.offset);
         self.offset += slice.len() as u64;

@@ -1,4 +1,4 @@
-//! HTTP/3, with 0-RTT for clients that were here before.
+//! HTTP/3, with 0-RTT for returning clients.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use quinn::{TransportConfig, VarInt};
 
 use super::answer::Shelf;
 use super::{SESSIONS, ServerSettings};
+use crate::emu::Congestion;
 use crate::site::AuthorityError;
 use crate::site::authority::Certified;
-use crate::workload::origin::Congestion;
 
-/// Unacknowledged bytes that one connection may have: as many as the client's window allows.
-const SEND_WINDOW_BYTES: u64 = crate::loader::QUIC_WINDOW_BYTES;
+/// Maximum unacknowledged bytes of one connection, equal to the client's window.
+const SEND_WINDOW_BYTES: u64 = crate::site::QUIC_WINDOW_BYTES;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -24,7 +24,7 @@ pub(super) fn config(
 ) -> Result<quinn::ServerConfig, AuthorityError> {
     let mut tls = certified.server(&[&rustls::version::TLS13], SESSIONS)?;
     tls.alpn_protocols = vec![b"h3".to_vec()];
-    // QUIC knows no other value than this and 0 (RFC 9001, section 4.6.1).
+    // QUIC allows only this value and 0 (RFC 9001, section 4.6.1).
     tls.max_early_data_size = u32::MAX;
     let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     let mut transport = TransportConfig::default();
@@ -49,17 +49,17 @@ pub(super) async fn serve(
     let Ok(endpoint) = endpoint else { return };
     while let Some(incoming) = endpoint.accept().await {
         let shelf = shelf.clone();
-        // A client's going away is no event for a server.
+        // It is not an error if a client disconnects.
         tokio::spawn(async move { drop(serve_connection(incoming, shelf).await) });
     }
 }
 
 async fn serve_connection(incoming: quinn::Incoming, shelf: Arc<Shelf>) -> Result<(), Error> {
     let mut connecting = incoming.accept()?;
-    // A hello may come in several packets, and before all of it is here nobody knows how many streams
-    // the client allows: one who asks for a stream then is never told.
+    // A ClientHello may span several packets. Until it is complete, the client's stream limit is
+    // unknown, and a stream that is requested before that would wait forever.
     connecting.handshake_data().await?;
-    // What came with the first packets is answered at once; nobody here minds a replay of a GET.
+    // Requests in the first packets are answered at once, because replaying a GET is harmless here.
     let connection = match connecting.into_0rtt() {
         Ok((connection, _)) => connection,
         Err(connecting) => connecting.await?,

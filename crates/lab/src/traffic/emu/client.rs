@@ -14,25 +14,25 @@ use tokio::time::{sleep, sleep_until, timeout};
 use super::fault::Fault;
 use super::log::Log;
 use super::{Order, port};
+use crate::emu::Service;
 use crate::emu::{EmuError, Host, SERVER, be_punctual, passenger};
 use crate::traffic::{Carry, DOWN, ENDLESS, Talk, UP};
-use crate::workload::service::Service;
 
-/// Bytes written or read at once.
+/// Bytes per read or write.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
-/// Header of a stream: its number, and its bytes each way.
+/// Size of a stream's header: its number, and its bytes in each direction.
 pub(super) const HEAD_BYTES: usize = 24;
-/// Header of a datagram: its flow's number, and its own.
+/// Size of a datagram's header: its flow's number, and its own.
 pub(super) const DATAGRAM_HEAD_BYTES: usize = 8;
-/// In place of its own number, of one that only opens the flow.
+/// Own number of a datagram that only opens the flow.
 pub(super) const HELLO: u32 = u32::MAX;
-/// Between two of those.
+/// Interval between two such datagrams.
 const HELLO_GAP: Duration = Duration::from_millis(500);
 /// Polling interval for orders.
 const LOOK: Duration = Duration::from_millis(5);
-const MOST_DATAGRAM_BYTES: usize = 1500;
+const MAX_DATAGRAM_BYTES: usize = 1500;
 
-/// Does what is ordered, in `host`.
+/// Starts a service in `host` that carries out orders.
 pub fn start(
     host: &Host,
     log: Arc<Log>,
@@ -88,7 +88,7 @@ async fn carried(log: &Log, number: usize, carry: Carry, tcp: TcpStream) -> io::
     if log.course(number).is_done() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Writes so many bytes, then the end.
+/// Writes `bytes` bytes, then ends the direction.
 pub(super) async fn send(tcp: &mut OwnedWriteHalf, mut bytes: u64) -> io::Result<()> {
     let chunk = [0x5a; CHUNK_BYTES];
     while bytes > 0 {
@@ -101,7 +101,7 @@ pub(super) async fn send(tcp: &mut OwnedWriteHalf, mut bytes: u64) -> io::Result
     tcp.shutdown().await
 }
 
-/// Reads to the end.
+/// Reads until the end, and calls `came` for each part.
 pub(super) async fn receive(
     tcp: &mut OwnedReadHalf,
     mut came: impl FnMut(usize),
@@ -115,7 +115,7 @@ pub(super) async fn receive(
     }
 }
 
-/// Ends only when it breaks.
+/// Runs a talk. Returns only on a failure.
 async fn beat(log: &Log, number: usize, talk: Talk) -> Result<(), Fault> {
     let name = format!("datagrams {number}");
     let to = SocketAddr::new(SERVER.v4.into(), port(talk.class));
@@ -129,7 +129,7 @@ async fn beat(log: &Log, number: usize, talk: Talk) -> Result<(), Fault> {
     talked.map_err(|error| Fault::crossing(name, &error))
 }
 
-/// Carries a passenger's datagrams both ways.
+/// Carries a passenger's datagrams in both directions.
 async fn talked(
     log: &Log,
     number: usize,
@@ -138,7 +138,7 @@ async fn talked(
     to: SocketAddr,
 ) -> io::Result<()> {
     let hear = async {
-        let mut datagram = [0; MOST_DATAGRAM_BYTES];
+        let mut datagram = [0; MAX_DATAGRAM_BYTES];
         loop {
             let bytes = socket.recv(&mut datagram).await?;
             if let Some((_, which)) = head(&datagram[..bytes]).filter(|(of, _)| *of == number) {
@@ -157,7 +157,7 @@ async fn talked(
             let _ = timeout(HELLO_GAP, heard).await;
         }
         speak(log, number, talk, UP, socket, to).await?;
-        // What it is answered is still to come.
+        // The server's datagrams may still follow.
         std::future::pending().await
     };
     tokio::select! {
@@ -191,7 +191,7 @@ fn datagram(number: usize, which: u32, bytes: usize) -> Vec<u8> {
     datagram
 }
 
-/// A datagram's flow's number and its own.
+/// Flow number and own number of a datagram.
 pub(super) fn head(datagram: &[u8]) -> Option<(usize, u32)> {
     let (head, _) = datagram.split_first_chunk::<DATAGRAM_HEAD_BYTES>()?;
     let [a, b, c, d, e, f, g, h] = *head;
@@ -209,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_that_cannot_be_had_is_the_labs_fault() {
-        // Passengers live in the lab's hosts only: here nobody has their addresses.
+        // Passengers' addresses exist only in the lab's hosts, so binding to one fails here.
         let log = Log::new();
         let fault = stream(&log, log.opened(&CARRY), CARRY).await.unwrap_err();
         assert!(fault.is_of_lab(), "{fault}");

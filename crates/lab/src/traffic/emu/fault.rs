@@ -1,16 +1,13 @@
-//! Faults of passengers' traffic, and who caused them.
+//! Faults of passengers' traffic, with their origin.
 
 use std::fmt::Display;
 use std::io;
 
-use crate::experiment::ExperimentError;
-
-/// Something went wrong. Whose fault it is decides what a run is worth: what a contender does is its
-/// result, what the lab does makes the run none.
+/// A fault. Its origin decides if the run is valid: a fault of the system under test is a result, a
+/// fault of the lab makes the run invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A passenger's open connection or flow broke behind the gateways, or brought bytes that
-    /// nobody had sent.
+    /// A passenger's open connection or flow broke, or delivered bytes that nobody had sent.
     #[error("{what}: {why}")]
     Passenger {
         /// Connection or flow.
@@ -18,7 +15,7 @@ pub enum Fault {
         /// Fault.
         why: String,
     },
-    /// The lab could not do its own part.
+    /// The lab failed to do its own part.
     #[error("the lab failed: {what}: {why}")]
     Lab {
         /// Action that failed.
@@ -39,32 +36,23 @@ impl Fault {
         Self::Lab { what: what.to_string(), why: why.to_string() }
     }
 
-    /// Fault in connecting, reading or writing, which crosses the gateways. It is the passenger's,
-    /// unless this host's kernel had no port, descriptor or memory for it.
+    /// Fault of connecting, reading or writing, which crosses the gateways. It is the passenger's,
+    /// unless this host's kernel ran out of ports, descriptors or memory.
     pub fn crossing(what: impl Display, error: &io::Error) -> Self {
         if is_of_this_host(error) { Self::lab(what, error) } else { Self::passenger(what, error) }
     }
 
-    /// Returns `true` if no figure of the run counts.
+    /// Returns `true` if the fault makes the run invalid.
     pub fn is_of_lab(&self) -> bool {
         matches!(self, Self::Lab { .. })
     }
 }
 
-/// Returns `true` if this host's kernel had no port, descriptor or memory.
+/// Returns `true` if this host's kernel ran out of ports, descriptors or memory.
 pub fn is_of_this_host(error: &io::Error) -> bool {
     const LOCAL: [i32; 5] =
         [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error.raw_os_error().is_some_and(|code| LOCAL.contains(&code))
-}
-
-impl From<Fault> for ExperimentError {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Passenger { .. } => Self::Passenger(fault.to_string()),
-            Fault::Lab { .. } => Self::Lab(fault.to_string()),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -75,10 +63,10 @@ mod tests {
     fn what_this_host_lacks_is_no_passengers_fault() {
         let of = |code| Fault::crossing("stream 1", &io::Error::from_raw_os_error(code));
         for code in [libc::ECONNRESET, libc::ECONNREFUSED, libc::ETIMEDOUT, libc::EHOSTUNREACH] {
-            assert!(matches!(of(code).into(), ExperimentError::Passenger(_)), "{code}");
+            assert!(!of(code).is_of_lab(), "{code}");
         }
         for code in [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENOBUFS] {
-            assert!(matches!(of(code).into(), ExperimentError::Lab(_)), "{code}");
+            assert!(of(code).is_of_lab(), "{code}");
         }
         let early = Fault::crossing("stream 1", &io::ErrorKind::UnexpectedEof.into());
         assert!(!early.is_of_lab(), "{early}");

@@ -1,4 +1,5 @@
-//! Both gateways as they are, on threads of this process, with what their links count at hand.
+//! Both gateways, unmodified, on threads of this process, so that the counters of their links are
+//! readable.
 
 use std::fmt::{Display, Write as _};
 use std::future::pending;
@@ -8,31 +9,30 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{anyhow, bail};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
-use bentpipe_gateway::far::link;
-use bentpipe_gateway::net::Inherited;
+use bentpipe_gateway::transports::link;
 use bentpipe_gateway::{air, counters, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
 use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass};
+use bentpipe_net::Inherited;
 
 use super::port;
-use crate::contender::ContenderError;
 use crate::contender::pair::{PairSpec, PassedQuic};
 use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, World};
-use crate::experiment::ExperimentError;
+use crate::emu::{Service, Serving};
 use crate::profile::Profile;
 use crate::traffic::{ClassLimits, DOWN, UP};
-use crate::workload::service::{NotReady, Service, Serving};
 
 const SOCKS_PORT: u16 = 1080;
 const LINK_PORT: u16 = 4500;
 
-/// The session must be up within this: the handshake is tried again every 1.5 round trips.
+/// Maximum time until the session is up. The handshake is retried every 1.5 round trips.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
-/// Polling interval of the start.
+/// Polling interval during the start.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Both, running until dropped.
+/// Both gateways; they run until dropped.
 pub struct Gateways {
     air: Air,
     hub: Hub,
@@ -42,30 +42,30 @@ pub struct Gateways {
     _ground: Service,
 }
 
-/// Further settings in the gateways' files.
+/// Further settings for the gateways' configuration files.
 #[derive(Debug, Clone, Default)]
 pub struct More {
-    /// Tables of `air.toml`.
+    /// Tables for `air.toml`.
     pub air: String,
-    /// Tables of `ground.toml`.
+    /// Tables for `ground.toml`.
     pub ground: String,
-    /// Names that the ground knows.
+    /// Names that the ground resolves from this list.
     pub hosts: Vec<(String, IpAddr)>,
 }
 
 impl Gateways {
-    /// Starts both with their files in `folder`; `quic` is what becomes of QUIC.
+    /// Starts both gateways, with their files in `folder`. `quic` is the treatment of QUIC.
     pub fn start(
         world: &World,
         profile: &Profile,
         limits: &ClassLimits,
         quic: PassedQuic,
         folder: &Path,
-    ) -> Result<Self, ExperimentError> {
+    ) -> anyhow::Result<Self> {
         Self::start_with(world, profile, limits, quic, More::default(), folder)
     }
 
-    /// The same, with `more` in their files.
+    /// Like [`Self::start`], with `more` in the files.
     pub fn start_with(
         world: &World,
         profile: &Profile,
@@ -73,7 +73,7 @@ impl Gateways {
         quic: PassedQuic,
         more: More,
         folder: &Path,
-    ) -> Result<Self, ExperimentError> {
+    ) -> anyhow::Result<Self> {
         let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
         let spec = PairSpec {
             allow: vec![format!("{}/24", GROUND_INTERNET.v4)],
@@ -86,10 +86,7 @@ impl Gateways {
             ],
             ..PairSpec::new(profile, SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT), peer)
         };
-        spec.write(folder).map_err(|error| {
-            let source = ContenderError::from(error);
-            ExperimentError::Contender { contender: "bentpipe", source }
-        })?;
+        spec.write(folder)?;
         let config = GroundConfig::load(&folder.join("ground.toml")).map_err(failed("ground"))?;
         let (_ground, hub) = start("ground", &world.ground, move || start_ground(&config, peer))?;
         let config = AirConfig::load(&folder.join("air.toml"), None).map_err(failed("air"))?;
@@ -97,13 +94,12 @@ impl Gateways {
         Ok(Self { air, hub, counted, _air, _ground })
     }
 
-    /// Waits until there is a session.
-    pub fn wait(&self) -> Result<(), ExperimentError> {
+    /// Waits until the session is up.
+    pub fn wait(&self) -> anyhow::Result<()> {
         let began = Instant::now();
         while self.air.counters().is_none() {
             if began.elapsed() > CONNECT_LIMIT {
-                let (contender, seconds) = ("bentpipe", CONNECT_LIMIT.as_secs());
-                return Err(ExperimentError::Silent { contender, seconds, why: String::new() });
+                bail!("bentpipe: nothing came through within {} s", CONNECT_LIMIT.as_secs());
             }
             thread::sleep(LOOK);
         }
@@ -116,7 +112,7 @@ impl Gateways {
         [hub.unwrap_or_default(), self.air.counters().unwrap_or_default()]
     }
 
-    /// IP bytes that a class has paid for so far, each way.
+    /// IP bytes charged to a class so far, in each direction.
     pub fn class_bytes(&self, class: Class) -> [u64; 2] {
         let hub = self.hub.status().first().map(|(id, _)| *id);
         let hub = hub.and_then(|id| self.hub.class_counters(id, class));
@@ -125,16 +121,13 @@ impl Gateways {
     }
 }
 
-/// Starts one on a thread of `host`; comes back when it serves, with its end of the link.
+/// Starts one gateway on a thread of `host`. Returns its end of the link once it serves.
 fn start<T: Send + 'static>(
     which: &'static str,
     host: &Host,
     begin: impl FnOnce() -> Result<(T, Serving), String> + Send + 'static,
-) -> Result<(Service, T), ExperimentError> {
-    Service::ready(host, begin).map_err(|error| match error {
-        NotReady::Emulator(error) => error.into(),
-        NotReady::Said(why) => ExperimentError::Gateway { which, why },
-    })
+) -> anyhow::Result<(Service, T)> {
+    Service::ready(host, begin).map_err(failed(which))
 }
 
 fn start_ground(config: &GroundConfig, listen: SocketAddr) -> Result<(Hub, Serving), String> {
@@ -145,7 +138,7 @@ fn start_ground(config: &GroundConfig, listen: SocketAddr) -> Result<(Hub, Servi
     Ok((hub, Box::pin(serving)))
 }
 
-/// The air's end of the link, and what its gateway counts.
+/// The air's end of the link, and the counters of its gateway.
 type AirEnd = (Air, Arc<counters::Counters>);
 
 fn start_air(config: &AirConfig, peer: SocketAddr) -> Result<(AirEnd, Serving), String> {
@@ -165,11 +158,11 @@ fn text(error: impl Display) -> String {
     error.to_string()
 }
 
-fn failed<E: Display>(which: &'static str) -> impl Fn(E) -> ExperimentError {
-    move |error| ExperimentError::Gateway { which, why: error.to_string() }
+fn failed<E: Display>(which: &'static str) -> impl Fn(E) -> anyhow::Error {
+    move |error| anyhow!("the {which} gateway: {error}")
 }
 
-/// Class limits in the form of a file.
+/// Class limits in the format of the configuration file.
 fn classes(limits: &PerClass<Limits>) -> String {
     let mut text = String::new();
     for (class, Limits { rate, ceil }) in limits.iter() {
@@ -186,7 +179,7 @@ fn classes(limits: &PerClass<Limits>) -> String {
     text
 }
 
-/// A class for each port of the server.
+/// Rules that map each port of the server to a class.
 fn rules() -> String {
     let network = Ipv4Addr::from_bits(SERVER.v4.to_bits() & !0xff);
     let rule = |class: Class| {

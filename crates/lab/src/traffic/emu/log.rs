@@ -1,12 +1,13 @@
 //! Events of clients and servers, on one clock.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::fault::Fault;
 use crate::traffic::{Carry, Course, Talk, Transit};
 
-/// The log; everybody of a world writes to it.
+/// The log, shared by all clients and servers of a testbed.
 pub struct Log {
     epoch: Instant,
     state: Mutex<State>,
@@ -15,7 +16,7 @@ pub struct Log {
 
 #[derive(Default)]
 struct State {
-    /// Number of events that an experiment may wait for.
+    /// Number of events so far. An experiment can wait for a change.
     events: u64,
     streams: Vec<Course>,
     talks: Vec<Beat>,
@@ -26,35 +27,38 @@ struct Beat {
     talk: Talk,
     /// Time of the first datagram, once it is known.
     began: Option<Duration>,
-    /// Towards the aircraft and from it.
+    /// Sending times, towards the aircraft and from it.
     sent: [Vec<Duration>; 2],
+    /// Arrival times.
     came: [Vec<Option<Duration>>; 2],
 }
 
 impl Log {
-    /// Begins now.
+    /// An empty log, which begins now.
     pub fn new() -> Self {
         Self { epoch: Instant::now(), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// The time since it began.
+    /// Time since the log began.
     pub fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// That moment on the clock that timers have.
+    /// Converts a time of the log to tokio's clock.
     pub fn instant(&self, at: Duration) -> tokio::time::Instant {
         (self.epoch + at).into()
     }
 
-    /// Waits until more than `seen` has happened, but no longer than until `end`; what had by then.
+    /// Waits until there are more than `seen` events, but at most until `end`. Returns the number
+    /// of events then.
     pub fn wait(&self, seen: u64, end: Duration) -> u64 {
-        let (state, left) = (self.lock(), end.saturating_sub(self.now()));
-        let waited = self.changed.wait_timeout_while(state, left, |state| state.events == seen);
-        waited.unwrap_or_else(PoisonError::into_inner).0.events
+        let left = end.saturating_sub(self.now());
+        let mut state = self.lock();
+        self.changed.wait_while_for(&mut state, |state| state.events == seen, left);
+        state.events
     }
 
-    /// A new stream's number.
+    /// Registers a new stream. Returns its number.
     pub fn opened(&self, carry: &Carry) -> usize {
         let (now, mut state) = (self.now(), self.lock());
         state.streams.push(Course::new(carry, now));
@@ -65,20 +69,20 @@ impl Log {
         self.lock().streams[stream]
     }
 
-    /// The server has heard of a stream.
+    /// Records that the server has read a stream's header.
     pub fn heard(&self, stream: usize) {
         let now = self.now();
         self.of(stream, |course| course.heard_at = course.heard_at.or(Some(now)));
         self.happened();
     }
 
-    /// The server begins its answer.
+    /// Records that the server begins its response.
     pub fn answered(&self, stream: usize) {
         let now = self.now();
         self.of(stream, |course| course.answered_at = course.answered_at.or(Some(now)));
     }
 
-    /// Bytes came.
+    /// Records the arrival of bytes.
     pub fn came(&self, stream: usize, way: usize, bytes: usize) {
         let (now, mut is_news) = (self.now(), false);
         self.of(stream, |course| {
@@ -90,7 +94,7 @@ impl Log {
         }
     }
 
-    /// A number for steady datagrams.
+    /// Registers a talk. Returns its number.
     pub fn talks(&self, talk: &Talk) -> usize {
         let came = [vec![None; talk.sizes.len()], vec![None; talk.sizes.len()]];
         let beat = Beat { talk: talk.clone(), began: None, sent: Default::default(), came };
@@ -104,7 +108,8 @@ impl Log {
         self.lock().talks.get(number).map(|beat| beat.talk.clone())
     }
 
-    /// The flow has reached the server, and begins then; `false` when that was known.
+    /// Records that the flow has reached the server, and begins at `at`. Returns `false` if that
+    /// was known.
     pub fn begins(&self, number: usize, at: Duration) -> bool {
         let mut state = self.lock();
         let beat = state.talks.get_mut(number).filter(|beat| beat.began.is_none());
@@ -118,13 +123,13 @@ impl Log {
         self.lock().talks[number].began
     }
 
-    /// The next datagram of that direction leaves.
+    /// Records the sending of the next datagram of this direction.
     pub fn sent(&self, number: usize, way: usize) {
         let now = self.now();
         self.lock().talks[number].sent[way].push(now);
     }
 
-    /// A datagram came.
+    /// Records the arrival of a datagram.
     pub fn arrived(&self, number: usize, way: usize, which: usize) {
         let (now, mut state) = (self.now(), self.lock());
         let place = state.talks.get_mut(number).and_then(|beat| beat.came[way].get_mut(which));
@@ -144,13 +149,13 @@ impl Log {
         came.map(|(left, came)| (*left, came.map(|came| came.saturating_sub(*left)))).collect()
     }
 
-    /// Something went wrong.
+    /// Records a fault.
     pub fn failed(&self, fault: Fault) {
         self.lock().fail(fault);
         self.happened();
     }
 
-    /// The first fault of the lab, or else the first of all.
+    /// The first fault of the lab, if any, otherwise the first of all faults.
     pub fn fault(&self) -> Option<Fault> {
         self.lock().fault.clone()
     }
@@ -169,7 +174,7 @@ impl Log {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

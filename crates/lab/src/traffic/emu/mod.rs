@@ -1,17 +1,18 @@
 //! Passengers' traffic through the gateways, between real kernels.
 //!
-//! Both gateways run in this process, each on a thread inside its host, so that the lab can read what
-//! the link counts for each class; whatever they say to others goes through the kernels of
-//! [`crate::emu::World`]. Passengers are addresses of the client's host, intercepted by TPROXY; a flow's
-//! class is its destination's port, by rules of the air gateway's config. Clients and servers share a
-//! clock, and run at real-time priority: how late they are woken is not the link's doing.
+//! Both gateways run in this process, each on a thread inside its host, so that the lab can read
+//! the link's counters of each class. All their packets go through the kernels of
+//! [`crate::emu::World`]. Passengers are addresses of the client's host, intercepted by TPROXY.
+//! Rules in the air gateway's configuration map a flow's destination port to its class. Clients and
+//! servers share a clock and run at real-time priority, because their wake-up latency is not a
+//! property of the link.
 //!
-//! What differs from `sim`: waits have in them what kernels and gateways take, and what this machine
-//! does meanwhile. A world is measured before it is used, and a run in which the emulator lost a
-//! packet counts for nothing.
+//! The difference from `sim`: waiting times include the kernels, the gateways and other load of
+//! this machine. A testbed is measured before it is used, and a run in which the emulator lost a
+//! packet is invalid.
 
 mod client;
-mod fault;
+pub mod fault;
 pub(crate) mod gateways;
 mod log;
 mod server;
@@ -25,32 +26,32 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
 use crate::contender::pair::PassedQuic;
+use crate::emu::Service;
 use crate::emu::World;
-use crate::experiment::ExperimentError;
+use crate::experiment::no_folder;
 use crate::profile::Profile;
-use crate::workload::service::Service;
 use fault::Fault;
 use gateways::Gateways;
 use log::Log;
 
-/// The port of what is in a class.
+/// Server port for a class.
 fn port(class: Class) -> u16 {
     7000 + u16::from(class.to_u8())
 }
 
-/// Next action of the client's host.
+/// Next action for the client's host.
 enum Order {
     Carry(usize, Carry),
     Talk(usize, Talk),
 }
 
-/// Everything at work, until it is dropped.
+/// A running testbed with its traffic. It runs until dropped.
 pub struct EmuTraffic {
     log: Arc<Log>,
-    /// Part of the log that has been seen.
+    /// Number of the log's events that have been seen.
     seen: u64,
     // Fields drop in order: clients and servers, the gateways, their links. The experiment itself
-    // bounds how many orders there are.
+    // bounds the number of orders.
     orders: UnboundedSender<Order>,
     _client: Service,
     _server: Service,
@@ -59,27 +60,27 @@ pub struct EmuTraffic {
 }
 
 impl EmuTraffic {
-    /// Brings up the radio link of `profile`, sees that it is as declared, and starts gateways with
-    /// `limits`, their files in a folder below `folder`.
+    /// Brings up the radio link of `profile`, measures it, and starts the gateways with `limits`.
+    /// Their files are in a new folder below `folder`.
     pub fn start(
         profile: &Profile,
         limits: &ClassLimits,
         seed: u64,
         folder: &Path,
-    ) -> Result<Self, ExperimentError> {
+    ) -> anyhow::Result<Self> {
         let world = World::new(&profile.link, None, seed)?;
         world.measure()?;
         Self::on(world, profile, limits, folder)
     }
 
-    /// The same in a world that has been measured.
+    /// Like [`Self::start`], in a testbed that has been measured.
     pub fn on(
         world: World,
         profile: &Profile,
         limits: &ClassLimits,
         folder: &Path,
-    ) -> Result<Self, ExperimentError> {
-        let folder = tempfile::tempdir_in(folder).map_err(ExperimentError::Folder)?;
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir_in(folder).map_err(no_folder)?;
         let gateways =
             Gateways::start(&world, profile, limits, PassedQuic::default(), folder.path())?;
         let log = Arc::new(Log::new());
@@ -90,20 +91,18 @@ impl EmuTraffic {
         Ok(Self { log, seen: 0, orders, _client, _server, gateways, world })
     }
 
-    /// World of the traffic.
+    /// Testbed of the traffic.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Checks that everything was in order until now.
-    pub fn finish(&self) -> Result<(), ExperimentError> {
+    /// Checks that there was no fault until now.
+    pub fn finish(&self) -> anyhow::Result<()> {
         if let Some(fault) = self.log.fault() {
             return Err(fault.into());
         }
-        match self.world.radio_counters()?.unmodelled() {
-            0 => Ok(()),
-            lost => Err(ExperimentError::Unmodelled(lost)),
-        }
+        self.world.sound_counters()?;
+        Ok(())
     }
 
     fn order(&self, order: Order) {

@@ -1,4 +1,4 @@
-//! Servers for passengers: a port of each class, for streams and for datagrams.
+//! Servers for passengers: one port for each class, for streams and for datagrams.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use super::fault::Fault;
 use super::fault::is_of_this_host;
 use super::log::Log;
 use super::port;
+use crate::emu::Service;
 use crate::emu::{EmuError, Host, SERVER, be_punctual};
 use crate::traffic::{DOWN, ENDLESS, UP};
-use crate::workload::service::Service;
 
-/// From when a flow is heard of until its first datagrams leave: both ends know it by then.
+/// Time from the first datagram of a flow until the talk begins. By then, both ends know the flow.
 const START: Duration = Duration::from_millis(50);
-const MOST_DATAGRAM_BYTES: usize = 1500;
+const MAX_DATAGRAM_BYTES: usize = 1500;
 
-/// Serves in `host`.
+/// Starts the servers in `host`.
 pub fn start(host: &Host, log: Arc<Log>) -> Result<Service, EmuError> {
     let address = |class| SocketAddr::new(SERVER.v4.into(), port(class));
     let mut sockets = Vec::new();
@@ -50,11 +50,11 @@ async fn streams(listener: std::net::TcpListener, log: &Arc<Log>) -> io::Result<
         let tcp = match listener.accept().await {
             Ok((tcp, _)) => tcp,
             Err(error) if is_of_this_host(&error) => return Err(error),
-            // What became of the new connection (accept(2)): its client sees it.
+            // An error of the new connection itself (accept(2)), which its client sees too.
             Err(_) => continue,
         };
         let log = log.clone();
-        // A client sees what breaks.
+        // The client sees a failure too.
         tokio::spawn(async move { drop(serve(tcp, &log).await) });
     }
 }
@@ -82,7 +82,7 @@ async fn serve(mut tcp: TcpStream, log: &Log) -> io::Result<()> {
 async fn datagrams(socket: std::net::UdpSocket, log: &Arc<Log>) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let socket = Arc::new(UdpSocket::from_std(socket)?);
-    let mut datagram = [0; MOST_DATAGRAM_BYTES];
+    let mut datagram = [0; MAX_DATAGRAM_BYTES];
     loop {
         let (bytes, from) = socket.recv_from(&mut datagram).await?;
         let Some((number, which)) = head(&datagram[..bytes]) else { continue };

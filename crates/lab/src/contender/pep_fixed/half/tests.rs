@@ -85,7 +85,7 @@ fn flows_cross_a_lossy_link_whole_and_both_proxies_forget_them() {
     }
 }
 
-/// Issues 1 and 4 of the report: a flow that is stopped and still sends is reset.
+/// Issues 1 and 4 of the report: a source that sends on after the stop signal has its flow reset.
 #[test]
 fn a_full_buffer_resets_the_flow_that_holds_most_of_it() {
     let mut link = Link::new();
@@ -106,7 +106,7 @@ fn a_full_buffer_resets_the_flow_that_holds_most_of_it() {
     assert_eq!((link.halves[0].resets(), link.halves[0].buffered), (1, 50_000));
     assert!(!link.halves[0].stopped());
     link.pass(Duration::from_secs(10));
-    // The other proxy hears of it, or never heard of the flow.
+    // The other proxy gets the reset, unless it never saw the flow.
     let opened = link.events[1].iter().any(|it| matches!(it, Event::Open(2, _)));
     assert_eq!(link.events[1].contains(&Event::Reset(2)), opened);
     assert_eq!(link.received(1, 1).len(), 50_000);

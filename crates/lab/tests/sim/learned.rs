@@ -1,0 +1,60 @@
+//! Cells of `bentpipe lab run learned` that run in seconds.
+
+use bentpipe_lab::experiment::learned::play::{self, Choice};
+use bentpipe_lab::experiment::learned::{Figure, Found, Lease, Outcome, cells};
+
+/// Outcomes of the fast cells with one run each.
+fn fast(lease: Lease, names: &[&str]) -> Vec<Outcome> {
+    let cells = cells::fast().into_iter().filter(|cell| names.contains(&&*cell.name)).collect();
+    let choice = Choice { cells, lease, runs: Some(1), seed: 1 };
+    play::run(&choice, &|_, _| {}).unwrap()
+}
+
+fn missed(outcomes: &[Outcome]) -> Vec<(&str, &str)> {
+    let missed = |outcome: &'_ Outcome| -> Vec<&'static str> {
+        let missed = outcome.found.iter().filter(|found| !Found::holds(found));
+        missed.map(|found| found.target.figure.name()).collect()
+    };
+    let named = |outcome| missed(outcome).into_iter().map(move |name| (&*outcome.name, name));
+    outcomes.iter().flat_map(named).collect()
+}
+
+const STEADY: [&str; 5] = [
+    "bulk A",
+    "bulk B",
+    "time to 90 %, B",
+    "time to 90 %, B, 3 ms of jitter",
+    "delay step of 40 ms both ways",
+];
+
+#[test]
+fn a_typed_rate_meets_every_bound_of_a_link_that_does_not_change() {
+    let outcomes = fast(Lease::Static, &STEADY);
+    assert_eq!(outcomes.len(), STEADY.len());
+    assert_eq!(missed(&outcomes), []);
+    assert!(outcomes.iter().all(|one| one.broken.is_none() && one.trace.len() > 100));
+}
+
+#[test]
+fn cubic_does_not_find_the_rate_of_lossy_links() {
+    let outcomes = fast(Lease::None, &STEADY[..3]);
+    let expected =
+        [("bulk A", "utilisation"), ("bulk B", "utilisation"), ("time to 90 %, B", "time-to-90")];
+    assert_eq!(missed(&outcomes), expected);
+}
+
+#[test]
+fn a_wrong_typed_rate_is_seen_to_drop_packets_at_a_policer() {
+    let outcomes = fast(Lease::Static, &["policer of 2 Mbit/s, bucket of 60 kB"]);
+    let dropped =
+        outcomes[0].found.iter().find(|one| matches!(one.target.figure, Figure::Dropped(_)));
+    // Nine tenths of 20 Mbit/s exceed 2 Mbit/s.
+    assert!((dropped.unwrap().value.unwrap() - 0.9).abs() < 0.02, "{:?}", outcomes[0].found);
+}
+
+#[test]
+fn a_cell_repeats() {
+    let run = || fast(Lease::None, &["policer of 2 Mbit/s, bucket of 60 kB"]);
+    assert_eq!(run()[0].found, run()[0].found);
+    assert_eq!(run()[0].trace, run()[0].trace);
+}
