@@ -1,14 +1,14 @@
 #!/bin/sh
-# The published studies' experiments as a Slurm array: a shard for each task, then a job that puts the
-# shards together and writes the report.
+# The published studies' experiments as a Slurm array: a shard for each task, then a job that merges the
+# shards and writes the report.
 #
 #   deploy/lab-slurm.sh RESULTS [SHARDS] [OPTION]...     for example: deploy/lab-slurm.sh ~/papers 8 --quick
 #
-# RESULTS is a folder that all nodes see. Each task wants two cores that nobody else uses: the emulator
-# delivers packets to the millisecond and refuses what a busy node does to its links. It needs
-# /dev/net/tun and user namespaces, not root. The same command goes on where an earlier one was stopped.
-# BENTPIPE names the program [bentpipe], BENTPIPE_VEGA the bundle that figures are drawn with
-# [target/vega/vega.js, as `scripts/setup.sh vega` leaves it]; without that the report has tables only.
+# RESULTS is a folder that all nodes see. Each task needs two cores of its own: the emulator delivers
+# packets to the millisecond and rejects measurements of a busy node. It needs /dev/net/tun and user
+# namespaces, not root. The same command continues a stopped run. BENTPIPE names the program [bentpipe].
+# BENTPIPE_VEGA names the bundle that draws figures [target/vega/vega.js, from `scripts/setup.sh vega`].
+# Without it the report has tables only.
 set -eu
 
 usage() {

@@ -1,28 +1,31 @@
-//! `bentpipe check`: what a configuration means, or what is wrong with it.
+//! `bentpipe check`: explains a configuration, or reports its errors.
+
+mod ground;
+mod rows;
 
 use std::error::Error;
 use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, ConfigError,
-    Detail, Dial, GroundConfig, LeaseSource, Listen, Memory, ModemConfig, ModemSource, Preload,
-    Quic, StatusConfig, Transport, Which, WindowKind,
+    AirConfig, AirDns, AirLink, ConfigError, GroundConfig, LeaseSource, Listen, ModemConfig,
+    ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
 };
-use bentpipe_gateway::far::{aerotcp, link};
-use bentpipe_gateway::ground::{ports, sources};
-use bentpipe_gateway::rate::dlep::Finding;
+use bentpipe_gateway::transports::{aerotcp, link};
 use bentpipe_link::IDLE_GRANT;
-use bentpipe_units::{BitRate, ByteSize};
+use bentpipe_net::interception;
+use bentpipe_units::ByteSize;
 
+use crate::gateways::warn_on_stderr;
 use crate::out::{say, show};
 use crate::sheet::Sheet;
+use ground::ground;
+pub use rows::shares;
+use rows::{aerotcp_windows, classes, memory, packets, status};
 
-/// MTU of most paths.
-const ETHERNET_MTU: usize = 1500;
-
-/// Says what a configuration means. Which gateway it is for shows in its tables.
+/// Explains a configuration. Its tables show which gateway it is for.
 pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
+    warn_on_stderr();
     show!("{}", describe(file)?);
     say!("{}: no errors", file.display());
     Ok(())
@@ -36,7 +39,8 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
         |error: &dyn Display| format!("{shown}: AeroTCP cannot work like this: {error}");
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("cannot read {shown}: {error}\nname a configuration in TOML"))?;
-    // A text that is neither's is an air's, which says what it lacks.
+    // If the gateway cannot be identified, parse as an air gateway; the error then says what is
+    // missing.
     if Which::of(&text) == Some(Which::Ground) {
         let config = GroundConfig::parse(file, &text)?;
         if config.link.listen.is_some() {
@@ -62,25 +66,21 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
     Ok(sheet)
 }
 
-/// The portal's content.
+/// Adds rows about prefetching.
 fn ahead(sheet: &mut Sheet, config: &AirConfig, preload: &Preload) -> Result<(), ConfigError> {
     let sites: Vec<_> = config.sites.iter().map(|site| site.loaded().name.clone()).collect();
     let manifest = preload.check_manifest(&sites)?;
-    let when = match preload.window {
-        Some(window) => format!("each day at {window} UTC"),
-        None => "when `bentpipe preload --now` asks for it".to_owned(),
-    };
-    let (count, most) = (manifest.addresses.len(), preload.largest_run);
-    let text = format!("{count} addresses {when}, {most} at most, in {}", preload.class);
+    let (count, max) = (manifest.addresses.len(), preload.max_bytes_per_run);
+    let text = format!("{count} addresses, {max} a run at most, in {}", preload.class);
     sheet.row("preloads", text);
-    sheet.row("", format!("told in {}", preload.report.display()));
+    sheet.row("", format!("when `bentpipe preload` asks at {}", preload.socket.display()));
     let Some(cache) = &config.http_cache else { return Ok(()) };
     if cache.directory().is_none() {
         let text = "what is preloaded is lost at every restart: [http-cache] has no directory";
         sheet.row("note", text);
     }
     let room = cache.directory().map_or(cache.memory, |_| cache.disk.max(cache.memory));
-    if most.bytes() > room.bytes() / 2 {
+    if max.bytes() > room.bytes() / 2 {
         let text = format!("no more than half of the cache's {room} can be pinned");
         sheet.row("note", text);
     }
@@ -153,7 +153,7 @@ fn air(config: &AirConfig) -> Sheet {
     sheet
 }
 
-/// The resolver on board.
+/// Adds rows about the on-board resolver.
 fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
     let mut whom: Vec<_> = dns.listen().map(|address| format!("at {address}")).collect();
     if dns.intercept && tproxy {
@@ -202,6 +202,9 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
             let text = format!("this machine has no interface {name:?} now: `ip link` lists them");
             sheet.row("note", text);
         }
+        for shortage in interception::shortages(&names) {
+            sheet.row("note", shortage);
+        }
     }
     sheet.row(
         "QUIC",
@@ -212,67 +215,24 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
     );
 }
 
-/// Describes the status file: its place and its contents.
-fn status(sheet: &mut Sheet, config: Option<&StatusConfig>) {
-    let Some(config) = config else { return };
-    let (file, interval) = (config.file.display(), config.interval);
-    let told = match config.detail {
-        Detail::Classes => "of classes alone",
-        Detail::Passengers => "of classes and passengers, which is personal data",
-        Detail::Flows => "of classes, passengers and flows, which is personal data",
-    };
-    sheet.row("status", format!("written to {file} every {interval}: {told}"));
-    let directory = config.file.parent().filter(|it| *it != Path::new(""));
-    if let Some(directory) = directory.filter(|it| !it.is_dir()) {
-        let directory = directory.display();
-        sheet.row("note", format!("there is no directory {directory} now: the gateway makes none"));
-    }
-}
-
 fn has_interface(name: &str) -> bool {
     Path::new("/sys/class/net").join(name).exists()
 }
 
-fn packets(sheet: &mut Sheet, mtu: usize) {
-    sheet
-        .row("packets", format!("up to {mtu} bytes, IP header included, if the path carries them"));
-    if mtu > ETHERNET_MTU {
-        let text = format!(
-            "an mtu of {mtu} is more than Ethernet's {ETHERNET_MTU}: write what the path is \
-             provisioned for"
-        );
-        sheet.row("note", text);
-    }
-}
-
-fn memory(memory: &Memory) -> String {
-    let Memory { receive, send, code } = memory;
-    format!("{receive} received, {send} to send, {code} for repairs")
-}
-
 fn modem_said(modem: &ModemConfig) -> String {
     let who = match &modem.source {
-        ModemSource::Dlep(Finding::At(address)) => format!("tells its rate by DLEP from {address}"),
-        ModemSource::Dlep(Finding::On(interface)) => {
+        ModemSource::Dlep(ModemDiscovery::At(address)) => {
+            format!("tells its rate by DLEP from {address}")
+        }
+        ModemSource::Dlep(ModemDiscovery::On(interface)) => {
             format!("is looked for on {interface} and tells its rate by DLEP")
         }
         ModemSource::File(file) => format!("has its rate written to {}", file.display()),
     };
-    format!("{who}; {} bytes of framing a packet", modem.framing_bytes)
+    format!("{who}; {} bytes of framing a packet", modem.per_packet_overhead)
 }
 
-fn aerotcp_windows(table: Option<&AeroTcp>) -> String {
-    let Some(table) = table else { return "not told of the satellite".to_owned() };
-    let window = match (table.window, table.connections) {
-        (WindowKind::Static, Some(n)) => format!("static windows for {n} connections"),
-        (WindowKind::Static, None) => "static windows".to_owned(),
-        (WindowKind::Adaptive, _) => "windows by the connections that are open".to_owned(),
-        (WindowKind::Table, _) => format!("windows from a table of {}", table.table.len()),
-    };
-    format!("{window}, round trip {}", table.rtt)
-}
-
-/// Lease, and its source.
+/// Describes the rate lease and its source.
 fn lease(link: &AirLink) -> String {
     let rate = link.rate;
     match link.lease {
@@ -284,162 +244,6 @@ fn lease(link: &AirLink) -> String {
         LeaseSource::Modem => {
             format!("what the modem says, up to {rate} ({IDLE_GRANT} while it says nothing)")
         }
-    }
-}
-
-/// Guaranteed rate and ceiling of each class, and remarks on them.
-fn classes(sheet: &mut Sheet, classes: &Classes, rate: BitRate, does: &str) {
-    for (class, config) in classes.iter() {
-        sheet.row("class", format!("{class} {does} {}", shares(config)));
-    }
-    for remark in classes.remarks(rate) {
-        sheet.row("note", remark);
-    }
-}
-
-/// In words, what a class may count on and take.
-pub fn shares(config: &ClassConfig) -> String {
-    match (config.rate(), config.ceil()) {
-        (Some(rate), Some(ceil)) if rate.bps() == 0 => format!("what is left, {ceil} at most"),
-        (Some(rate), None) if rate.bps() == 0 => "what is left".to_owned(),
-        (Some(rate), Some(ceil)) => format!("{rate} whenever it asks, {ceil} at most"),
-        (Some(rate), None) => format!("{rate} whenever it asks, all of an idle link"),
-        (None, Some(ceil)) => format!("its share, {ceil} at most"),
-        (None, None) => "its share, all of an idle link".to_owned(),
-    }
-}
-
-fn ground(config: &GroundConfig) -> Sheet {
-    let mut sheet = Sheet::new("ground gateway");
-    sheet.row("own key", config.link.private_key().public());
-    if let Some(address) = config.link.listen {
-        sheet.row("radio link", format!("{address}/udp"));
-    }
-    if let Some(address) = config.link.masque_listen {
-        sheet.row("HTTP/3", format!("{address}/udp"));
-    }
-    if let Some(address) = config.link.aerotcp_listen {
-        let windows = aerotcp_windows(config.aerotcp.as_ref());
-        sheet.row("AeroTCP", format!("{address}/udp, {windows}"));
-    }
-    for one in &config.aircraft {
-        aircraft(&mut sheet, config, one);
-    }
-    if config.link.listen.is_some() && !config.aircraft.is_empty() {
-        all_sessions(&mut sheet, config);
-    }
-    for client in &config.clients {
-        let (name, class) = (client.name(), client.highest_class);
-        let (tcp, udp) = (client.max_flows, client.max_datagram_flows);
-        let text = format!("{name} (token): {tcp} flows, {udp} of UDP, up to {class}");
-        sheet.row("client", text);
-    }
-    if let Some(it) = config.beam() {
-        beam(&mut sheet, it, &config.aircraft);
-    }
-    if config.aircraft.is_empty() && config.clients.is_empty() {
-        sheet.row("aircraft", "none: nobody will be served");
-    }
-    dials(&mut sheet, &config.dial);
-    if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
-        sheet.row("note", shortage);
-    }
-    let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
-    let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
-    sheet.row("name servers", asked);
-    if let Some(rate) = config.dns.push_rate {
-        let text =
-            format!("at {rate}, names that an aircraft used to ask for, where it takes them");
-        sheet.row("pushes", text);
-    }
-    if let Some(pages) = &config.split_http {
-        let text = format!(
-            "{} at once, {} an aircraft; {} objects of {} and {} at most, for {}",
-            pages.pages,
-            pages.per_aircraft,
-            pages.objects,
-            pages.largest_object,
-            pages.largest_page,
-            pages.longest
-        );
-        sheet.row("pages", text);
-    }
-    for site in &config.sites {
-        let site = site.upstream();
-        let how = if site.client.is_some() { "over TLS" } else { "in clear" };
-        sheet.row("pages of", format!("{}, from {} {how}", site.name.as_str(), site.origin));
-    }
-    status(&mut sheet, config.status.as_ref());
-    sheet
-}
-
-/// Destinations, and the addresses that they are dialled from.
-fn dials(sheet: &mut Sheet, dial: &Dial) {
-    let listed = |items: Vec<String>| items.join(", ");
-    let allowed: Vec<_> = dial.allow.iter().map(ToString::to_string).collect();
-    if allowed.is_empty() {
-        sheet.row("dials", "public addresses only, and no neighbours");
-    } else {
-        sheet.row("dials", format!("public addresses, and {}", listed(allowed)));
-    }
-    if dial.deny.is_empty() {
-        sheet.row("note", "nothing is denied: neither mail (25/tcp) nor 168.63.129.16 (Azure)");
-    } else {
-        let denied = dial.deny.iter().map(ToString::to_string).collect();
-        sheet.row("", format!("never {}", listed(denied)));
-    }
-    if !dial.sources.is_empty() {
-        let sources = dial.sources.iter().map(ToString::to_string).collect();
-        sheet.row("", format!("from {}", listed(sources)));
-    }
-    for source in sources::missing(&dial.sources) {
-        let text = format!("this machine has no address {source} now: `ip address` lists them");
-        sheet.row("note", text);
-    }
-}
-
-/// Memory of all sessions, beside the sum of their own bounds.
-fn all_sessions(sheet: &mut Sheet, config: &GroundConfig) {
-    let bound = |one: &AircraftConfig| {
-        let Memory { receive, send, code } = one.memory.unwrap_or(config.link.memory);
-        [receive, send, code].iter().fold(0u64, |sum, size| sum.saturating_add(size.bytes()))
-    };
-    let sum = config.aircraft.iter().map(bound).fold(0u64, u64::saturating_add);
-    let (total, sum) = (link::total_memory(config), ByteSize::from_bytes(sum));
-    sheet.row("all sessions", format!("{total} of memory; their own bounds come to {sum}"));
-    sheet.row("", format!("one ends after {} of silence", config.link.session_lifetime));
-    if sum > total {
-        let text = "where that is short, nothing more is lent, and silent sessions end first";
-        sheet.row("", text);
-    }
-}
-
-fn aircraft(sheet: &mut Sheet, config: &GroundConfig, one: &AircraftConfig) {
-    sheet.row("aircraft", format!("{}, key {}", one.name, one.key()));
-    let finds = if one.leased { "" } else { "what CUBIC finds, up to " };
-    let (rate, class) = (one.rate, one.highest_class);
-    let (tcp, udp) = (one.max_flows, one.max_datagram_flows);
-    sheet.row("", format!("{finds}{rate}; {tcp} flows, {udp} of UDP, up to {class}"));
-    if config.link.listen.is_some() {
-        sheet.row("memory", memory(&one.memory.unwrap_or(config.link.memory)));
-    }
-    if config.link.listen.is_some() || config.link.aerotcp_listen.is_some() {
-        packets(sheet, one.mtu.unwrap_or(config.link.mtu));
-    }
-    classes(sheet, &one.classes, rate, "is sent");
-}
-
-fn beam(sheet: &mut Sheet, beam: &Beam, aircraft: &[AircraftConfig]) {
-    let weights: u32 = aircraft.iter().map(|one| one.share().weight).sum();
-    for (name, rate) in [("to all", beam.forward), ("from all", beam.return_)] {
-        if let Some(rate) = rate {
-            sheet.row("beam", format!("{rate} {name}, divided by demand and weight"));
-        }
-    }
-    for one in aircraft {
-        let share = one.share();
-        let text = format!("{}: {} of {weights}, over {}", one.name, share.weight, share.floor);
-        sheet.row("", text);
     }
 }
 
@@ -535,7 +339,7 @@ mod tests {
         assert_eq!(text, expected);
     }
 
-    /// The example of a cabin in a folder of its own, with keys and certificates beside it.
+    /// The cabin example in its own folder, with keys and certificates.
     fn cabin() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let write =
@@ -548,7 +352,7 @@ mod tests {
             write(&format!("{file}.pem"), &made.cert.pem());
             write(&format!("{file}.key"), &made.signing_key.serialize_pem());
         }
-        // Whom this machine trusts is not the example's business.
+        // The trust store of this machine is irrelevant to the example.
         let air = include_str!("../../../examples/cabin/air.toml");
         let ground = include_str!("../../../examples/cabin/ground.toml");
         let origin = "origin = \"https://portal.example\"\n";
@@ -566,8 +370,8 @@ mod tests {
         let folder = cabin();
         let air = describe(&folder.path().join("air.toml")).unwrap().to_string();
         for says in [
-            "preloads      5 addresses each day at 02:00-05:00 UTC, 512 MiB at most, in",
-            "told in /var/lib/bentpipe/preload.json",
+            "preloads      5 addresses, 512 MiB a run at most, in",
+            "when `bentpipe preload` asks at /run/bentpipe-air/preload.sock",
             "answers for   portal.example",
             "DNS           answered on board at 10.0.0.1:53",
             "HTTP cache    128 MiB in memory, 4 GiB in /var/cache/bentpipe",
@@ -587,14 +391,15 @@ mod tests {
         let manifest = folder.path().join("portal.txt");
         std::fs::write(&manifest, "# films\nhttps://elsewhere.example/\n").unwrap();
         let told = complaint();
-        assert!(told.contains("portal.txt, line 2: elsewhere.example is none of"), "{told}");
+        assert!(told.contains("portal.txt, line 2: elsewhere.example is not a [[site]]"), "{told}");
         std::fs::remove_file(&manifest).unwrap();
         let told = complaint();
         assert!(told.contains("cannot be read") && told.contains("one address a line"), "{told}");
-        let text = std::fs::read_to_string(&file).unwrap().replace("02:00-05:00", "2-5");
-        std::fs::write(&file, text).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let few = "manifest = \"portal.txt\"\n";
+        std::fs::write(&file, text.replace(few, &format!("{few}concurrency = 33\n"))).unwrap();
         let told = complaint();
-        assert!(told.contains("is no part of a day") && told.contains("window = "), "{told}");
+        assert!(told.contains("concurrency = 33 under [preload] is more than 32"), "{told}");
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! `bentpipe classify`: which rule wins for a flow, and why.
+//! `bentpipe classify`: shows which rule applies to a flow, and why.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use bentpipe_gateway::classify::{Condition, Decision, Mac, Match, Named, Protocol, Rule, Subject};
+use bentpipe_classify::{Condition, Decision, Mac, Match, Named, Protocol, Rule, Subject};
+use bentpipe_flow::{Host, Target};
 use bentpipe_gateway::config::{AirConfig, Policy};
-use bentpipe_link::{Host, Target};
 use bentpipe_schedule::{Class, Dscp};
 use serde_json::{Value, json};
 
@@ -14,25 +14,25 @@ use crate::check::shares;
 use crate::out::{say, show};
 use crate::sheet::Sheet;
 
-/// Flow to classify, and the rules.
+/// Flow to classify, and the configuration with the rules.
 #[derive(clap::Args)]
 pub struct Classify {
     /// Destination of the flow: a name or an address, and a port.
     #[arg(value_name = "HOST:PORT")]
     target: String,
-    /// The air gateway's configuration; the keys that it names need not be there.
+    /// The air gateway's configuration; the key files that it names need not exist.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The address that a name is dialled at, for rules with prefixes.
+    /// Address that the name resolves to, for rules with prefixes.
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
     /// Passenger of the flow: an address, or mac:a4:83:e7:01:02:03.
     #[arg(long, value_name = "WHO")]
     passenger: Option<String>,
-    /// A flow of UDP, in place of TCP.
+    /// Classify a UDP flow instead of TCP.
     #[arg(long)]
     udp: bool,
-    /// Mark that the passenger sets.
+    /// DSCP set by the passenger.
     #[arg(long, value_name = "DSCP", default_value = "DF")]
     dscp: Dscp,
     /// Print JSON.
@@ -40,7 +40,7 @@ pub struct Classify {
     json: bool,
 }
 
-/// Prints what the rules say.
+/// Prints the decision of the rules.
 pub fn run(classify: &Classify) -> Result<(), Box<dyn Error>> {
     let subject = classify.subject()?;
     let config = AirConfig::load_policy(&classify.config)?;
@@ -79,7 +79,8 @@ impl Classify {
         Ok(Subject { address, port: target.port, protocol, dscp, passenger, mac, named })
     }
 
-    /// Nobody in particular has the address that nobody has.
+    /// Returns the address and device of the passenger. Without an address, the unspecified address
+    /// is used.
     fn who(&self) -> Result<(IpAddr, Option<Mac>), String> {
         let nobody = Ipv4Addr::UNSPECIFIED.into();
         match self.passenger.as_deref() {
@@ -108,7 +109,7 @@ impl<'a> Answer<'a> {
         Self { classify, config, subject, decision, matches }
     }
 
-    /// The class that the flow has when all is known, and the rule that says so.
+    /// Class of the flow once its claim is verified, and the rule that assigns it.
     fn winner(&self) -> (Class, Option<usize>) {
         match &self.decision.claim {
             Some(claim) => (claim.class, Some(claim.rule)),
@@ -140,7 +141,7 @@ impl<'a> Answer<'a> {
         sheet
     }
 
-    /// Condition on the name under which the winner wins.
+    /// Condition on the name that must be met for the winning rule.
     fn needs(&self) -> Option<&'static str> {
         if self.decision.claim.is_some() {
             return Some(
@@ -268,7 +269,7 @@ mod tests {
         classify: Classify,
     }
 
-    /// Answer of the rules of Rural-PAWS for these arguments.
+    /// Decision of the Rural-PAWS rules for these arguments.
     fn answer(arguments: &[&str]) -> (String, Value) {
         let text = include_str!("../../../examples/rural-paws/air.toml");
         let config = AirConfig::parse_policy(Path::new("air.toml"), text).unwrap();
@@ -277,7 +278,7 @@ mod tests {
         let answer = Answer::new(&classify.classify, &config, subject);
         let text = answer.text().to_string();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        // In one line, so that it can be searched.
+        // Joined into one line for searching.
         (text.split_whitespace().collect::<Vec<_>>().join(" "), answer.json())
     }
 

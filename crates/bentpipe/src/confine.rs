@@ -1,7 +1,7 @@
-//! Confinement of a running gateway to the rights that it needs.
+//! Confinement of a running gateway to the privileges that it needs.
 //!
-//! All of it is of the thread that calls and of threads it starts later, so it comes before the
-//! runtime's threads.
+//! The restrictions apply to the calling thread and to threads it starts later, so they must
+//! precede the runtime's threads.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
 
-/// Capabilities that a gateway uses if it was given them: interception rules, raw sockets, and ports
+/// Capabilities that a gateway uses if it has them: interception rules, raw sockets, and ports
 /// below 1024.
 const NEEDED: [Capability; 3] =
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
 
-/// Confines this thread and all that it starts: capabilities, new privileges, core dumps, and files
-/// outside of `writable`. Says what this system cannot do, and goes on.
+/// Confines this thread and its future threads: capabilities, new privileges, core dumps, and
+/// writes outside `writable`. Logs restrictions that the system does not support, and continues.
 pub fn confine(writable: &[PathBuf]) {
     let steps: [(&str, io::Result<()>); 4] = [
         ("give up capabilities", give_up_capabilities()),
@@ -33,15 +33,15 @@ pub fn confine(writable: &[PathBuf]) {
     }
 }
 
-/// Keeps [`NEEDED`]. Root keeps its right to files, too: those of the configuration may be another
-/// user's.
+/// Drops all capabilities except [`NEEDED`]. Root also keeps access to files, because the
+/// configuration's files may belong to another user.
 fn give_up_capabilities() -> io::Result<()> {
     let root = nix::unistd::geteuid().is_root();
     let files = root.then_some(Capability::CAP_DAC_OVERRIDE);
     let needed: CapsHashSet = NEEDED.into_iter().chain(files).collect();
     let had = caps::read(None, CapSet::Permitted).map_err(io::Error::other)?;
     let kept: CapsHashSet = had.intersection(&needed).copied().collect();
-    // No program is started that could be given them.
+    // The gateway starts no programs that could inherit capabilities.
     for set in [CapSet::Ambient, CapSet::Inheritable] {
         caps::clear(None, set).map_err(io::Error::other)?;
     }
@@ -51,7 +51,7 @@ fn give_up_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Forbids every change to files outside of `folders`.
+/// Forbids all changes to files outside `folders`.
 fn write_only_to(folders: &[PathBuf]) -> io::Result<()> {
     let restricted = restrict(folders).map_err(io::Error::other)?;
     match restricted {
@@ -67,7 +67,7 @@ fn restrict(folders: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
         .handle_access(write)?
         .create()?;
     for folder in folders {
-        // A folder that is missing is somebody else's error, which says more.
+        // A missing folder is reported elsewhere, with a better message.
         if let Some(folder) = existing(folder) {
             rules = rules.add_rule(PathBeneath::new(folder, write))?;
         }
@@ -75,7 +75,7 @@ fn restrict(folders: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
     Ok(rules.restrict_self()?.ruleset)
 }
 
-/// `folder`, or the one above it in which it can be made.
+/// Opens `folder`, or its parent, in which it can be created.
 fn existing(folder: &Path) -> Option<PathFd> {
     let absolute = std::path::absolute(folder).ok()?;
     absolute.ancestors().take(2).find_map(|folder| PathFd::new(folder).ok())
@@ -90,7 +90,7 @@ mod tests {
         let [inside, outside] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let file = outside.path().join("there");
         std::fs::write(&file, "as it was").unwrap();
-        // What is confined is the thread.
+        // The confinement applies to the thread.
         let (made, changed, removed) = std::thread::scope(|scope| {
             let confined = scope.spawn(|| {
                 if let Err(error) = write_only_to(&[inside.path().to_owned()]) {

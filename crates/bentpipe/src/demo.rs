@@ -1,5 +1,5 @@
-//! `bentpipe demo`: the gateways at work over an emulated in-flight link, beside what there is
-//! without them.
+//! `bentpipe demo`: the gateways on an emulated in-flight link, compared with baselines without
+//! them.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -22,17 +22,17 @@ use crate::out::{say, show};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// The link: an average flight's.
+/// Profile of the link: an average flight.
 const PROFILE: &str = "mss";
 
-/// All runs in one world. The table appears when the slowest world's time is over: under four
-/// minutes with bringing up and measuring all of them.
+/// Time limit for all runs in one testbed. With setup and measurement, the slowest testbed finishes
+/// in about three minutes.
 const DEADLINE: Duration = Duration::from_secs(150);
 
 /// Measured part of a long download.
 const BULK_LENGTH: Duration = Duration::from_secs(90);
 
-/// The page that Chromium loads.
+/// Number of objects of the page that Chromium loads.
 const PAGE_OBJECTS: usize = 25;
 
 /// Arguments of the demo.
@@ -41,7 +41,7 @@ pub struct Demo {
     /// End after the table instead of keeping a proxy open to browse through.
     #[arg(long)]
     quick: bool,
-    /// Write the figures there, as an array of rows.
+    /// Write the figures to this file, as an array of rows.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Seed of the link's losses.
@@ -52,7 +52,7 @@ pub struct Demo {
     contenders: Vec<&'static dyn Contender>,
 }
 
-/// Shows it.
+/// Runs the demo.
 pub fn run(demo: &Demo) -> Outcome {
     let began = Instant::now();
     check_writable(demo.json.as_deref())?;
@@ -107,7 +107,7 @@ pub fn run(demo: &Demo) -> Outcome {
     browse(&profile, demo.seed, &program, &scratch)
 }
 
-/// Comparison of a large file's times.
+/// Compares the times of a large file.
 fn comparison(cells: &[Cell]) -> Option<String> {
     let median = |contender: &dyn Contender| {
         let is_it =
@@ -125,7 +125,7 @@ fn comparison(cells: &[Cell]) -> Option<String> {
     ))
 }
 
-/// A page in a real browser, with and without the gateways.
+/// Loads a page in a real browser, with and without the gateways.
 fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     let Some(program) = browser::find() else {
         say!("\nChromium is not installed here, so no page was loaded in a real browser.");
@@ -159,7 +159,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     Ok(plan.rows(&cells))
 }
 
-/// Keeps a proxy open until the user has seen enough.
+/// Keeps a proxy open until the user stops it.
 fn browse(profile: &Profile, seed: u64, program: &std::path::Path, scratch: &Scratch) -> Outcome {
     let mut browse = Browse::start(profile, seed, program, &scratch.path().join("browse"))?;
     scratch.expect_a_stop();

@@ -6,10 +6,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use bentpipe_gateway::air::rules::Rules;
+use bentpipe_gateway::StartError;
 use bentpipe_gateway::config::{AirConfig, ConfigError, GroundConfig, Transport};
-use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::{air, ground};
+use bentpipe_net::interception::Rules;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
@@ -18,19 +18,19 @@ use crate::confine::confine;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Transport of the flows, as `--transport` names it.
+/// Transport of the flows, as named by `--transport`.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum TransportName {
-    /// Bentpipe's own radio transport; peer must be the ground's listen.
+    /// Bentpipe's own radio transport; `peer` must be the ground's `listen`.
     Link,
-    /// HTTP/3 on a QUIC library; peer must be the ground's masque-listen.
+    /// HTTP/3 on a QUIC library; `peer` must be the ground's `masque-listen`.
     Masque,
-    /// AeroTCP; peer must be the ground's aerotcp-listen.
+    /// AeroTCP; `peer` must be the ground's `aerotcp-listen`.
     #[value(name = "aerotcp")]
     AeroTcp,
 }
 
-/// Runs the air gateway until SIGINT or SIGTERM, over the configured transport or another.
+/// Runs the air gateway until SIGINT or SIGTERM, with the configured transport or another.
 pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
     let chosen = transport.map(|name| match name {
         TransportName::Link => Transport::Link,
@@ -46,7 +46,7 @@ pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
     })
 }
 
-/// Removes what a killed air gateway left, unless it is to stay.
+/// Removes the rules that a killed air gateway left, unless `fail-closed` keeps them.
 pub fn remove_rules(file: &Path) -> Outcome {
     let config = AirConfig::load(file, None)?;
     match &config.listen.tproxy {
@@ -68,8 +68,8 @@ pub fn run_ground(file: &Path) -> Outcome {
 
 type Stop = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Runs a gateway until it is told to stop; with SIGHUP it gets what `load` reads then. It writes to
-/// the folders `writable` and to nothing else.
+/// Runs a gateway until it is stopped. SIGHUP passes it a new configuration from `load`. The
+/// gateway may write only to the folders `writable`.
 fn run<C: Send + 'static>(
     load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
     writable: &[PathBuf],
@@ -99,7 +99,7 @@ fn run<C: Send + 'static>(
     })
 }
 
-/// Reads the configuration with `load` at every SIGHUP. A faulty file is reported, and changes
+/// Reads the configuration with `load` at every SIGHUP. An error in the file is logged and changes
 /// nothing.
 fn reloads<C: Send + 'static>(
     load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
@@ -123,6 +123,17 @@ fn reloads<C: Send + 'static>(
         }
     });
     Ok(again)
+}
+
+/// Writes warnings to stderr, for a command that runs no gateway.
+pub fn warn_on_stderr() {
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .without_time()
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 }
 
 /// Writes the log to stderr, filtered by `RUST_LOG`.

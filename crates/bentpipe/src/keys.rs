@@ -26,7 +26,7 @@ pub fn make(file: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// Writes a new token for the standard client `name` to `file`, readable by its owner alone, and
-/// prints the entry for the ground's config.
+/// prints the entry for the ground gateway's configuration.
 pub fn make_token(name: &str, file: &Path) -> Result<(), Box<dyn Error>> {
     let token = client_token(&random()?);
     let entry = client_entry(name, &token)?;

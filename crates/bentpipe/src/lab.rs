@@ -1,8 +1,9 @@
 //! `bentpipe lab`: experiments on emulated and simulated links.
 
-mod aerotcp;
 mod attacks;
+mod benches;
 mod grid;
+mod learned;
 mod mixes;
 mod papers;
 mod record;
@@ -17,7 +18,6 @@ use crate::out::{say, show};
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_lab::contender::{self, BENTPIPE, Contender};
 use bentpipe_lab::emu;
-use bentpipe_lab::experiment::cell::Punctuality;
 use bentpipe_lab::experiment::pages::Reader;
 use bentpipe_lab::experiment::progress::Live;
 use bentpipe_lab::experiment::transfers::{Cell, Plan};
@@ -36,7 +36,7 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// Measured part of a long download, in seconds.
 const BULK_SECONDS: u64 = 60;
 
-/// The link that commands take where none is named.
+/// Default link profile.
 const DEFAULT_PROFILE: &str = "mss";
 
 /// Commands of the lab.
@@ -45,23 +45,23 @@ pub enum Lab {
     /// Run an experiment and print its table.
     #[command(subcommand)]
     Run(Run),
-    /// Bring up a link in the emulator and compare it with its declaration.
+    /// Emulate a link and compare it with its specification.
     Measure(LinkArgs),
     /// Download over the radio transport in virtual time.
     Sim(SimArgs),
-    /// Be a modem that speaks DLEP, until Ctrl-C.
+    /// Simulate a DLEP modem, until Ctrl-C.
     Modem(ModemArgs),
-    /// Repeat the published studies in `experiments/`, and measure Bentpipe beside each.
+    /// Repeat the published studies in `experiments/`, and compare Bentpipe with each.
     Papers(papers::PapersArgs),
-    /// Be a proxy that keeps a site which a browser loads, until Ctrl-C.
+    /// Run a proxy that records a site loaded by a browser, until Ctrl-C.
     Record(record::RecordArgs),
-    /// Load a recorded site over a link: by any contender and protocol, in real Chromium, or in virtual
-    /// time.
+    /// Load a recorded site over a link: with any system and protocol, in real Chromium, or in
+    /// virtual time.
     Replay(replay::ReplayArgs),
-    /// Find out what this machine can carry.
+    /// Measure the capacity of this machine.
     #[command(subcommand)]
-    Bench(Bench),
-    /// Accept connections and keep them: the server's end of `bench idle`.
+    Bench(benches::Bench),
+    /// Accept connections and keep them open: the server for `bench idle`.
     #[command(hide = true)]
     Hold {
         /// Address to listen on.
@@ -69,39 +69,42 @@ pub enum Lab {
     },
 }
 
-/// The experiments.
+/// Experiments.
 #[derive(Subcommand)]
 pub enum Run {
-    /// Contenders fetch objects, pages and bulk over a link in the emulator.
+    /// Fetch objects, pages and bulk data with each system over an emulated link.
     Transfers(TransfersArgs),
-    /// The radio transport over every loss × burst × link, in virtual time or in the emulator.
+    /// Run the radio transport over every loss × burst × link, in virtual time or in the emulator.
     Grid(grid::GridArgs),
-    /// Ten files at once over AeroTCP's own link in virtual time, at bit-error rates from 1e-8 to 1e-5.
-    Aerotcp(aerotcp::AeroTcpArgs),
-    /// Bulk in each class and each direction beside probes, and what downloads and hogs do to others.
+    /// Measure what a session finds and leaves to others if nobody typed its rate, in virtual time.
+    Learned(learned::LearnedArgs),
+    /// Measure bulk traffic in each class and direction with probes, and the effect of downloads
+    /// and heavy users on others.
     LatencyUnderLoad(mixes::LatencyArgs),
-    /// Rates and ceilings of classes in both directions, what lower effort takes and leaves.
+    /// Measure rates and ceilings of classes in both directions, and the rate that lower effort
+    /// takes and leaves.
     ClassRates(mixes::LatencyArgs),
-    /// Fifty passengers with pages, films, messages, calls, downloads and a hog.
+    /// Run fifty passengers with pages, films, messages, calls, downloads and a heavy user.
     CabinMix(mixes::CabinArgs),
-    /// Public services on a village's link, and everything else in what they leave.
-    RuralPawsPolicy(mixes::PolicyArgs),
-    /// A page in real Chromium: by its own QUIC where the gateways carry it, by TCP where they refuse.
+    /// Load a page in real Chromium: by its own QUIC if the gateways carry it, by TCP if they
+    /// refuse it.
     BrowserQuic(mixes::BrowserArgs),
-    /// A page of 60 objects over HTTPS in real Chromium: of the operator's own name, with the cabin
-    /// services and without, and of another's.
+    /// Load a page of 60 objects over HTTPS in real Chromium: from the operator's own site, with
+    /// and without the cabin services, and from another site.
     PagesBrowser(mixes::BrowserArgs),
-    /// Calls over UDP: what is left of the link's losses, and what that costs.
+    /// Measure UDP calls: the remaining loss, and its cost in overhead.
     Call(mixes::CallArgs),
-    /// Pages for a first passenger: with Split HTTP, and object by object.
+    /// Load pages for a first passenger: with Split HTTP, and object by object.
     PagesCold(mixes::PagesArgs),
-    /// The same pages for a second passenger.
+    /// Load the same pages for a second passenger.
     PagesWarm(mixes::PagesArgs),
-    /// The HTTP cache on board: what share of an hour of a cabin it answers, and how fast.
+    /// Measure the on-board HTTP cache: the share of an hour of a cabin's requests that it answers,
+    /// and how fast.
     HttpCache(mixes::HttpCacheArgs),
-    /// Names on board: popular ones, cold ones, and pages of either.
+    /// Measure the on-board resolver: popular names, cold names, and pages of either.
     Dns(mixes::DnsArgs),
-    /// Overload: a passenger browses while another's device, or a stranger, attacks the gateways.
+    /// Measure overload: a passenger browses while another device, or a stranger, attacks the
+    /// gateways.
     Attacks(attacks::AttacksArgs),
 }
 
@@ -117,15 +120,16 @@ pub struct TransfersArgs {
     /// of the demo].
     #[arg(long = "workload", value_name = "NAME")]
     workloads: Vec<Workload>,
-    /// Runs of each cell [default: as many as give a steady figure].
+    /// Number of runs of each configuration [default: as many as give a steady figure].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
-    /// All runs in one world, in seconds; what is unfinished then counts as such.
+    /// Time limit for all runs in one testbed, in seconds; runs not finished by then count as
+    /// unfinished.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     deadline: u64,
 }
 
-/// A link, and where rows go.
+/// Link, and output file.
 #[derive(Args)]
 pub struct LinkArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
@@ -134,7 +138,7 @@ pub struct LinkArgs {
     /// Seed of the link's losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the figures there, as an array of rows.
+    /// Write the figures to this file, as an array of rows.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -152,10 +156,10 @@ pub struct SimArgs {
 /// Arguments of `lab modem`.
 #[derive(Args)]
 pub struct ModemArgs {
-    /// Address on which it takes sessions.
+    /// Listening address for sessions.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:854")]
     listen: SocketAddr,
-    /// Interface on which it answers discovery, on port 854.
+    /// Interface on which to answer discovery, on port 854.
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     #[command(flatten)]
@@ -166,84 +170,23 @@ pub struct ModemArgs {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct ModemRate {
-    /// This rate in both directions, for ever.
+    /// Report this rate in both directions, permanently.
     #[arg(long, value_name = "RATE")]
     rate: Option<BitRate>,
-    /// The rates of this link, as they change: a built-in profile, or a file that ends in .toml.
+    /// Report the varying rates of this link: a built-in profile, or a file that ends in .toml.
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
 }
 
-/// Benchmarks of this machine.
-#[derive(Subcommand)]
-pub enum Bench {
-    /// TCP through both gateways beside a bare QUIC transfer, over a link without limits.
-    Relay {
-        /// Write the figures there, as an array of rows.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
-    /// The sliding-window code beside RaptorQ and Reed-Solomon, on one core.
-    Coding {
-        /// Write the figures there, as an array of rows.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
-    /// Cost of choosing the flow whose bytes fill a packet, at up to 10,000 flows.
-    Schedule {
-        /// Write the figures there, as an array of rows.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
-    /// The link layer's processor time for each packet beside that of its AEAD alone.
-    Link {
-        /// Write the figures there, as an array of rows.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
-    /// Processor time of a hub for each packet, with many sessions of which few are active, and with
-    /// junk from strangers; memory of an idle session.
-    Hub {
-        /// Numbers of sessions; 10 are always among them.
-        #[arg(
-            long,
-            value_name = "LIST",
-            value_delimiter = ',',
-            default_values_t = [10, 100, 1000, 5000],
-            value_parser = clap::value_parser!(u16).range(1..=20_000)
-        )]
-        sessions: Vec<u16>,
-        /// Sessions that are sent something.
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-        active: u16,
-        /// Fail if a bound is missed.
-        #[arg(long)]
-        check: bool,
-        /// Write the figures there, as an array of rows.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
-    /// The memory of both gateways with 10,000 idle flows.
-    Idle {
-        /// Write the figures there, as an array of rows.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-        /// Flows.
-        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
-        flows: u16,
-    },
-}
-
-/// Does it.
+/// Runs the command.
 pub fn run(lab: &Lab) -> Outcome {
     match lab {
         Lab::Run(Run::Transfers(args)) => transfers(args),
         Lab::Run(Run::Grid(args)) => grid::run(args),
-        Lab::Run(Run::Aerotcp(args)) => aerotcp::run(args),
+        Lab::Run(Run::Learned(args)) => learned::run(args),
         Lab::Run(Run::LatencyUnderLoad(args)) => mixes::latency(args),
         Lab::Run(Run::ClassRates(args)) => mixes::class_rates(args),
         Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),
-        Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
         Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
         Lab::Run(Run::PagesBrowser(args)) => mixes::pages_browser(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
@@ -258,14 +201,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Papers(args) => papers::run(args),
         Lab::Record(args) => record::record(args),
         Lab::Replay(args) => replay::replay(args),
-        Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
-        Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
-        Lab::Bench(Bench::Schedule { json }) => schedule(json.as_deref()),
-        Lab::Bench(Bench::Link { json }) => link(json.as_deref()),
-        Lab::Bench(Bench::Hub { sessions, active, check, json }) => {
-            hub(sessions, (*active).into(), *check, json.as_deref())
-        }
-        Lab::Bench(Bench::Idle { json, flows }) => idle((*flows).into(), json.as_deref()),
+        Lab::Bench(bench) => benches::run(bench),
         Lab::Hold { listen } => Ok(bench::idle::hold(*listen)?),
     }
 }
@@ -298,13 +234,13 @@ fn transfers(args: &TransfersArgs) -> Outcome {
     write(args.link.json.as_deref(), &plan.rows(&cells))
 }
 
-/// Runs a plan with a live line.
+/// Runs a plan with a live progress line.
 pub fn go(plan: &Plan<'_>) -> Result<Vec<Cell>, Box<dyn Error>> {
     let live = Live::new(plan);
     Ok(plan.run(&|progress| live.tell(progress))?)
 }
 
-/// Remarks on a table.
+/// Prints failures and the emulator's timing after a table.
 pub fn notes(cells: &[Cell]) {
     for cell in cells {
         if let Some(first) = cell.found.failures.first() {
@@ -314,8 +250,8 @@ pub fn notes(cells: &[Cell]) {
         }
     }
     let punctuality = cells.iter().map(|cell| cell.found.punctuality);
-    let Punctuality { packets, late, worst } =
-        punctuality.fold(Punctuality::default(), Punctuality::and);
+    let all = punctuality.fold(emu::Lateness::default(), emu::Lateness::and);
+    let (packets, late, worst) = (all.delivered, all.late, all.worst);
     say!(
         "Every link was measured before use and found as declared. The emulator delivered\n\
          {packets} packets, {:.3} % of them over {} ms late, the worst by {:.1} ms.",
@@ -383,7 +319,7 @@ fn simulate(args: &SimArgs) -> Outcome {
     rows.extend(share.map(|share| row("utilization", "ratio", share, Some(1.0))));
     let least = 1.0 / (1.0 - profile.forward_loss());
     rows.push(row("overhead", "ratio", transfer.wire_per_byte, Some(least)));
-    // How long it took is not of the link, and no two runs would give the same file.
+    // The duration is left out: it measures this machine, and would make every run's file differ.
     write(json.as_deref(), &rows)
 }
 
@@ -418,59 +354,7 @@ fn modem(args: &ModemArgs) -> Outcome {
     })
 }
 
-fn relay(json: Option<&Path>) -> Outcome {
-    check_writable(json)?;
-    emu::enter()?;
-    let scratch = Scratch::new()?;
-    let found = bench::relay::run(&std::env::current_exe()?, scratch.path())?;
-    show!("{found}");
-    write(json, &found.rows())
-}
-
-fn coding(json: Option<&Path>) -> Outcome {
-    check_writable(json)?;
-    let found = bench::coding::run()?;
-    show!("{found}");
-    write(json, &found.rows())
-}
-
-fn schedule(json: Option<&Path>) -> Outcome {
-    check_writable(json)?;
-    let found = bench::schedule::run();
-    show!("{found}");
-    write(json, &found.rows())
-}
-
-fn link(json: Option<&Path>) -> Outcome {
-    check_writable(json)?;
-    let found = bench::link::run()?;
-    show!("{found}");
-    write(json, &found.rows())
-}
-
-fn hub(sessions: &[u16], active: usize, check: bool, json: Option<&Path>) -> Outcome {
-    check_writable(json)?;
-    let sessions: Vec<usize> = sessions.iter().map(|count| (*count).into()).collect();
-    let found = bench::hub::run(&sessions, active)?;
-    show!("{found}");
-    write(json, &found.rows())?;
-    let missed = found.missed();
-    if check && !missed.is_empty() {
-        return Err(missed.join("\n").into());
-    }
-    Ok(())
-}
-
-fn idle(flows: usize, json: Option<&Path>) -> Outcome {
-    check_writable(json)?;
-    emu::enter()?;
-    let scratch = Scratch::new()?;
-    let found = bench::idle::run(flows, &std::env::current_exe()?, scratch.path())?;
-    show!("{found}");
-    write(json, &found.rows())
-}
-
-/// Sentence for this number of missed targets.
+/// Returns a sentence for this number of missed targets.
 fn missed_words(count: usize) -> String {
     match count {
         1 => "a target is missed".into(),
@@ -478,7 +362,7 @@ fn missed_words(count: usize) -> String {
     }
 }
 
-/// Minutes of measuring should not end at a folder that is not there.
+/// Checks that the file can be written, so that minutes of measurements do not end with an error.
 pub fn check_writable(json: Option<&Path>) -> Outcome {
     if let Some(path) = json {
         std::fs::OpenOptions::new()
@@ -490,7 +374,7 @@ pub fn check_writable(json: Option<&Path>) -> Outcome {
     Ok(())
 }
 
-/// Writes rows, if they are wanted.
+/// Writes the rows if a file is given.
 pub fn write(json: Option<&Path>, rows: &[Row]) -> Outcome {
     json.map_or(Ok(()), |path| {
         write_json(path, rows)

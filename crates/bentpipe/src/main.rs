@@ -3,12 +3,15 @@
 mod check;
 mod classify;
 mod confine;
+#[cfg(feature = "lab")]
 mod demo;
 mod gateways;
 mod keys;
+#[cfg(feature = "lab")]
 mod lab;
 mod out;
 mod preload;
+#[cfg(feature = "lab")]
 mod report;
 mod sheet;
 mod status;
@@ -28,16 +31,16 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the gateway on board: takes clients' connections and carries them over the radio link.
+    /// Run the air gateway: accepts clients' connections and carries them over the radio link.
     ///
-    /// Runs until SIGINT or SIGTERM and logs to stderr; RUST_LOG=debug tells more. `bentpipe check`
+    /// Runs until SIGINT or SIGTERM and logs to stderr; RUST_LOG=debug logs more. `bentpipe check`
     /// explains its configuration, docs/settings.md lists all settings.
     Air {
         /// The configuration, usually air.toml.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// The transport to use in place of the configured one; each is served at an address of its
-        /// own, and `peer` in the configuration has to be that.
+        /// The transport to use instead of the configured one. The ground serves each transport at
+        /// its own address, so `peer` in the configuration must match.
         #[arg(long, value_name = "NAME")]
         transport: Option<gateways::TransportName>,
         /// Instead of running, remove the interception rules that a killed gateway left; those of
@@ -45,9 +48,9 @@ enum Command {
         #[arg(long, conflicts_with = "transport")]
         remove_rules: bool,
     },
-    /// Run the gateway on the ground: serves known aircraft and dials for them.
+    /// Run the ground gateway: serves known aircraft and dials destinations for them.
     ///
-    /// Runs until SIGINT or SIGTERM and logs to stderr; RUST_LOG=debug tells more. `bentpipe check`
+    /// Runs until SIGINT or SIGTERM and logs to stderr; RUST_LOG=debug logs more. `bentpipe check`
     /// explains its configuration, docs/settings.md lists all settings.
     Ground {
         /// The configuration, usually ground.toml.
@@ -56,8 +59,8 @@ enum Command {
     },
     /// Make a key pair: the private key goes to a file, the public key is printed.
     ///
-    /// Each gateway has a pair of its own. The private key stays where it is made; the public key
-    /// goes into the configuration of the other gateway.
+    /// Each gateway needs its own pair. The private key stays on the machine where it is made; the
+    /// public key goes into the configuration of the other gateway.
     Keys {
         /// Make a token for a standard MASQUE client of this name instead: the token goes to the
         /// file, the entry for the ground's configuration is printed.
@@ -67,33 +70,37 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Read a gateway's configuration and say what it means, or what is wrong with it.
+    /// Explain a gateway's configuration, or report its errors.
     Check {
         /// The configuration of either gateway.
         #[arg(value_name = "FILE")]
         config: PathBuf,
     },
-    /// Say which class a flow would have: which rule wins, and why the others do not.
+    /// Show the class of a flow: which rule applies, and why the others do not.
     Classify(classify::Classify),
-    /// Show what a gateway carries now: classes, passengers and flows.
+    /// Show a gateway's current traffic: classes, passengers and flows.
     ///
-    /// The gateway writes that to a file where [status] of its configuration says so; docs/status.md
-    /// has the file's fields. Rates are those between the last two files.
+    /// The gateway writes it to the file configured under [status]; docs/status.md describes the
+    /// file's fields. Rates are averages between the last two files.
     Status(status::Status),
-    /// Show what became of the portal's content when it was last preloaded, or ask for it now.
+    /// Fetch the portal's content into a running air gateway's cache, and show the result.
     ///
-    /// An air gateway preloads what [preload] of its configuration says, and reports there;
-    /// docs/cabin-services.md tells more.
+    /// The gateway goes through the manifest of its [preload] once. A timer of the service manager
+    /// runs this command at night; docs/cabin-services.md says more. Ending the command stops the
+    /// run.
     Preload(preload::Preload),
-    /// See it work: an emulated in-flight link, with and without the gateways, then a proxy to
-    /// browse through.
+    /// See Bentpipe work: an emulated in-flight link, with and without the gateways, then a proxy
+    /// to browse through.
+    #[cfg(feature = "lab")]
     Demo(demo::Demo),
-    /// Show what the published studies say beside what a folder of results has.
+    /// Compare the results in a folder with the published studies.
     ///
-    /// A summary goes to standard output; with --out a page of HTML that needs nothing else goes to
-    /// a file. `bentpipe lab papers` makes such folders.
+    /// A summary goes to standard output; --out writes a self-contained HTML page. `bentpipe lab
+    /// papers` makes such folders.
+    #[cfg(feature = "lab")]
     Report(report::ReportArgs),
     /// Experiments on emulated and simulated links.
+    #[cfg(feature = "lab")]
     #[command(subcommand)]
     Lab(lab::Lab),
 }
@@ -109,8 +116,11 @@ fn main() -> ExitCode {
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
         Command::Preload(preload) => preload::run(&preload),
+        #[cfg(feature = "lab")]
         Command::Demo(demo) => demo::run(&demo),
+        #[cfg(feature = "lab")]
         Command::Report(args) => report::run(&args),
+        #[cfg(feature = "lab")]
         Command::Lab(lab) => lab::run(&lab),
     };
     match result.and_then(|()| Ok(out::result()?)) {

@@ -1,10 +1,10 @@
-//! Standard output, which may end before we do: `bentpipe check air.toml | head -1`.
+//! Standard output, which may be closed early: `bentpipe check air.toml | head -1`.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// First error on standard output; nothing is written from then on.
+/// First error on standard output; later output is discarded.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line, as `println!` does, but never panics: see [`result`].
@@ -13,7 +13,7 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// The same without ending the line.
+/// Prints text like `say!`, but without ending the line.
 macro_rules! show {
     ($($text:tt)*) => { $crate::out::text(format_args!($($text)*)) };
 }
@@ -33,7 +33,7 @@ pub fn text(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Returns `true` if nothing is written any more: a command that prints without end ends then.
+/// Returns `true` if output has failed, so that endless output can stop.
 pub fn has_failed() -> bool {
     FAILED.get().is_some()
 }

@@ -1,103 +1,98 @@
-//! `bentpipe preload`: what became of the portal's content, and another run of it.
+//! `bentpipe preload`: a run through the manifest of the portal's content.
 
 use std::error::Error;
-use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_gateway::preload::{Outcome, Report, State, request_file};
+use bentpipe_gateway::config::DEFAULT_PRELOAD_SOCKET;
+use bentpipe_gateway::preload::{Event, Outcome, Summary};
 use bentpipe_units::ByteSize;
 
-use crate::out::{say, show};
+use crate::out::say;
 
-/// Report to show, or run to request.
+/// Maximum length of an event, bytes: an address and a reason.
+const MAX_EVENT_BYTES: u64 = 64 << 10;
+
+/// Run through the manifest.
 #[derive(clap::Args)]
 pub struct Preload {
-    /// File that `report` in `[preload]` of the gateway's configuration names.
-    #[arg(value_name = "FILE", default_value = "/var/lib/bentpipe/preload.json")]
-    report: PathBuf,
-    /// Ask the gateway that runs to go through the manifest now, whatever the time. Nothing is shown.
-    #[arg(long)]
-    now: bool,
-    /// Show every address, and not only those that are not here as their origins have them now.
+    /// Socket that `socket` in `[preload]` of the gateway's configuration names.
+    #[arg(value_name = "SOCKET", default_value = DEFAULT_PRELOAD_SOCKET)]
+    socket: PathBuf,
+    /// Show every address, and not only those that could not be preloaded.
     #[arg(long)]
     all: bool,
 }
 
 pub fn run(preload: &Preload) -> Result<(), Box<dyn Error>> {
-    if preload.now {
-        return ask(&preload.report);
+    let events = UnixStream::connect(&preload.socket).map_err(|error| {
+        format!(
+            "no gateway answers at {}: {error}; name the socket of a running gateway's [preload], as \
+             root or as its user",
+            preload.socket.display()
+        )
+    })?;
+    let mut lines = BufReader::new(events);
+    loop {
+        let event = next_event(&mut lines, &preload.socket)?;
+        if let Some(text) = text(&event, preload.all) {
+            say!("{text}");
+        }
+        match event {
+            Event::Ended(summary) if summary.is_complete() => return Ok(()),
+            Event::Ended(Summary { failed, refused, .. }) => {
+                return Err(
+                    format!("addresses that are not preloaded: {}", failed + refused).into()
+                );
+            }
+            Event::Refused { why } => return Err(plain(&why).into()),
+            Event::WrongLine { .. } | Event::Object { .. } => {}
+        }
     }
-    let report = Report::read(&preload.report)?;
-    // A clock before 1970 is one that nobody has set.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    show!("{}", text(&report, now, preload.all));
-    Ok(())
 }
 
-/// Makes the file that the gateway looks for.
-fn ask(report: &Path) -> Result<(), Box<dyn Error>> {
-    let file = request_file(report);
-    match OpenOptions::new().write(true).create_new(true).open(&file) {
-        Ok(_) => say!("asked for by {}; the gateway looks for it every 5 s", file.display()),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            say!("it has been asked for already, and is not done: {}", file.display());
-        }
-        Err(error) => {
-            let why = format!(
-                "cannot write {}: {error}; name the report of a gateway's [preload], as its user",
-                file.display()
-            );
-            return Err(why.into());
-        }
+fn next_event(lines: &mut impl BufRead, socket: &Path) -> Result<Event, Box<dyn Error>> {
+    let mut line = String::new();
+    lines.take(MAX_EVENT_BYTES).read_line(&mut line)?;
+    if line.is_empty() {
+        return Err("the gateway ended before the run did: run this again when it is back".into());
     }
-    Ok(())
+    serde_json::from_str(&line)
+        .map_err(|error| format!("{} is not a preload socket: {error}", socket.display()).into())
 }
 
-/// The report for people.
-fn text(report: &Report, now: Duration, all: bool) -> String {
-    let ago = |unix_ms: u64| {
-        let age = now.saturating_sub(Duration::from_millis(unix_ms)).as_secs();
-        format!("{} h {} min ago", age / 3600, age / 60 % 60)
-    };
-    let state = match report.state {
-        State::Running => "goes on",
-        State::Complete => "is complete",
-        State::OutOfTime => "ran out of time",
-    };
-    let mut text = format!(
-        "the run that began {} {state}; written {}\n",
-        ago(report.began_unix_ms),
-        ago(report.written_unix_ms)
-    );
-    if let Some(error) = &report.error {
-        text += &format!("{}\n", plain(error));
-    }
-    for outcome in Outcome::ALL {
-        let count = report.count(outcome);
-        if count > 0 {
-            let _ = writeln!(text, "  {:<10} {count:>5}", outcome.name());
+/// Line for people; `None` if it is shown only with `--all`.
+fn text(event: &Event, all: bool) -> Option<String> {
+    match event {
+        Event::WrongLine { line, why } => {
+            Some(format!("line {line} of the manifest: {}", plain(why)))
         }
-    }
-    let _ = writeln!(text, "  {} over the link", ByteSize::from_bytes(report.bytes));
-    for wrong in &report.wrong_lines {
-        let _ = writeln!(text, "line {} of the manifest: {}", wrong.line, plain(&wrong.why));
-    }
-    let is_fine = |outcome| matches!(outcome, Outcome::Stored | Outcome::Confirmed);
-    for object in report.objects.iter().filter(|object| all || !is_fine(object.state)) {
-        let older =
-            if object.here && !is_fine(object.state) { " (an older one is here)" } else { "" };
-        let _ = writeln!(text, "{} {}{older}", object.state.name(), plain(&object.url));
-        if let Some(why) = &object.why {
-            let _ = writeln!(text, "    {}", plain(why));
+        Event::Object { url, outcome, bytes, why } => {
+            let name = match outcome {
+                Outcome::Stored => "stored",
+                Outcome::Confirmed => "confirmed",
+                Outcome::Failed => "failed",
+                Outcome::Refused => "refused",
+            };
+            let url = plain(url);
+            match why {
+                Some(why) => Some(format!("{name} {url}: {}", plain(why))),
+                None if *outcome == Outcome::Stored && all => {
+                    Some(format!("{name} {url} ({})", ByteSize::from_bytes(*bytes)))
+                }
+                None => all.then(|| format!("{name} {url}")),
+            }
         }
+        Event::Ended(Summary { stored, confirmed, failed, refused, bytes }) => Some(format!(
+            "{stored} stored, {confirmed} confirmed, {failed} failed, {refused} refused; {} over the link",
+            ByteSize::from_bytes(*bytes)
+        )),
+        Event::Refused { .. } => None,
     }
-    text
 }
 
-/// So that nothing in a file moves a terminal's cursor.
+/// Replaces control characters, so that nothing moves a terminal's cursor.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
@@ -105,44 +100,50 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_gateway::preload::Manifest;
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
 
-    fn report() -> Report {
-        let manifest = Manifest::parse("http://a.test/1\nhttp://a.test/2\nportal\n", &[]);
-        let mut report = Report::new(0, &manifest);
-        (report.state, report.bytes) = (State::OutOfTime, 3 << 20);
-        report.objects[0].state = Outcome::Stored;
-        report.objects[1].state = Outcome::Refused;
-        report.objects[1].why = Some("it sets a cookie\u{1b}[2J".to_owned());
-        report.objects[1].here = true;
-        report
-    }
-
-    #[test]
-    fn what_is_not_here_is_told_with_its_reason() {
-        let shown = text(&report(), Duration::from_secs(3720), false);
-        let expected = "\
-the run that began 1 h 2 min ago ran out of time; written 1 h 2 min ago
-  stored         1
-  refused        1
-  3 MiB over the link
-line 3 of the manifest: it is not an absolute URL: write http://example.net/path
-refused http://a.test/2 (an older one is here)
-    it sets a cookie?[2J
-";
-        assert_eq!(shown, expected);
-        assert!(text(&report(), Duration::ZERO, true).contains("stored http://a.test/1\n"));
-    }
-
-    #[test]
-    fn a_run_is_asked_for_once() {
+    /// Runs the command against a gateway that sends `events`.
+    fn against(events: &[Event]) -> Result<(), String> {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("preload.json");
-        ask(&file).unwrap();
-        ask(&file).unwrap();
-        assert!(folder.path().join("preload.json.now").exists());
-        let nowhere = ask(&folder.path().join("none").join("a")).unwrap_err().to_string();
-        assert!(nowhere.contains("cannot write"), "{nowhere}");
-        assert!(run(&Preload { report: file, now: false, all: false }).is_err());
+        let socket = folder.path().join("preload.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let lines: String =
+            events.iter().map(|event| serde_json::to_string(event).unwrap() + "\n").collect();
+        let gateway = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(lines.as_bytes()).unwrap();
+        });
+        let result = run(&Preload { socket, all: false });
+        gateway.join().unwrap();
+        result.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_exit_status_says_whether_everything_is_preloaded() {
+        let ended = |failed| Event::Ended(Summary { stored: 2, failed, ..Summary::default() });
+        assert_eq!(against(&[ended(0)]), Ok(()));
+        assert_eq!(against(&[ended(1)]), Err("addresses that are not preloaded: 1".to_owned()));
+        let why = "another run is in progress".to_owned();
+        assert_eq!(against(&[Event::Refused { why: why.clone() }]), Err(why));
+        assert!(against(&[]).unwrap_err().contains("the gateway ended"));
+        let nowhere = Preload { socket: "/nowhere/preload.sock".into(), all: false };
+        assert!(run(&nowhere).unwrap_err().to_string().contains("no gateway answers"));
+    }
+
+    #[test]
+    fn failures_are_shown_with_their_reason() {
+        let object = |outcome, why: Option<&str>| Event::Object {
+            url: "http://a.test/2".to_owned(),
+            outcome,
+            bytes: 3 << 20,
+            why: why.map(str::to_owned),
+        };
+        let refused = object(Outcome::Refused, Some("it sets a cookie\u{1b}[2J"));
+        let shown = text(&refused, false).unwrap();
+        assert_eq!(shown, "refused http://a.test/2: it sets a cookie?[2J");
+        assert_eq!(text(&object(Outcome::Stored, None), false), None);
+        let stored = text(&object(Outcome::Stored, None), true).unwrap();
+        assert_eq!(stored, "stored http://a.test/2 (3 MiB)");
     }
 }

@@ -1,4 +1,4 @@
-//! `bentpipe report`: what studies say beside what was measured.
+//! `bentpipe report`: compares measurements with the claims of studies.
 
 use std::error::Error;
 use std::fs;
@@ -16,23 +16,24 @@ use crate::out::{say, show};
 /// Library that draws figures, as installed by `scripts/setup.sh vega`.
 const VEGA: &str = "target/vega/vega.js";
 
-/// The last second of the year 9999, the last that is a date, since 1970.
+/// Last second of the year 9999, the last valid date, since 1970.
 const LAST_DATE: u64 = 253_402_300_799;
 
 /// Arguments of `report`.
 #[derive(Args)]
 pub struct ReportArgs {
-    /// The folder of results that `bentpipe lab papers` made.
+    /// Folder of results made by `bentpipe lab papers`.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Write the page there.
+    /// Write the page to this file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write the summary there as Markdown, of the run alone: the same run gives the same page.
+    /// Write the summary to this file as Markdown, from the run alone: the same run gives the same
+    /// page.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// The bundle of Vega that figures are drawn with; `scripts/setup.sh vega` fetches it. Without
-    /// it the page has no figures and says so.
+    /// The Vega bundle that draws the figures; `scripts/setup.sh vega` fetches it. Without it the
+    /// page has no figures and says so.
     #[arg(long, value_name = "FILE", default_value = VEGA)]
     vega: PathBuf,
 }
@@ -40,7 +41,7 @@ pub struct ReportArgs {
 /// Prints the summary, and writes the page.
 pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
     let folder = Folder::open(&args.folder)?;
-    // A copy of a run may have its tables only.
+    // A copy of a run may contain only its tables.
     let has_cells = args.folder.join("cells").exists();
     let measured = match has_cells {
         true => folder.measured()?,
@@ -99,7 +100,7 @@ fn files(folder: &Path, out: &Path, has_cells: bool) -> Result<Files, Box<dyn Er
     Ok(Files::new(&whole(folder)?, &whole(page)?, has_cells))
 }
 
-/// The text of a file; `None` where there is none.
+/// Returns the text of a file; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, Box<dyn Error>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -129,7 +130,7 @@ fn made(args: &ReportArgs, folder: &Folder) -> Result<Vec<(String, String)>, Fol
     Ok(named(made.into_iter().chain(measured(folder)?)))
 }
 
-/// The same of the run alone, of `known` studies.
+/// Properties of the run alone, for a run of `known` studies.
 fn run_made(
     args: &ReportArgs,
     folder: &Folder,
@@ -173,7 +174,7 @@ fn measured(folder: &Folder) -> Result<impl Iterator<Item = (&'static str, Strin
     Ok(when.into_iter().chain([("build", builds)]).chain(hosts))
 }
 
-/// A machine that gave results, in words.
+/// Describes a machine that produced results.
 fn measured_on(host: &Host) -> String {
     let programs = host.programs.iter().map(|(name, version)| format!(", {name} {version}"));
     format!(

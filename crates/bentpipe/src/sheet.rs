@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-/// Columns that every terminal has.
+/// Columns of the narrowest usual terminal.
 const COLUMNS: usize = 80;
 
 /// Column at which texts begin.
 const TEXT_AT: usize = 16;
 
-/// A title and rows below it: `  label         text`, and what of the text finds no room under it.
+/// A title and rows below it: `  label         text`. A text that is too long continues below its
+/// first line.
 pub struct Sheet(String);
 
 impl Sheet {
@@ -16,7 +17,7 @@ impl Sheet {
         Self(format!("{title}\n"))
     }
 
-    /// Adds a row. A word that is longer than a line stays whole, so that it can be copied.
+    /// Adds a row. A word longer than a line is not broken, so that it can be copied.
     pub fn row(&mut self, label: &str, text: impl fmt::Display) {
         let mut line = format!("  {label:<width$} ", width = TEXT_AT - 3);
         let mut is_empty = true;

@@ -1,4 +1,4 @@
-//! `bentpipe status`: what a gateway carries now, from the file that it writes.
+//! `bentpipe status`: shows a gateway's current traffic from its status file.
 
 mod table;
 mod watch;
@@ -16,17 +16,17 @@ use watch::{Found, News, Watch};
 /// Polling interval for a new file.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Clears a terminal and goes to its top.
+/// Clears a terminal and moves the cursor to the top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// File to show.
+/// Status file to show.
 #[derive(clap::Args)]
 pub struct Status {
-    /// File that `file` in `[status]` of the gateway's configuration names.
+    /// File named by `file` in `[status]` of the gateway's configuration.
     #[arg(value_name = "FILE", default_value = "/run/bentpipe/status.json")]
     file: PathBuf,
-    /// Show it again whenever the gateway has written it, until interrupted, and say when there is
-    /// no news.
+    /// Show it again whenever the gateway has written it, until interrupted, and report missing
+    /// updates.
     #[arg(long)]
     watch: bool,
 }
@@ -50,7 +50,7 @@ pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
         }
         match news {
             News::New => show!("{}", table::of(watch.last(), self::age(watch.last()))),
-            // On a terminal the last numbers stay in sight.
+            // On a terminal, the last numbers stay visible.
             News::Quiet(quiet) if terminal => show!("{}", table::of(watch.last(), quiet)),
             News::Quiet(quiet) => say!("{}", table::no_news(quiet)),
             News::Gone(why) if terminal => {
@@ -62,7 +62,7 @@ pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Reads the file as it is now. A file that cannot be read may be back soon: the gateway may be
+/// Reads the current file. A file that cannot be read is not an error, because the gateway may be
 /// starting.
 fn look(file: &Path) -> Result<Found, ReadError> {
     match read(file) {
@@ -79,7 +79,7 @@ fn look(file: &Path) -> Result<Found, ReadError> {
 
 /// Age of the document.
 fn age(document: &Document) -> Duration {
-    // A clock before 1970 is one that nobody has set.
+    // A clock before 1970 has not been set.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(Duration::from_millis(document.written_unix_ms))
 }

@@ -1,5 +1,5 @@
-//! Every contender between real kernels: what a client and a server send each other arrives whole,
-//! whatever the port, and nothing is asked of either.
+//! Every system under test between real kernels: data arrives intact in both directions on any
+//! port, and client and server need no changes.
 //!
 //! `cargo test -p bentpipe --test contenders -- NAME` runs the tests whose names contain NAME.
 
@@ -20,11 +20,11 @@ use bentpipe_lab::emu::{self, SERVER, World};
 use bentpipe_lab::profile::Profile;
 
 const MEGABYTE: usize = 1_000_000;
-/// Any port is as good as another.
+/// Two arbitrary ports.
 const PORTS: [u16; 2] = [443, 65_000];
-/// Worlds at once: each carries up to 10 Mbit/s.
+/// Number of parallel testbeds; each carries up to 10 Mbit/s.
 const AT_ONCE: usize = 8;
-/// The gateways and kcptun take a moment until they carry anything.
+/// The gateways and kcptun take a moment until they carry data.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Test = (&'static str, fn());
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// The report's own example: 10 Mbit/s, 540 ms.
+/// The example of the report: 10 Mbit/s, 540 ms.
 fn profile() -> Profile {
     Profile::named("netforecast").unwrap()
 }
@@ -79,7 +79,7 @@ fn start<'a>(
     })
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that depend on their position.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at % 251) as u8 ^ (at / 65_536) as u8).collect()
 }
@@ -148,11 +148,11 @@ fn one_contender(contender: &dyn Contender) {
     println!("  {contender}: {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// Sends everything back, once all of it has arrived.
+/// Echoes a megabyte once all of it has arrived.
 fn echo_megabyte(mut tcp: TcpStream) {
     let mut bytes = vec![0; MEGABYTE];
     if tcp.read_exact(&mut bytes).is_ok() {
-        // The client sees what is missing.
+        // The client detects missing data.
         let _ = tcp.write_all(&bytes);
     }
 }
@@ -165,7 +165,7 @@ fn megabyte(world: &World, port: u16) -> std::io::Result<Vec<u8>> {
     Ok(came)
 }
 
-/// The ground asks for what the page names before anybody else does, whatever carries the flows.
+/// The ground gateway requests a page's objects before the client does, with every transport.
 fn services() {
     let contenders: [&dyn Contender; 2] = [&BENTPIPE_SERVICES, &PEP_HTTP];
     for contender in contenders {
@@ -179,7 +179,7 @@ fn services() {
             assert!(began.elapsed() < PATIENCE, "{contender}: no page{}", running.said());
             thread::sleep(Duration::from_millis(200));
         }
-        // The client has asked for the page alone.
+        // The client has requested only the page.
         let mut paths = Vec::new();
         while !paths.contains(&"/picture".to_owned()) {
             let path = asked.recv_timeout(PATIENCE);
@@ -234,19 +234,19 @@ fn path(delay: &str) -> LinkSpec {
     LinkSpec { forward: direction.clone(), return_: direction }
 }
 
-/// More than the buffer holds, from a source that soon hears that it is to stop.
+/// More data than the buffer holds, from a source that is soon told to stop.
 fn near_source() {
     let (came, resets) = download(&path("1 ms"), 6 * MEGABYTE, "");
     assert_eq!((came.expect("all of it"), resets), (6 * MEGABYTE, 0));
 }
 
-/// The same from one that hears of it a tenth of a second later.
+/// The same from a source that is told a tenth of a second later.
 fn far_source() {
     let (came, resets) = download(&path("50 ms"), 10 * MEGABYTE, "");
     let error = came.expect_err("a reset");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     assert_eq!(resets, 1);
-    // With more left free for what is under way, it is not.
+    // With a larger reserve for data in flight, there is no reset.
     let reserve = "pep-reserve-bytes = 3_000_000";
     let (came, resets) = download(&path("50 ms"), 6 * MEGABYTE, reserve);
     assert_eq!((came.expect("all of it"), resets), (6 * MEGABYTE, 0));
@@ -257,7 +257,7 @@ fn download(path: &LinkSpec, bytes: usize, settings: &str) -> (std::io::Result<u
     let world = World::new(&profile().link, Some(path), 1).unwrap();
     let serve = move |mut tcp: TcpStream| {
         let mut ask = [0; 1];
-        // The client sees what is missing.
+        // The client detects missing data.
         let _ = tcp.read_exact(&mut ask).and_then(|()| tcp.write_all(&pattern(bytes)));
     };
     listen(&world, 8080, serve);

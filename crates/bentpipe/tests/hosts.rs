@@ -1,5 +1,5 @@
-//! The program on machines as people run them: without rights, tools, a writable disk or IPv6.
-//! Everything happens in namespaces of the tests' own.
+//! The program on restricted machines: without privileges, tools, a writable disk or IPv6. Each
+//! test uses its own namespaces.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A gateway and what it has said.
+/// A gateway and its log.
 struct Gateway {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -18,14 +18,14 @@ struct Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Fails only if it has ended by itself.
+        // Fails only if the process has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Gateway {
-    /// Starts `script` with sh in a new network, and new mounts. The script ends in `exec`.
+    /// Starts `script` with sh in new network and mount namespaces. The script ends in `exec`.
     fn start(folder: &Path, script: &str) -> Self {
         let mut child = Command::new("unshare")
             .args(["--net", "--mount", "sh", "-ec", &format!("ip link set lo up\n{script}")])
@@ -45,7 +45,7 @@ impl Gateway {
         Self { child, lines, said: String::new() }
     }
 
-    /// Waits until it has said `what`.
+    /// Waits until the log contains `what`.
     fn says(&mut self, what: &str) {
         while !self.said.contains(what) {
             let Ok(line) = self.lines.recv_timeout(PATIENCE) else {
@@ -56,7 +56,7 @@ impl Gateway {
         }
     }
 
-    /// Waits until it fails by itself, and returns all that it said.
+    /// Waits until it fails by itself, and returns its log.
     fn ends(mut self) -> String {
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.said += &line;
@@ -66,7 +66,7 @@ impl Gateway {
         std::mem::take(&mut self.said)
     }
 
-    /// The value of `key` for each of its threads.
+    /// Returns the value of `key` for each of its threads.
     fn of_threads(&self, key: &str) -> Vec<String> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -78,7 +78,7 @@ impl Gateway {
     }
 }
 
-/// Returns whether these tests cannot run here, and prints why.
+/// Returns whether these tests cannot run here, and prints the reason.
 fn obstacle(programs: &[&str]) -> bool {
     let folders = ["/usr/local/bin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
     let has = |program: &&&str| folders.iter().any(|at| Path::new(at).join(program).exists());
@@ -93,13 +93,13 @@ fn obstacle(programs: &[&str]) -> bool {
     } else {
         return false;
     };
-    // The harness keeps to itself what macros print.
+    // Not by a macro, because the test harness captures its output.
     let line = format!("SKIPPED: a gateway on another machine is not tested: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     true
 }
 
-/// A folder that everybody may enter, with a key and `air.toml`.
+/// A world-accessible folder with a key and `air.toml`.
 fn folder(listen: &str) -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("hosts").tempdir().unwrap();
     let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -119,14 +119,14 @@ fn folder(listen: &str) -> tempfile::TempDir {
 const INTERCEPTS: &str = "[listen.tproxy]\nport = 1081\ninterfaces = [\"lan0\"]";
 const LAN: &str = "ip link add lan0 type veth peer name seat0\nip link set lan0 up\n";
 
-/// The program where a user without rights may run it.
+/// Copies the program to where an unprivileged user may run it.
 fn program(folder: &Path) -> PathBuf {
     let copy = folder.join("bentpipe");
     std::fs::copy(env!("CARGO_BIN_EXE_bentpipe"), &copy).unwrap();
     copy
 }
 
-/// Capabilities alone are enough: user 65534, no tools in reach, and afterwards no rights but these.
+/// Three capabilities suffice: user 65534, without tools, and with no other privileges afterwards.
 #[test]
 fn a_user_with_three_capabilities_intercepts_without_tools() {
     if obstacle(&["ip", "setpriv", "unshare"]) {
@@ -160,7 +160,7 @@ fn a_user_with_three_capabilities_intercepts_without_tools() {
     }
 }
 
-/// Without capabilities one line says what is missing.
+/// Without capabilities, one line says what is missing.
 #[test]
 fn a_user_without_capabilities_is_told() {
     if obstacle(&["ip", "setpriv", "unshare"]) {
@@ -176,7 +176,7 @@ fn a_user_without_capabilities_is_told() {
     assert!(said.contains("transparent interception needs CAP_NET_ADMIN"), "{said}");
 }
 
-/// A disk that cannot be written but for one folder, and no /dev/net/tun.
+/// A read-only disk except for one folder, and no /dev/net/tun.
 #[test]
 fn a_read_only_machine_without_tun_is_enough() {
     if obstacle(&["ip", "mount", "unshare"]) {
@@ -195,7 +195,7 @@ fn a_read_only_machine_without_tun_is_enough() {
     air.says("serving SOCKS5");
 }
 
-/// A folder of the state file that cannot be written is one line, with the setting to change.
+/// If the state file's folder is not writable, one line names the setting to change.
 #[test]
 fn a_state_file_that_cannot_be_written_is_told() {
     if obstacle(&["ip", "mount", "unshare"]) {
@@ -208,7 +208,7 @@ fn a_state_file_that_cannot_be_written_is_told() {
     assert!(said.contains("with state-file under [link]"), "{said}");
 }
 
-/// IPv6 that is off is told once, with the right reason.
+/// Disabled IPv6 is reported once, with the right reason.
 #[test]
 fn ipv6_that_is_off_is_told_once() {
     if obstacle(&["ip", "unshare"]) {
@@ -230,7 +230,7 @@ fn ipv6_that_is_off_is_told_once() {
     assert!(!air.said.contains("kernel with"), "{}", air.said);
 }
 
-/// Refuses sockets of IPv6 as a kernel without them does, then runs the rest of its arguments.
+/// Refuses IPv6 sockets like a kernel without IPv6, then runs the rest of its arguments.
 const WITHOUT_IPV6: &str = r#"
 import ctypes, os, platform, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -250,7 +250,7 @@ assert libc.prctl(22, 2, ctypes.byref(program), 0, 0) == 0, ctypes.get_errno()
 os.execv(sys.argv[1], sys.argv[1:])
 "#;
 
-/// A kernel without IPv6, or a container that may not have such sockets: both gateways serve IPv4.
+/// Without IPv6 sockets (kernel without IPv6, or a restricted container), both gateways serve IPv4.
 #[test]
 fn a_kernel_without_ipv6_sockets_serves_ipv4() {
     if obstacle(&["ip", "python3", "unshare"]) {
@@ -285,7 +285,7 @@ fn a_kernel_without_ipv6_sockets_serves_ipv4() {
     ground.says("serving");
 }
 
-/// A gateway that was killed leaves its rules; the command of the unit file removes them.
+/// A killed gateway leaves its rules; the command in the unit file removes them.
 #[test]
 fn what_a_killed_gateway_left_is_removed() {
     if obstacle(&["ip", "nft", "unshare"]) {
@@ -308,7 +308,7 @@ fn what_a_killed_gateway_left_is_removed() {
     }
 }
 
-/// The unit files are ones that systemd takes, and start this program as it can be started.
+/// systemd accepts the unit files, and they start this program with valid arguments.
 #[test]
 fn the_unit_files_are_good() {
     let folder = tempfile::tempdir().unwrap();

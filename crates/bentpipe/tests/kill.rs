@@ -1,35 +1,34 @@
-//! An air gateway that is killed amid writing its caches: what it answers afterwards is right, and it has
-//! not forgotten much.
+//! An air gateway killed while writing its caches: afterwards its answers are correct, and little
+//! is lost.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Number of kills.
 const ROUNDS: usize = 4;
 
-/// Objects and names that are asked for in each life before it may be killed, and while it is.
+/// Number of objects and names requested in each life before the kill, and again during it.
 const OBJECTS: usize = 60;
 
-/// The journal of names is written each second.
-const WRITTEN: Duration = Duration::from_secs(3);
-
-/// A gateway that runs until this is dropped, and what it says.
+/// A running gateway, killed when dropped, and its log.
 struct Gateway {
     child: Child,
     lines: mpsc::Receiver<String>,
 }
 
 impl Drop for Gateway {
-    /// SIGKILL.
+    /// Sends SIGKILL.
     fn drop(&mut self) {
-        // Fails only where it has ended by itself.
+        // Fails only if the process has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -48,13 +47,13 @@ impl Gateway {
         let said = BufReader::new(child.stderr.take().unwrap());
         let (send, lines) = mpsc::channel();
         std::thread::spawn(move || {
-            // Read to the end, so that it can go on saying things.
+            // Read to the end, so that the gateway can continue to log.
             said.lines().map_while(Result::ok).for_each(|line| drop(send.send(line)));
         });
         Self { child, lines }
     }
 
-    /// Waits until it says that it serves `service`; where.
+    /// Waits until the log reports `service`; returns its address.
     fn serves(&self, service: &str) -> SocketAddr {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {service}"));
@@ -73,13 +72,13 @@ fn keys(folder: &Path, file: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Body of a path: the same for every request, and unlike any other path's.
+/// Body of a path: the same for every request, and different for other paths.
 fn body(path: &str) -> String {
     let bytes = path.bytes().fold(7_usize, |sum, byte| sum * 31 % 9_000 + usize::from(byte));
     format!("what lies under {path}, ").repeat(1 + bytes / 20)
 }
 
-/// An origin that has everything, and says it may be kept.
+/// An origin that serves every path with cacheable responses.
 fn origin() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -113,7 +112,7 @@ fn origin() -> SocketAddr {
     address
 }
 
-/// The address of the nth name.
+/// Address of the nth name.
 fn address(n: usize) -> [u8; 4] {
     let n = n as u32 * 2_654_435 % 16_000_000;
     let [_, a, b, c] = n.to_be_bytes();
@@ -131,7 +130,7 @@ fn query(n: usize) -> Vec<u8> {
     message
 }
 
-/// A name server that knows all names; and the numbers of those that it was asked for.
+/// A name server that knows all names, and the numbers of the names queried.
 fn name_server() -> (SocketAddr, Arc<Mutex<HashSet<usize>>>) {
     let asked = Arc::<Mutex<HashSet<usize>>>::default();
     let heard = asked.clone();
@@ -144,11 +143,11 @@ fn name_server() -> (SocketAddr, Arc<Mutex<HashSet<usize>>>) {
             let label =
                 String::from_utf8_lossy(&said[13..13 + usize::from(said[12])]).to_lowercase();
             let n = label.strip_prefix("host-").and_then(|n| n.parse().ok());
-            heard.lock().unwrap().extend(n);
+            heard.lock().extend(n);
             let mut answer = said[..question.min(bytes)].to_vec();
             answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0]);
             answer.extend(*b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x0e\x10\x00\x04");
-            // What is asked besides (Chromium's and resolvers' own) has the address of the first.
+            // Other queries (from Chromium and resolvers) get the first address.
             answer.extend(address(n.unwrap_or_default()));
             let _ = socket.send_to(&answer, from);
         }
@@ -156,8 +155,8 @@ fn name_server() -> (SocketAddr, Arc<Mutex<HashSet<usize>>>) {
     (bound, asked)
 }
 
-/// Asks for the nth object with these fields besides. Whether it came from the cache; `None` where there
-/// was no answer. That it is right is checked.
+/// Requests the nth object with these extra header fields. Returns whether it came from the cache,
+/// or `None` without an answer. The content is checked.
 fn get(proxy: SocketAddr, origin: SocketAddr, n: usize, fields: &str) -> Option<bool> {
     let (path, mut answer) = (format!("/{n}"), Vec::new());
     let mut tcp = TcpStream::connect(proxy).ok()?;
@@ -169,7 +168,7 @@ fn get(proxy: SocketAddr, origin: SocketAddr, n: usize, fields: &str) -> Option<
     tcp.read_to_end(&mut answer).ok()?;
     let answer = String::from_utf8(answer).unwrap();
     let (head, got) = answer.split_once("\r\n\r\n")?;
-    // Without a link yet, or where only the cache is asked, there may be none.
+    // There may be no answer before the link is up, or if only the cache may answer.
     if !head.starts_with("HTTP/1.1 200 ") {
         return None;
     }
@@ -189,7 +188,7 @@ fn answered(resolver: SocketAddr, n: usize) -> Option<()> {
     let mut answer = [0; 1500];
     let bytes = socket.recv(&mut answer).ok()?;
     let answer = &answer[..bytes];
-    // NOERROR, and its last record's data is the address (nothing follows it without EDNS).
+    // NOERROR, and the last record's data is the address (nothing follows it without EDNS).
     if answer[3] & 15 != 0 {
         return None;
     }
@@ -207,10 +206,14 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+fn is_in(all: &[u8], part: &[u8]) -> bool {
+    all.windows(part.len()).any(|window| window == part)
+}
+
 fn configure(at: &Path, names: SocketAddr) {
     let (ground, air) = (keys(at, "ground.key"), keys(at, "air.key"));
-    // An address of this process alone, and a port that the system gives to nobody: a port that was
-    // asked of the system may be somebody else's by the time the ground takes it.
+    // An address of this process alone, and a port that the system does not assign: an assigned
+    // port might be taken by another process before the ground gateway binds it.
     let link = SocketAddr::from((Ipv4Addr::from_bits(0x7f40_0000 | std::process::id()), 4500));
     let text = format!(
         "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"{link}\"\n\
@@ -242,16 +245,16 @@ fn a_killed_gateway_answers_right_and_remembers() {
     let _ground = Gateway::start("ground", at);
     let mut kept = Vec::new();
     for round in 0..=ROUNDS {
-        asked.lock().unwrap().clear();
+        asked.lock().clear();
         let air = Gateway::start("air", at);
         let (proxy, resolver) = (air.serves("HTTP proxy"), air.serves("DNS"));
-        // What was written before the kill is here, without the ground.
+        // Objects written before the kill are cached, without the ground gateway.
         for n in &kept {
             let alone = "Cache-Control: only-if-cached\r\n";
-            // The heads are read meanwhile.
+            // The headers are read meanwhile.
             until("an object is here", || get(proxy, origin, *n, alone) == Some(true));
             until("a name is known", || resolve(resolver, *n));
-            assert!(!asked.lock().unwrap().contains(n), "name {n} was forgotten in round {round}");
+            assert!(!asked.lock().contains(n), "name {n} was forgotten in round {round}");
         }
         if round == ROUNDS {
             break;
@@ -264,11 +267,14 @@ fn a_killed_gateway_answers_right_and_remembers() {
             kept.push(n);
         }
         until("it is written", || files(at, "head").len() >= kept.len());
-        std::thread::sleep(WRITTEN);
-        // These are on their way to the disk when it is killed, at another moment each time.
+        until("its names are written", || {
+            let journal = std::fs::read(at.join("dns.cache")).unwrap();
+            kept.iter().all(|n| is_in(&journal, &query(*n)[12..]))
+        });
+        // These are being written when the gateway is killed, at a different moment each time.
         let asking = std::thread::spawn(move || {
             for n in first + OBJECTS..first + 2 * OBJECTS {
-                // Once it is killed nobody answers.
+                // After the kill nobody answers.
                 let _ = get(proxy, origin, n, "").is_some() && resolve(resolver, n);
             }
         });
@@ -276,7 +282,7 @@ fn a_killed_gateway_answers_right_and_remembers() {
         drop(air);
         asking.join().unwrap();
     }
-    // What the kills left behind has gone: each head has its body, and nothing else is there.
+    // Leftovers of the kills are gone: each header has its body, and there are no other files.
     let stems = |kind| -> HashSet<_> {
         files(at, kind).iter().map(|file| file.file_stem().unwrap().to_owned()).collect()
     };

@@ -1,6 +1,6 @@
-//! A MASQUE client that shares no code with ours, against the command's ground gateway on loopback.
+//! An independent MASQUE client against the command's ground gateway on loopback.
 //!
-//! `make test` installs it (scripts/masque-client) and names its Python in BENTPIPE_MASQUE_CLIENT.
+//! `make test` installs it (scripts/masque-client) and sets BENTPIPE_MASQUE_CLIENT to its Python.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -14,7 +14,7 @@ use std::{
 use rcgen::{CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 
-/// Whatever should happen has happened long before this.
+/// Time limit far above the duration of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Exit status of the client if the proxy refuses.
@@ -22,11 +22,12 @@ const REFUSED: i32 = 3;
 
 const SERVER_NAME: &str = "proxy.example";
 
-/// The client's Python, or `None`, visibly, where the tests were not started by `make test`.
+/// Python of the client. If the tests were not started by `make test`, prints a notice and returns
+/// `None`.
 fn python() -> Option<String> {
     let python = std::env::var("BENTPIPE_MASQUE_CLIENT").ok();
     if python.is_none() {
-        // Not by a macro, whose output the test harness keeps to itself.
+        // Not by a macro, because the test harness captures its output.
         let why = "`make test` installs the client and names it in BENTPIPE_MASQUE_CLIENT";
         let mut seen = std::io::stderr();
         writeln!(seen, "SKIPPED: standard MASQUE clients are not tested: {why}").unwrap();
@@ -34,7 +35,7 @@ fn python() -> Option<String> {
     python
 }
 
-/// A ground gateway with one standard client, `laptop`, that may reach 127.0.0.1 alone.
+/// A ground gateway with one standard client, `laptop`, that may reach only 127.0.0.1.
 struct Ground {
     child: Child,
     at: SocketAddr,
@@ -44,7 +45,7 @@ struct Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // Fails only where it has ended by itself.
+        // Fails only if the process has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -63,10 +64,10 @@ fn said(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// An authority and a certificate that it signed, as files.
+/// A certificate authority and a certificate signed by it, as files.
 fn certificates(folder: &Path) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
-    // Whoever bears the name of its issuer has signed itself.
+    // A certificate whose subject equals its issuer would count as self-signed.
     params.distinguished_name.push(DnType::CommonName, "the tests' authority");
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let authority_key = KeyPair::generate().unwrap();
@@ -107,7 +108,7 @@ impl Ground {
         Ground { child, at: listens, python, folder }
     }
 
-    /// Makes one request and gives the client's answer; each line of `input` is one datagram.
+    /// Makes one request and returns the client's answer; each line of `input` is one datagram.
     fn ask(&self, credentials: &[&str], what: &[&str], to: (&str, u16), input: &str) -> Value {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/masque-client/client.py");
         let mut child = Command::new(&self.python)
@@ -124,7 +125,7 @@ impl Ground {
             .spawn()
             .expect("BENTPIPE_MASQUE_CLIENT names a Python");
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        // The client gives up by itself after 20 s.
+        // The client ends after 20 s at the latest.
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let code = output.status.code();
@@ -136,10 +137,11 @@ impl Ground {
     }
 }
 
-/// The right token, as Bearer.
+/// The right token, as Bearer credentials.
 const BEARER: [&str; 2] = ["--token-file", "laptop.token"];
 
-/// Listening address, from the log on `stderr`. The rest is read too, so that nothing blocks.
+/// Listening address from the log on `stderr`. The rest is read too, so that the process does not
+/// block.
 fn listening(stderr: impl Read + Send + 'static) -> SocketAddr {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
@@ -147,7 +149,7 @@ fn listening(stderr: impl Read + Send + 'static) -> SocketAddr {
             let place =
                 line.split("serving address=\"").nth(1).and_then(|rest| rest.split('"').next());
             if let Some(address) = place.and_then(|place| place.parse().ok()) {
-                // Nobody asks twice.
+                // The receiver takes only the first address.
                 let _ = tell.send(address);
             }
         }
@@ -155,7 +157,7 @@ fn listening(stderr: impl Read + Send + 'static) -> SocketAddr {
     told.recv_timeout(PATIENCE).expect("the ground gateway listens")
 }
 
-/// An origin that sends back what one client sends until that ends.
+/// An origin that echoes one client's data.
 fn tcp_echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

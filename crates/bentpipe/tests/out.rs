@@ -1,4 +1,4 @@
-//! Output that nobody reads.
+//! Output to a closed pipe or a full disk.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -11,10 +11,10 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
 
-/// Cells in virtual time, which are the same to the last digit whoever runs them.
+/// Cells in virtual time, which are identical to the last digit on every machine.
 const TINY: [&str; 7] = ["netforecast", "--quick", "--only", "epb", "--engine", "sim", "--seed"];
 
-/// Number of cells, each a file of its own.
+/// Number of cells, each in its own file.
 const CELLS: usize = 5;
 
 fn bentpipe(arguments: &[&str]) -> Output {
@@ -28,7 +28,7 @@ fn run(seed: &str, rest: &[&str]) -> String {
     said
 }
 
-/// Files to which the page links: all of them exist.
+/// Files to which the page links; checks that all exist.
 fn led_to(page: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(page).expect("a page");
     let mut files = Vec::new();
@@ -54,7 +54,7 @@ fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// A folder for the search path with one program in it, a shell script.
+/// Creates a folder for the search path with one program, a shell script.
 fn search_path(folder: &Path, name: &str, script: &str) -> String {
     fs::create_dir_all(folder).expect("a folder");
     let program = folder.join(name);
@@ -64,7 +64,7 @@ fn search_path(folder: &Path, name: &str, script: &str) -> String {
     format!("{}:{others}", folder.display())
 }
 
-/// Every file of a run's folder but the log, which has the time in it.
+/// Contents of every file of a run's folder, except the log, which contains times.
 fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -101,7 +101,7 @@ fn shards_run_by_two_processes_make_the_whole() {
     for mut shard in shards {
         assert!(shard.wait().expect("a shard").success());
     }
-    // As --raw leaves one, which cells in virtual time have none of.
+    // A file as left by --raw; cells in virtual time have none.
     let har = "raw/cells/netforecast/epb/cell.0.har";
     for folder in [Path::new(&whole), &at.path().join("results/shard-2")] {
         fs::create_dir_all(folder.join("raw/cells/netforecast/epb")).expect("a folder");
@@ -164,7 +164,7 @@ fn the_slurm_script_queues_its_tasks_and_the_report_behind_them() {
     assert!(report.contains("--export=ALL,BENTPIPE_MERGE=1 ") && report.ends_with("/results"));
 }
 
-/// The containers' commands, run here: every shard of the Indexed Job, and the Job behind it.
+/// Runs the containers' commands: every shard of the Indexed Job, then the merging Job.
 #[test]
 fn the_jobs_of_a_cluster_run_all_shards_and_put_them_together() {
     let at = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn the_jobs_of_a_cluster_run_all_shards_and_put_them_together() {
     assert_eq!(lab["parallelism"].as_i64(), Some(shards));
     assert_eq!(report["suspend"].as_bool(), Some(true));
 
-    // The whole would take hours: of it the tiny part.
+    // The whole would take hours, so only the tiny part is run.
     let tiny = [&TINY[..], &["5"]].concat().join(" ");
     let asked = at.path().join("asked");
     let script = format!(

@@ -1,4 +1,4 @@
-//! SIGHUP makes the command read its file again; a file that is wrong changes nothing.
+//! SIGHUP makes the command read its file again; a faulty file changes nothing.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A gateway that runs until this is dropped, and what it says.
+/// A running gateway, killed when dropped, and its log.
 struct Gateway {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -19,7 +19,7 @@ struct Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Fails only where it has ended by itself.
+        // Fails only if the process has ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -42,7 +42,7 @@ impl Gateway {
         Self { child, lines }
     }
 
-    /// Waits for a line with `part`.
+    /// Waits for a line that contains `part`.
     fn says(&self, part: &str) -> String {
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {part:?}"));

@@ -1,4 +1,4 @@
-//! The report as a person opens it: in real Chromium, on a desk and on a phone, light and dark.
+//! The report in real Chromium, on desktop and phone screens, light and dark.
 
 use std::fs;
 use std::path::Path;
@@ -12,25 +12,25 @@ use bentpipe_results::{
 };
 use serde_json::{Value, json};
 
-/// Library that draws figures: `make test` fetches it.
+/// Library that draws figures, fetched by `make test`.
 const VEGA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/vega/vega.js");
 
-/// Folder for pictures of the page.
+/// Folder for screenshots of the page.
 const PICTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/report");
 
 const LOOK: &str = include_str!("report/look.js");
 const COLOURS: &str = include_str!("report/colours.js");
 
-/// Keeps what the page writes to its console.
+/// Records what the page writes to its console.
 const LISTEN: &str = "globalThis.said = []; for (const how of ['log', 'info', 'warn', 'error']) { \
                       const tell = console[how]; \
                       console[how] = (...all) => { said.push(all.join(' ')); tell(...all); }; }";
 
-/// For everything: a busy machine takes a minute.
+/// Time limit for the whole test; a busy machine takes a minute.
 const LONGEST: Duration = Duration::from_secs(420);
 const LOADING: Duration = Duration::from_secs(60);
 
-/// Runs of every cell; one of them is cut off in some cells.
+/// Number of runs of every cell; some cells have an unfinished run.
 const RUNS: u32 = 3;
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn the_report_is_whole_readable_and_silent_on_any_screen() {
     open(&results, at.path(), "made-up").await;
 }
 
-/// Real values have other lengths than made-up ones.
+/// Real values differ in length from generated ones.
 #[tokio::test]
 async fn the_report_of_the_reference_run_is_so_too() {
     if !is_possible() {
@@ -87,7 +87,7 @@ fn is_possible() -> bool {
     true
 }
 
-/// Makes the page of `results` in `folder`, and looks at it; the pictures are called by `name`.
+/// Makes the page of `results` in `folder`, and checks it; `name` prefixes the screenshots.
 async fn open(results: &Path, folder: &Path, name: &str) {
     let page = folder.join("report.html");
     let report = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
@@ -100,7 +100,7 @@ async fn open(results: &Path, folder: &Path, name: &str) {
     tokio::time::timeout(LONGEST, look).await.expect("it comes to an end");
 }
 
-/// Opens the page on both screens, and looks at each in both schemes of colours.
+/// Opens the page on both screens, and checks each in both colour schemes.
 async fn look_at(page: &Path, drawn: usize, folder: &Path, name: &str) {
     let mut browser = Browser::start(Command::new("sh"), &[], folder).await.unwrap();
     let listen = json!({ "source": LISTEN });
@@ -139,17 +139,17 @@ async fn show_in(browser: &mut Browser, scheme: &str) {
     browser.call("Emulation.setEmulatedMedia", media).await.unwrap();
 }
 
-/// Keeps for people to see what the screen shows, in a file below [`PICTURES`].
+/// Saves a screenshot to a file below [`PICTURES`], for people to inspect.
 async fn picture(browser: &mut Browser, width: u32, name: &str) {
     let shot = browser.call("Page.captureScreenshot", json!({ "format": "png" })).await.unwrap();
     let png = BASE64_STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
-    // The header's width: RFC 2083, section 11.2.1.
+    // The width in the header: RFC 2083, section 11.2.1.
     assert_eq!(png[16..20], width.to_be_bytes(), "{name}");
     fs::create_dir_all(PICTURES).unwrap();
     fs::write(Path::new(PICTURES).join(name).with_extension("png"), png).unwrap();
 }
 
-/// The page asked for nothing but itself, and nobody complained of it.
+/// Asserts that the page requested only itself and caused no errors.
 fn assert_quiet(visit: &Visit, url: &str) {
     let none: [&str; 0] = [];
     assert_eq!(visit.complaints, none);
@@ -158,14 +158,14 @@ fn assert_quiet(visit: &Visit, url: &str) {
     assert_eq!(asked, [url]);
 }
 
-/// Number of figures in a report that has something of every section.
+/// Number of figures in a report with data for every section.
 fn drawn() -> usize {
     let studies = Study::all().unwrap();
     let sections = studies.iter().flat_map(|study| &study.sections);
     sections.filter(|section| section.figure.kind != FigureKind::Table).count()
 }
 
-/// A folder of results with something in every quick cell of every study.
+/// Creates a folder of results with data for every quick cell of every study.
 fn fill(folder: &Path) {
     let studies = Study::all().unwrap();
     let named = studies.iter().map(|study| (study.name.clone(), "0123456789abcdef".to_owned()));
@@ -199,8 +199,8 @@ fn fill(folder: &Path) {
     }
 }
 
-/// Values of every run of a cell: of objects and connections several, at places of their own if the
-/// cell has none.
+/// Values of every run of a cell. Objects and connections get several values, at different places
+/// if the cell has none.
 fn rows(metric: &str, place: usize, has_places: bool) -> Vec<Row> {
     let unit = unit_of(metric).unwrap();
     let (series, points) = match metric {
@@ -228,7 +228,7 @@ fn rows(metric: &str, place: usize, has_places: bool) -> Vec<Row> {
                 run,
                 seed: 1,
                 value,
-                // Some pages never come.
+                // Some page loads never finish.
                 finished: !(metric == "plt" && place.is_multiple_of(13) && run > 0),
             });
         }

@@ -1,4 +1,4 @@
-//! `bentpipe lab run grid`: how near the radio transport comes to the limit everywhere.
+//! `bentpipe lab run grid`: compares the radio transport with the theoretical limit on many links.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ use crate::out::{say, show};
 /// Arguments of `lab run grid`.
 #[derive(Args)]
 pub struct GridArgs {
-    /// Virtual time, the emulator's real gateways and kernels, or both with a comparison.
+    /// Use virtual time, the emulator's real gateways and kernels, or both with a comparison.
     #[arg(long, value_enum, default_value_t = Engine::Sim)]
     engine: Engine,
-    /// A link, by the name of a profile or as a file that ends in .toml; may be repeated
-    /// [default: those of the grid; with the emulator, mss and geo-satl].
+    /// The link: a built-in profile, or a file that ends in .toml; may be repeated [default: those
+    /// of the grid; with the emulator, mss and geo-satl].
     #[arg(long = "profile", value_name = "PROFILE")]
     profiles: Vec<String>,
-    /// Lost in each direction, in per cent; may be repeated [default: 0, 1, 3.3, 6, 10, 20 and
-    /// 40; with the emulator, what the link loses by itself].
+    /// Loss in each direction, in per cent; may be repeated [default: 0, 1, 3.3, 6, 10, 20 and 40;
+    /// with the emulator, the link's own loss].
     #[arg(long = "loss", value_name = "PERCENT", value_parser = per_cent)]
     losses: Vec<Ratio>,
     /// Mean length of a burst of losses in packet times, 1 for independent losses; may be
@@ -38,19 +38,21 @@ pub struct GridArgs {
     /// target].
     #[arg(long = "workload", value_name = "NAME")]
     works: Vec<Work>,
-    /// Runs of each work in each cell [default: 3 of bulk, 20 of long files, else 100 to 400].
+    /// Number of runs of each workload in each configuration [default: 3 of bulk, 20 of long files,
+    /// else 100 to 400].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
     /// Seed of all losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// All emulated runs in one world, in seconds; what is unfinished then counts as such.
+    /// Time limit for all emulated runs in one testbed, in seconds; runs not finished by then count
+    /// as unfinished.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     deadline: u64,
-    /// Write the figures there, as an array of rows.
+    /// Write the figures to this file, as an array of rows.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Put the simulated figures into the CSV files there, one for each link.
+    /// Write the simulated figures to CSV files in this folder, one for each link.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["runs", "seed"])]
     golden: Option<PathBuf>,
     /// Fail if a target is missed.
@@ -58,18 +60,18 @@ pub struct GridArgs {
     check: bool,
 }
 
-/// Engine that carries it.
+/// Engine of the runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
     /// Virtual time.
     Sim,
     /// Network namespaces.
     Emu,
-    /// One, then the other.
+    /// Virtual time, then network namespaces.
     Both,
 }
 
-/// Runs it.
+/// Runs the grid.
 pub fn run(args: &GridArgs) -> Done {
     check_writable(args.json.as_deref())?;
     let choice = Choice {
@@ -130,7 +132,7 @@ fn emulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box<
     Ok(outcomes)
 }
 
-/// A share as a person writes it: `6`, `3.3 %`.
+/// Parses a percentage as a person writes it: `6`, `3.3 %`.
 pub fn per_cent(text: &str) -> Result<Ratio, String> {
     let number = text.trim_end_matches('%').trim();
     let value: f64 = number.parse().map_err(|_| "write per cent, like 6 or 3.3".to_owned())?;

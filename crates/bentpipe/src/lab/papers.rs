@@ -18,37 +18,37 @@ use crate::out::say;
                             bentpipe lab papers --merge <DIR> <SHARD>...")]
 pub struct PapersArgs {
     /// The studies, by the names of their files in experiments/ [default: all], then the folder for
-    /// the results; with --merge the folder for the whole, then those of its shards.
+    /// the results; with --merge, the folder for the merged results, then those of its shards.
     ///
-    /// A folder that holds results of the same run is gone on with.
+    /// A folder with results of the same run is continued.
     #[arg(required = true, value_name = "NAME, DIR")]
     words: Vec<String>,
-    /// Run the quick part of each grid only.
+    /// Run only the quick part of each grid.
     #[arg(long)]
     quick: bool,
     /// Seed of all losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Run one part of so many, as 2/8: parts make the whole with --merge.
+    /// Run one part of several, for example 2/8; --merge combines the parts.
     #[arg(long, value_name = "I/N", default_value_t = Shard::WHOLE, hide_default_value = true)]
     shard: Shard,
-    /// Emulated links at once [default: 10 for each core].
+    /// Number of parallel emulated links [default: 10 for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     jobs: Option<u16>,
-    /// Run this grid only; may be repeated.
+    /// Run only this grid; may be repeated.
     #[arg(long, value_name = "GRID")]
     only: Vec<String>,
-    /// Run the cells of this engine only.
+    /// Run only the cells of this engine.
     #[arg(long, value_name = "NAME")]
     engine: Option<Engine>,
-    /// Go on with a folder of results that another build of this program has made.
+    /// Continue a folder of results made by another build of this program.
     #[arg(long)]
     mix_builds: bool,
-    /// Keep of every run in real time what its link was offered (pcapng), and of page loads also HAR and,
-    /// over HTTP/3, qlog: below raw/ in the folder.
+    /// Record each real-time run's link traffic (pcapng), and for page loads also HAR and, over
+    /// HTTP/3, qlog: below raw/ in the folder.
     #[arg(long)]
     raw: bool,
-    /// Put the results of shards together.
+    /// Merge the results of shards.
     #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "mix_builds", "raw"])]
     merge: bool,
 }
@@ -61,7 +61,7 @@ enum Engine {
     Emu,
 }
 
-/// Runs what is left, or merges.
+/// Runs the remaining cells, or merges.
 pub fn run(args: &PapersArgs) -> Outcome {
     if args.merge {
         return merge(&args.words);
@@ -88,7 +88,7 @@ pub fn run(args: &PapersArgs) -> Outcome {
     let (quick, seed, grids) = (args.quick, args.seed, args.only.clone());
     let plan = Plan::new(&studies, &Wanted { quick, seed, grids, engine })?;
     if plan.needs_emulator() {
-        // Comes before the first thread.
+        // Must precede the first thread.
         emu::enter()?;
     }
     let program = std::env::current_exe()?;

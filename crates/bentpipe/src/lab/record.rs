@@ -1,4 +1,4 @@
-//! `bentpipe lab record`: a proxy that keeps what a browser loads through it.
+//! `bentpipe lab record`: a proxy that records what a browser loads through it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use crate::out::say;
 /// Arguments of `lab record`.
 #[derive(Args)]
 pub struct RecordArgs {
-    /// The folder that the site is written to; what it holds of another is overwritten.
+    /// Folder to write the site to; files of another site in it are overwritten.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Name of the site [default: the folder's name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Address of the proxy for the browser. Whoever reaches it can go anywhere that this machine
+    /// Listening address of the proxy. Anyone who reaches it can reach everything that this machine
     /// can.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8888")]
     listen: SocketAddr,

@@ -1,4 +1,4 @@
-//! `bentpipe lab replay`: loads what `lab record` has kept.
+//! `bentpipe lab replay`: loads a site recorded by `lab record`.
 
 use std::error::Error;
 use std::fs;
@@ -23,34 +23,34 @@ use crate::out::{say, show};
 /// Arguments of `lab replay`.
 #[derive(Args)]
 pub struct ReplayArgs {
-    /// The archive: a folder that `bentpipe lab record` has written.
+    /// The archive: a folder written by `bentpipe lab record`.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     #[command(flatten)]
     link: LinkArgs,
-    /// Real kernels, any contender and protocol; or virtual time, where Bentpipe alone carries
-    /// http/1.1-close, exactly the same each time.
+    /// Use real kernels, with any system and protocol; or virtual time, with Bentpipe and
+    /// http/1.1-close only, which is exactly reproducible.
     #[arg(long, value_enum, default_value_t = Engine::Emu)]
     engine: Engine,
     /// System under test; may be repeated [default: those of the demo; in virtual time, bentpipe].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
     contenders: Vec<&'static dyn Contender>,
-    /// Over what it is loaded: http/1.1, http/1.1-close, http/1.1-tls, http/1.1-tls-resumed, http/2,
+    /// Protocol of the load: http/1.1, http/1.1-close, http/1.1-tls, http/1.1-tls-resumed, http/2,
     /// http/2-proxied, http/3 or http/3-0rtt [default: http/2; in virtual time, http/1.1-close].
     #[arg(long, value_name = "NAME")]
     protocol: Option<Protocol>,
-    /// Load it in real Chromium, which parses it and runs its scripts, not by the light loader: over
-    /// http/1.1, http/1.1-tls, http/2 or http/3.
+    /// Load it in real Chromium, which parses it and runs its scripts, instead of the page-load
+    /// client: over http/1.1, http/1.1-tls, http/2 or http/3.
     #[arg(long)]
     browser: bool,
-    /// Loads by each contender, each with empty caches on a link of its own; the link of each has the
-    /// seed after that of the one before.
+    /// Loads with each system, each with empty caches on its own link; each link uses the seed
+    /// after the previous one.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// A load, in seconds; what is unfinished then counts as such.
+    /// Time limit for a load, in seconds; loads not finished by then count as unfinished.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     deadline: u64,
-    /// Write the first load's waterfall there, as HAR 1.2; with one --contender.
+    /// Write the first load's waterfall to this file, as HAR 1.2; requires exactly one --contender.
     #[arg(long, value_name = "FILE")]
     har: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ enum Engine {
     Emu,
 }
 
-/// Loads the archive by each contender.
+/// Loads the archive with each system.
 pub fn replay(args: &ReplayArgs) -> Outcome {
     let (contenders, protocol) = (contenders(args)?, protocol(args)?);
     let profile = Profile::find(&args.link.profile)?;
@@ -131,7 +131,7 @@ fn protocol(args: &ReplayArgs) -> Result<Protocol, Box<dyn Error>> {
     }
 }
 
-/// The seeds of one contender's runs.
+/// Seeds of one system's runs.
 fn seeds(args: &ReplayArgs) -> impl Iterator<Item = u64> {
     let first = args.link.seed;
     (0..u64::from(args.runs)).map(move |run| first.wrapping_add(run))

@@ -1,24 +1,23 @@
-//! The document as tables, 80 columns wide.
+//! Formats the document as tables, 80 columns wide.
 
 use std::time::Duration;
 
 use bentpipe_gateway::config::Detail;
 use bentpipe_gateway::status::{ClassEntry, Document, FlowEntry, Gateway, Moved, Session};
 
-/// Columns that every terminal has.
+/// Columns of the narrowest usual terminal.
 const COLUMNS: usize = 80;
 
 /// Width of the first column.
 const NAME: usize = 30;
 
-/// A file is written as often as it says; one may be this much late on a busy machine.
+/// Tolerated delay of a file on a busy machine.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Assumed interval of a file that does not state its own: no gateway writes more rarely without
-/// need.
+/// Assumed interval of a file that does not state its own. Gateways rarely write less often.
 const UNTOLD: Duration = Duration::from_secs(60);
 
-/// All of it; the file was written `age` ago.
+/// Formats the document, which was written `age` ago.
 pub fn of(document: &Document, age: Duration) -> String {
     let mut text = head(document, age);
     for session in &document.sessions {
@@ -45,7 +44,7 @@ fn head(document: &Document, age: Duration) -> String {
     text
 }
 
-/// Time to wait for the next file before something must be wrong.
+/// Time to wait for the next file before it counts as missing.
 pub fn patience(document: &Document) -> Duration {
     match document.interval_ms {
         0 => UNTOLD,
@@ -91,7 +90,7 @@ fn session_table(session: &Session, detail: Detail) -> String {
     text
 }
 
-/// A class, below it its passengers, and below each of those the flows.
+/// Adds the rows of a class, its passengers, and their flows.
 fn class_rows(session: &Session, class: &ClassEntry, interval: Duration, text: &mut String) {
     let of_class = |other: &str| other == class.class;
     let is_used = class.open_flows > 0 || class.total != Moved::default();
@@ -114,7 +113,7 @@ fn class_rows(session: &Session, class: &ClassEntry, interval: Duration, text: &
             *text += &flow_row(flow, "    ");
         }
     }
-    // Of passengers who are not among the busiest.
+    // Flows of passengers who are not among the busiest.
     let is_shown = |flow: &&FlowEntry| {
         session
             .passengers
@@ -142,7 +141,7 @@ fn row(name: &str, moved: &Moved, flows: Option<usize>, interval: Duration) -> S
     )
 }
 
-/// The name cut where it is too long, and numbers at the right of their columns.
+/// Formats a line: a long name is truncated, and numbers are right-aligned.
 fn line(name: &str, [sent, received, wait, longest, drops, flows]: [String; 6]) -> String {
     let mut cut = shown_name(name).to_owned();
     if cut.chars().count() > NAME {
@@ -153,12 +152,12 @@ fn line(name: &str, [sent, received, wait, longest, drops, flows]: [String; 6]) 
     text.trim_end().to_owned() + "\n"
 }
 
-/// So that nothing in a file moves a terminal's cursor.
+/// Hides names with control characters, which could move a terminal's cursor.
 fn shown_name(name: &str) -> &str {
     if name.chars().any(char::is_control) { "?" } else { name }
 }
 
-/// Counters of a gateway except zeros, in as many columns as fit.
+/// Formats the gateway's non-zero counters in as many columns as fit.
 fn counters(document: &Document) -> String {
     let counted: Vec<String> = document
         .counters
@@ -200,7 +199,7 @@ fn rate(bytes: u64, interval: Duration) -> String {
     }
 }
 
-/// Duration of a wait, in a short form.
+/// Formats a delay in a short form.
 fn short(micros: u64) -> String {
     let ms = micros as f64 / 1e3;
     match micros {
@@ -210,7 +209,7 @@ fn short(micros: u64) -> String {
     }
 }
 
-/// A time, in its two largest units.
+/// Formats a duration in its two largest units.
 fn span(time: Duration) -> String {
     let s = time.as_secs();
     match s {

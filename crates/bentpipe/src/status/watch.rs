@@ -1,4 +1,4 @@
-//! Messages while a file is watched: each new content, and its absence.
+//! Messages while a file is watched: each new content, and missing updates.
 
 use std::time::Duration;
 
@@ -6,55 +6,55 @@ use bentpipe_gateway::status::Document;
 
 use super::table;
 
-/// Interval at which a terminal shows again for how long nothing came.
+/// Interval at which a terminal shows the time without updates.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Result of reading the file.
 pub enum Found {
     /// The file.
     Document(Document),
-    /// None, and why.
+    /// The file cannot be read, for this reason.
     Nothing(String),
 }
 
-/// News to show.
+/// Change to show.
 #[derive(Debug, PartialEq, Eq)]
 pub enum News {
-    /// A new file, now the last.
+    /// A new document, available from `Watch::last`.
     New,
-    /// None for so long, although there should have been.
+    /// No new document for this long, although one was due.
     Quiet(Duration),
-    /// The file has gone, with what is to be said of that.
+    /// The file is gone; the text explains why.
     Gone(String),
 }
 
-/// Last content shown, and last message.
+/// Last document shown, and last message.
 pub struct Watch {
     last: Document,
-    /// Its age when it was seen, by this machine's calendar, which may jump …
+    /// Age of the document when it was read, by the system's clock, which may jump.
     age: Duration,
-    /// … and when that was, by a clock that does not.
+    /// Time when it was read, by a monotonic clock.
     seen: Duration,
-    /// Time of the last message that nothing came.
+    /// Time of the last message about a missing update.
     said: Option<Duration>,
     is_gone: bool,
     repeats: bool,
 }
 
 impl Watch {
-    /// `first` was shown, `age` old, at the time 0. With `repeats` it is said again and again for how
-    /// long nothing has come.
+    /// Creates a watch. `first` has been shown at time 0, when it was `age` old. With `repeats`,
+    /// the message about a missing update is repeated.
     pub fn new(first: Document, age: Duration, repeats: bool) -> Self {
         let said = (age >= table::patience(&first)).then_some(Duration::ZERO);
         Self { last: first, age, seen: Duration::ZERO, said, is_gone: false, repeats }
     }
 
-    /// The newest file.
+    /// The latest document.
     pub fn last(&self) -> &Document {
         &self.last
     }
 
-    /// Looks at what was found at `now`.
+    /// Processes a read of the file at `now`.
     pub fn look(&mut self, found: Found, now: Duration) -> Option<News> {
         let document = match found {
             Found::Document(document) => document,
