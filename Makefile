@@ -1,12 +1,12 @@
-# The two commands: `make demo` shows the gateways at work, `make test` runs every test.
-# Both set up what is missing first, and say so. `make papers` repeats the published studies, with
-# QUICK=1 the quick part of each; stopped, it goes on where it was. `make explore` runs the property tests
-# from fresh seeds, ROUNDS times, and records the cases that fail.
+# `make demo` shows the gateways at work, `make test` runs every test. Both install missing tools first, and
+# say so. `make quick` runs the unit tests alone. `make papers` repeats the published studies, with QUICK=1 the quick part of each; it continues a
+# stopped run. `make explore` runs the property tests from fresh seeds, ROUNDS times, and records failing
+# cases.
 
 CARGO ?= cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: demo test explore setup bench papers
+.PHONY: demo test quick explore setup bench papers
 
 setup:
 	@scripts/setup.sh
@@ -22,6 +22,9 @@ test: setup
 	@scripts/setup.sh vega
 	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace
 
+quick:
+	$(CARGO) test --workspace --lib --bins --quiet
+
 explore: setup
 	@CARGO="$(CARGO)" scripts/explore.sh $(ROUNDS)
 
@@ -30,7 +33,7 @@ bench: setup
 	@target/release/bentpipe lab bench relay
 	@target/release/bentpipe lab bench idle
 
-# Where the results and report.html go.
+# Folder of the results and of report.html.
 RESULTS ?= target/papers$(if $(QUICK),-quick)
 
 papers: setup

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every property test from fresh seeds: `scripts/explore.sh [ROUNDS]`, 10 unless told otherwise.
-# A case that fails is appended to a *proptest-regressions* file. Commit that file with the repair: every
-# later run of the tests plays the case first. `PROPTEST_RNG_SEED=… cargo test` repeats a whole round.
+# Runs every property test from fresh seeds: `scripts/explore.sh [ROUNDS]`, by default 10. A failing case
+# is appended to a *proptest-regressions* file. Commit that file with the fix: every later run of the tests
+# starts with the case. `PROPTEST_RNG_SEED=… cargo test` repeats a whole round.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"

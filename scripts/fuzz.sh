@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fuzzes the parsers with libFuzzer, one target after the other: scripts/fuzz.sh [SECONDS [TARGET…]].
-# 60 seconds each and all targets, unless told otherwise. What is missing of nightly Rust and cargo-fuzz
-# is installed first, by rustup and cargo. Corpora stay in fuzz/corpus; what breaks a target, and the
-# command that runs it again, is said and stays in fuzz/artifacts, and then the script fails.
+# The default is 60 seconds each and all targets. First installs nightly Rust and cargo-fuzz with rustup
+# and cargo, if they are missing. Corpora stay in fuzz/corpus. If an input breaks a target, the script
+# prints the command that runs it again, keeps the input in fuzz/artifacts, and fails.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
@@ -16,8 +16,8 @@ case $seconds in
     ;;
 esac
 
-# A longer input finds nothing that a shorter one of the same parser does not, and costs more; the most
-# memory holds for AddressSanitizer's own besides.
+# A longer input costs more and finds nothing that a shorter one of the same parser does not. The memory
+# limit includes AddressSanitizer's own.
 longest_bytes=16384
 memory_mb=2048
 

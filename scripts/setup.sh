@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs what building and the lab need, if it is missing, and says each step aloud; with the
-# argument `python`, what the tests' MASQUE client needs instead; with `browser`, the Chromium that
-# loads pages through the gateways; with `unbound`, the resolver that the cabin's is compared with, what
-# signs a zone for that, and what scripts/bench-dns asks questions with; with `kcptun`, the tunnel that
-# the lab compares the gateways with; with `vega`, what the figures of reports are drawn with.
+# Installs missing tools for building and for the lab, and prints each step. An argument selects others:
+#   python   for the tests' MASQUE client
+#   browser  Chromium, which loads pages through the gateways
+#   unbound  the resolver for comparisons, a signer for zones, and dnsperf for scripts/bench-dns
+#   kcptun   the tunnel that the lab compares with the gateways
+#   vega     the bundle that draws the figures of reports
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -19,8 +20,7 @@ as_root() {
     fi
 }
 
-# Each line: a command that must exist, and the package that brings it on
-# Debian/Ubuntu, Fedora, Alpine and Arch.
+# Each line: a command that must exist, and its package on Debian/Ubuntu, Fedora, Alpine and Arch.
 needs() {
     cat <<'LIST'
 cc gcc gcc gcc gcc
@@ -33,7 +33,7 @@ traceroute traceroute traceroute traceroute traceroute
 LIST
 }
 
-# Debian brings the venv of its python3 apart from it.
+# On Debian, venv is a package separate from python3.
 python_needs() {
     if ! python3 -c 'import ensurepip' 2>/dev/null; then
         echo 'python-with-venv python3-venv python3 python3 python'
@@ -53,7 +53,7 @@ unbound_needs() {
     echo 'ldns-signzone ldnsutils ldns-utils ldns-tools ldns'
 }
 
-# Debian's and Ubuntu's; where a system has no such package its package manager says so.
+# Debian's and Ubuntu's package; on other systems the package manager reports that it is missing.
 kcptun_needs() {
     echo 'kcptun-client kcptun kcptun kcptun kcptun'
 }
@@ -65,7 +65,7 @@ unbound) list=unbound_needs ;;
 kcptun) list=kcptun_needs ;;
 esac
 
-# What rustup is fetched over is checked against these; a minimal Debian has none.
+# Certificates for the download of rustup; a minimal Debian has none.
 certificates() {
     for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt \
         /etc/ssl/cert.pem; do

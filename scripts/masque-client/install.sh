@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the independent MASQUE client of the tests into the folder that is named, from PyPI, at
-# the versions and hashes of the lock file. (To renew it: pip-compile --generate-hashes
+# Installs the tests' independent MASQUE client from PyPI into the given folder, at the versions and hashes
+# of the lock file. (To renew it: pip-compile --generate-hashes
 # --strip-extras --no-header --no-annotate requirements.in.)
 set -eu
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Puts the bundle of Vega, Vega-Lite and Vega-Embed (BSD-3-Clause), with which reports draw their
-# figures, into the folder that is named, as vega.js. It comes out of vl-convert-python, from PyPI, at
-# the version and hashes of the lock file. (To renew it: pip-compile --generate-hashes --strip-extras
-# --no-header --no-annotate requirements.in.)
+# Writes the bundle of Vega, Vega-Lite and Vega-Embed (BSD-3-Clause), which draws the figures of reports,
+# to vega.js in the given folder. It comes from vl-convert-python (PyPI), at the version and hashes of the
+# lock file. (To renew it: pip-compile --generate-hashes --strip-extras --no-header --no-annotate
+# requirements.in.)
 set -eu
 
 folder=$1
@@ -19,6 +19,6 @@ python3 -m venv --clear "$folder/venv"
 "$folder/venv/bin/python" -c \
     'import sys, vl_convert; sys.stdout.write(vl_convert.javascript_bundle())' >"$folder/vega.js.part"
 mv "$folder/vega.js.part" "$folder/vega.js"
-# Only the bundle is needed, and the rest takes 100 times its room.
+# Only the bundle is needed; the rest has 100 times its size.
 rm -r "$folder/venv"
 cp "$here/requirements.txt" "$stamp"
