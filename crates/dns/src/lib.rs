@@ -18,6 +18,7 @@
 //! | [`Designated`] | discovery of the encrypted resolver (DDR) |
 //! | [`pad`] | padding of answers on encrypted transports |
 //! | [`is_private`] | addresses to which names of the Internet must not lead |
+//! | [`io`] | messages on streams |
 //! | [`FakeIpPool`] | fake-IP addresses (*instant names*): private addresses that stand for names |
 //!
 //! ```
@@ -54,6 +55,7 @@ pub mod designated;
 mod fake_ip;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
+pub mod io;
 pub mod journal;
 mod journal_queue;
 mod key;

@@ -2,7 +2,6 @@
 
 mod accept;
 mod answers;
-mod auth;
 mod capture;
 mod classes;
 mod client_packet;
@@ -104,7 +103,7 @@ pub async fn run_with(
 }
 
 /// Runs the gateway over `connector`.
-pub(crate) async fn run_over(
+pub async fn run_over(
     config: &AirConfig,
     connector: Arc<dyn Connector>,
     mut inherited: Inherited,

@@ -5,7 +5,7 @@ use std::time::Duration;
 pub use crate::air::fuzz_packet as packet;
 use crate::preload::Manifest;
 use crate::preload::manifest::key_of;
-use crate::transports::path_memory;
+use crate::transports::fuzz as path_memory;
 
 /// Time at which the files are read.
 const NOW: Duration = Duration::from_secs(1_800_000_000);

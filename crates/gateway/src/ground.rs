@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use crate::config::{GroundConfig, GroundLimits, Raw, Upstream};
 use crate::counters::Counters;
 use crate::error::StartError;
-use crate::flows::Flows;
+use crate::flows::{Flows, noted};
 use crate::notify;
 use crate::pages::GroundPages;
 use crate::police::policed;
@@ -100,7 +100,7 @@ pub async fn run_with(
 }
 
 /// Runs `gateway` on `arrivals`.
-pub(crate) async fn run_over(
+pub async fn run_over(
     config: &GroundConfig,
     gateway: &Ground,
     acceptors: Vec<Arc<dyn Acceptor>>,
@@ -308,7 +308,7 @@ impl Shared {
     /// Serves a flow until it ends or is evicted.
     async fn serve(&self, incoming: Incoming, permit: FlowPermit) {
         let over = permit.over();
-        let incoming = incoming.noted(&permit.activity());
+        let incoming = noted(incoming, &permit.activity());
         let serving = self.serve_flow(incoming, permit);
         if over.run_until_cancelled_owned(serving).await.is_none() {
             self.counters.count_reset(ResetCode::Limit);

@@ -12,37 +12,27 @@
 //! - [`refusals`] counts and logs refusals by limits.
 
 pub mod air;
-mod atomic_file;
-mod bucket;
-pub mod config;
-mod count;
-pub mod counters;
-mod dns;
 mod error;
-mod flows;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod ground;
-mod machine;
-mod notify;
-mod origin_tls;
-pub mod pages;
-mod police;
 mod prefixed_io;
-pub mod preload;
-mod quic;
-pub mod rate;
-mod rate_limited_log;
-pub mod refusals;
-pub mod relay;
-mod request_error;
-pub mod status;
-mod still;
-mod strangers;
-pub mod transport;
-pub mod transports;
-pub mod usage;
-mod via;
 
+pub use bentpipe_carriers as transports;
+pub use bentpipe_config as config;
+pub use bentpipe_metering::{counters, refusals, usage};
+pub use bentpipe_modem as rate;
+pub use bentpipe_preload as preload;
+pub use bentpipe_relay as relay;
+pub use bentpipe_split_http as pages;
+pub use bentpipe_status as status;
+pub use bentpipe_transport as transport;
 pub use error::StartError;
+
+use bentpipe_dns::io as dns;
+use bentpipe_metering::{rate_limited_log, strangers};
+use bentpipe_origin::{request_error, tls as origin_tls, via};
+use bentpipe_relay::{bucket, flows, police};
+use bentpipe_status::notify;
+use bentpipe_transport::{quic, still};

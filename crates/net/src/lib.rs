@@ -6,6 +6,7 @@
 //! | [`udp`] | datagrams with their addresses, hop limits, marks and ICMP errors |
 //! | [`path`] | the path MTU and the source address towards a destination |
 //! | [`netlink`] | requests to the kernel by netlink |
+//! | [`atomic_file`] | files that are replaced as a whole |
 //! | [`interception`] | the nftables table and the policy route of transparent interception |
 //! | [`ip`] | numbers of IP protocols |
 //!
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod atomic_file;
 mod error;
 pub mod interception;
 pub mod ip;

@@ -15,6 +15,18 @@ use tokio::net::UdpSocket;
 /// Maximum UDP payload, which jumbo frames or fragments can carry.
 pub const MAX_BYTES: usize = 65_535;
 
+/// Send buffer of [`enlarge_buffer`]; the kernel queues up to 208 KiB for each device whose address
+/// it resolves.
+const KNOWN_BUFFER_BYTES: usize = 8 << 20;
+
+/// Enlarges the send buffer of a socket for packets to known devices.
+pub fn enlarge_buffer(socket: &impl AsFd) {
+    let bytes = KNOWN_BUFFER_BYTES;
+    // Exceed the system's limit if permitted; otherwise a smaller buffer usually suffices.
+    let _ = setsockopt(socket, sockopt::SndBufForce, &bytes)
+        .or_else(|_| setsockopt(socket, sockopt::SndBuf, &bytes));
+}
+
 /// A packet or an error received from the kernel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Heard {

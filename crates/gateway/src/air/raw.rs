@@ -11,14 +11,9 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 
-use nix::sys::socket::{setsockopt, sockopt};
+use bentpipe_net::udp::enlarge_buffer;
 use socket2::{Domain, Protocol, Socket, Type};
-
-/// Buffer for packets to known devices; the kernel queues up to 208 KiB for each device being
-/// resolved.
-const KNOWN_BUFFER_BYTES: usize = 8 << 20;
 
 /// Raw sockets for clients with a known device, and for others. Needs CAP_NET_RAW.
 pub struct Raw {
@@ -56,14 +51,6 @@ impl Raw {
         client.set_port(0);
         socket.send_to(packet, &client.into()).map(drop)
     }
-}
-
-/// Enlarges the send buffer of a socket for packets to known devices.
-pub fn enlarge_buffer(socket: &impl AsFd) {
-    let bytes = KNOWN_BUFFER_BYTES;
-    // Exceed the system's limit if permitted; otherwise a smaller buffer usually suffices.
-    let _ = setsockopt(socket, sockopt::SndBufForce, &bytes)
-        .or_else(|_| setsockopt(socket, sockopt::SndBuf, &bytes));
 }
 
 impl Sockets {

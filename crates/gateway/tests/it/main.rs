@@ -3,6 +3,7 @@
 mod bench;
 mod claims;
 mod dns;
+mod failures;
 mod hosts;
 mod http;
 mod limits;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use bentpipe_dns::{Asker, Source};
 use bentpipe_net as net;
+use bentpipe_net::udp::enlarge_buffer;
 use futures_util::future::BoxFuture;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::resolver::{By, Resolver};
-use crate::air::raw::enlarge_buffer;
 use crate::air::uplink::Uplink;
 use crate::counters::Counters;
 use crate::dns::MAX_QUERY_BYTES;

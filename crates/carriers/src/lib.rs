@@ -1,0 +1,35 @@
+//! The transports behind the seam [`bentpipe_transport`], started as a config says.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `start` | start of the configured transports |
+//! | [`link`], [`masque`], [`aerotcp`] | the configs of each transport |
+//! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
+//! | `path_memory`, `homes` | what is learned of a path, and the shards of aircraft, over a restart |
+//! | `machine` | memory of the machine |
+
+#![forbid(unsafe_code)]
+
+pub mod aerotcp;
+mod error;
+pub mod handshake_counter;
+mod homes;
+pub mod link;
+mod machine;
+pub mod masque;
+mod path_memory;
+mod start;
+
+use bentpipe_config as config;
+use bentpipe_net::atomic_file;
+use bentpipe_transport as transport;
+
+pub use error::TransportError;
+pub use start::{acceptor, connector};
+
+/// Entry points for a fuzz target.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz {
+    pub use crate::path_memory::{read, written};
+}

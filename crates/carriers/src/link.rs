@@ -1,0 +1,168 @@
+//! The configs of the radio transport.
+
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::thread;
+use std::time::Duration;
+
+use bentpipe_link::{
+    AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
+    Settings, SettingsError,
+};
+use bentpipe_units::{BitRate, ByteSize};
+
+use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
+use crate::machine;
+
+/// The gateways end idle flows of datagrams; the link's own limit is for what they have forgotten.
+const IDLE_MARGIN: Duration = Duration::from_secs(60);
+
+/// Flows a session holds beyond what the gateway admits: those of either side that
+/// the other has not seen end yet.
+const FLOWS_ENDING: u32 = 64;
+
+/// Bytes that a flow may send before the first credit from the other side, a round trip later: more
+/// fills no link of up to 10 Mbit/s and 800 ms any sooner.
+const MAX_RESERVE_BYTES: u64 = 1_000_000;
+
+/// Configuration for [`bentpipe_link::io::Air::start`], for a ground at `address` and a handshake counter above every
+/// earlier one (see [`crate::handshake_counter::claim`]).
+pub fn air_config(
+    config: &AirConfig,
+    address: SocketAddr,
+    first_counter: u64,
+) -> Result<LinkAirConfig, SettingsError> {
+    let link = &config.link;
+    let (lease, control) = match link.lease {
+        LeaseSource::Static => (LeaseMode::Static, Control::Leased),
+        LeaseSource::Granted => (LeaseMode::Granted, Control::Leased),
+        LeaseSource::Modem => (LeaseMode::Modem, Control::Leased),
+        LeaseSource::None => (LeaseMode::Static, Control::Congestion),
+    };
+    let limits = &config.limits;
+    let max_flows = limits.max_flows.saturating_add(limits.udp.max_flows);
+    let max_flows = max_flows.saturating_add(limits.ip.max_flows);
+    let settings = settings(link.rate, link.mtu, link.memory, max_flows);
+    let classes = config.classes.settings();
+    let datagram_idle = limits.udp.longest_idle().max(limits.ip.longest_idle()) + IDLE_MARGIN;
+    let coding = link.coding;
+    let settings = Settings { lease, control, coding, classes, datagram_idle, ..settings };
+    settings.check()?;
+    Ok(LinkAirConfig {
+        secret: link.private_key().clone(),
+        hub: link.peer_public_key(),
+        address,
+        settings,
+        first_counter,
+    })
+}
+
+/// The part of the machine's memory that all sessions may hold where the file does not say: half.
+const PART_OF_MEMORY: u64 = 2;
+/// The same where the machine does not say how much it has.
+const UNKNOWN_MEMORY: ByteSize = ByteSize::from_bytes(2 << 30);
+
+/// Memory that all sessions of the ground may hold together.
+pub fn total_memory(config: &GroundConfig) -> ByteSize {
+    let part = |whole: ByteSize| ByteSize::from_bytes(whole.bytes() / PART_OF_MEMORY);
+    let half = || machine::memory().map_or(UNKNOWN_MEMORY, part);
+    config.link.total_memory.unwrap_or_else(half)
+}
+
+/// Number of shards for [`bentpipe_link::io::Hub::start_sharded`]: as many as processor cores. A beam is divided over
+/// all sessions together, so that a hub with a beam has one shard.
+pub fn shards(config: &GroundConfig) -> usize {
+    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+    if config.beam().is_some() { 1 } else { cores() }
+}
+
+/// Configuration for [`bentpipe_link::io::Hub::start_sharded`].
+pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
+    let mut aircraft = Vec::with_capacity(config.aircraft.len());
+    for one in &config.aircraft {
+        let mtu = one.mtu.unwrap_or(config.link.mtu);
+        let memory = one.memory.unwrap_or(config.link.memory);
+        let max_flows = one.max_flows.saturating_add(one.max_datagram_flows);
+        let max_flows = max_flows.saturating_add(one.max_ip_flows);
+        let settings = settings(one.rate, mtu, memory, max_flows);
+        let control = if one.leased { Control::Leased } else { Control::Congestion };
+        let classes = one.classes.settings();
+        let (udp, ip) = (&config.limits.udp, &config.limits.ip);
+        let datagram_idle = udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN;
+        let share = one.share();
+        let peer_name = one.name.clone();
+        let coding = config.link.coding;
+        let session_lifetime = config.link.session_lifetime.into();
+        let settings = Settings {
+            peer_name,
+            share,
+            control,
+            coding,
+            classes,
+            datagram_idle,
+            session_lifetime,
+            ..settings
+        };
+        settings.check()?;
+        let highest_class = one.highest_class;
+        aircraft.push(Aircraft { key: one.key(), settings, highest_class });
+    }
+    let secret = config.link.private_key().clone();
+    Ok(HubConfig { secret, aircraft })
+}
+
+/// The transport's defaults, with room for as many flows as the gateway admits.
+fn settings(rate: BitRate, mtu_bytes: usize, memory: Memory, max_flows: usize) -> Settings {
+    let defaults = Settings {
+        mtu_bytes,
+        receive_memory: memory.receive,
+        send_memory: memory.send,
+        code_memory: memory.code,
+        ..Settings::default()
+    };
+    let max_flows = u32::try_from(max_flows).unwrap_or(u32::MAX).saturating_add(FLOWS_ENDING);
+    // Half of the memory is the flows' reserves; the other is lent to those that fill the link.
+    let share = defaults.receive_memory.bytes() / 2 / u64::from(max_flows);
+    let reserve = share.clamp(MIN_RESERVE_BYTES, MAX_RESERVE_BYTES);
+    let flow_reserve = ByteSize::from_bytes(reserve);
+    Settings { rate, max_flows, flow_reserve, ..defaults }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_the_code_is_the_configured_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+        std::fs::write(folder.path().join("air.key"), key).unwrap();
+        let text = format!(
+            "[link]\nprivate-key-file = \"air.key\"\npeer = \"hub.example.net:4500\"\n\
+             peer-public-key = \"{key}\"\nrate = \"1 Mbit/s\"\nmemory = {{ code = \"2 MiB\" }}\n\
+             [listen]\nsocks5 = \"127.0.0.1:1080\"\n"
+        );
+        let air = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
+        let link = air_config(&air, ([127, 0, 0, 1], 1).into(), 0).unwrap();
+        assert_eq!(link.settings.code_memory.bytes(), 2 << 20);
+    }
+
+    #[test]
+    fn settings_hold_for_many_flows_and_refuse_too_many() {
+        let rate = BitRate::from_bps(1_890_000);
+        let settings = |rate, flows| settings(rate, 1500, Memory::default(), flows);
+        for flows in [1, 4096, 16_384, 100_000] {
+            let settings = settings(rate, flows);
+            assert_eq!(settings.check(), Ok(()), "{flows} flows");
+            let reserved = u64::from(settings.max_flows) * settings.flow_reserve.bytes();
+            assert!(reserved <= settings.receive_memory.bytes() / 2, "{flows} flows");
+        }
+        let small = Memory { receive: ByteSize::from_bytes(1 << 20), ..Memory::default() };
+        let error = super::settings(rate, 1500, small, 4096).check().unwrap_err().to_string();
+        assert!(error.contains("raise the memory"), "{error}");
+        let error = super::settings(rate, 576, Memory::default(), 1).check().unwrap_err();
+        assert!(error.to_string().contains("at least 1280 bytes"), "{error}");
+        let error = settings(rate, 1_000_000).check().unwrap_err().to_string();
+        assert!(error.contains("lower the flows"), "{error}");
+    }
+}

@@ -1,0 +1,57 @@
+//! The configs of HTTP/3 CONNECT.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+
+use bentpipe_masque::{ClientConfig, ServerConfig};
+
+use crate::config::{AirConfig, GroundConfig, StandardClient};
+
+/// Configuration for [`bentpipe_masque::Client::connect`]. HTTP/3 finds its own rate; the configured one does not
+/// apply.
+pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
+    let secret = config.link.private_key().as_bytes().to_owned().into();
+    ClientConfig::new(address, *config.link.peer_public_key().as_bytes(), secret)
+}
+
+/// Configuration for [`bentpipe_masque::Server::start`].
+pub fn server_config(config: &GroundConfig) -> ServerConfig {
+    let clients: HashSet<_> =
+        config.aircraft.iter().map(|aircraft| *aircraft.key().as_bytes()).collect();
+    let secret = config.link.private_key().as_bytes().to_owned().into();
+    let mut server = ServerConfig::new(secret, clients);
+    if let Some(masque) = &config.masque {
+        server.certificate = Some(masque.certificate());
+        server.logins = config.clients.iter().map(StandardClient::login).collect();
+    }
+    server
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{client_entry, client_token};
+
+    const LINK: &str = "[link]\nprivate-key-file = \"a.key\"\nmasque-listen = \"[::]:4433\"\n";
+    const MASQUE: &str = "[masque]\ncertificate = \"a.pem\"\nkey = \"a-key.pem\"\n";
+
+    #[test]
+    fn standard_clients_need_the_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("a.key", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n");
+        let made = rcgen::generate_simple_self_signed(["proxy.example".to_owned()]).unwrap();
+        write("a.pem", &made.cert.pem());
+        write("a-key.pem", &made.signing_key.serialize_pem());
+        let server = |text: &str| {
+            let file = folder.path().join("ground.toml");
+            server_config(&GroundConfig::parse(&file, text).unwrap())
+        };
+        let entry = |name, byte| client_entry(name, &client_token(&[byte; 32])).unwrap();
+        let with = server(&[LINK, MASQUE, &entry("laptop", 1), &entry("other", 2)].concat());
+        assert!(with.certificate.is_some());
+        assert_eq!(with.logins.len(), 2);
+        assert!(server(LINK).certificate.is_none());
+    }
+}

@@ -1,0 +1,221 @@
+//! Errors in a configuration file, each with a correction.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::source::Source;
+
+/// A problem in a configuration file: its position, the faulty line, and the correction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// Line number, counted from one, if the problem has a position.
+    pub line: Option<usize>,
+    /// Text of that line.
+    pub text: String,
+    /// Description of the problem.
+    pub why: String,
+    /// Correction; may be empty if `why` already contains it.
+    pub help: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.why)?;
+        if !self.text.is_empty() {
+            write!(f, "\n    {}", self.text)?;
+        }
+        if !self.help.is_empty() {
+            write!(f, "\n{}", self.help)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Examples for missing required keys.
+const MISSING: &[(&str, &str)] = &[
+    ("link", "write the table [link], see docs/settings.md"),
+    ("listen", "write where clients come in: [listen] with socks5 = \"127.0.0.1:1080\""),
+    ("private-key-file", "make one with `bentpipe keys --out FILE` and name that file here"),
+    ("peer-public-key", "write the ground's public key; `bentpipe keys` on the ground shows it"),
+    ("public-key", "write the aircraft's public key; `bentpipe keys` on the aircraft shows it"),
+    ("certificate", "write the PEM file of the certificate: certificate = \"FILE\""),
+    ("key", "write the PEM file of the certificate's private key: key = \"FILE\""),
+    ("token-hash", "`bentpipe keys --client NAME --out FILE` prints the whole entry"),
+    ("peer", "write where the ground listens: peer = \"hub.example.net:4500\""),
+    ("rate", "write what may be sent: rate = \"1.89 Mbit/s\""),
+    ("protocol", "write how the modem is asked: protocol = \"dlep\" or protocol = \"file\""),
+    ("manifest", "write the file with one address a line: manifest = \"portal.txt\""),
+    ("directory", "write where the records go: directory = \"/var/lib/bentpipe/usage\""),
+    ("class", "write the class of what matches: class = \"assured\""),
+    ("rtt", "write the round trip between the gateways: rtt = \"480 ms\""),
+    ("name", "write what the log should call it: name = \"D-ABCD\""),
+];
+
+impl ConfigError {
+    pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: None,
+            text: String::new(),
+            why: format!("the file cannot be read: {error}"),
+            help: "name a file that exists with --config".to_owned(),
+        }
+    }
+
+    pub(super) fn at(
+        source: &Source<'_>,
+        span: Option<Range<usize>>,
+        why: String,
+        help: String,
+    ) -> Self {
+        let place = span.map(|span| line_of(source.text, span.start));
+        let text = place.and_then(|line| source.text.lines().nth(line)).unwrap_or_default();
+        let text = if place.is_some_and(|line| is_secret(source.text, line)) { "" } else { text };
+        Self {
+            file: source.file.to_owned(),
+            line: place.map(|line| line + 1),
+            text: text.trim().to_owned(),
+            why,
+            help,
+        }
+    }
+
+    pub(super) fn from_toml(source: &Source<'_>, error: &toml::de::Error) -> Self {
+        let (mut why, help) = explain(error.message());
+        let line = error.span().map(|span| line_of(source.text, span.start));
+        if line.is_some_and(|line| is_secret(source.text, line)) && why.starts_with("invalid ") {
+            // serde's message begins with the rejected value.
+            why = "this value cannot stand here; it may be a secret and is not shown".to_owned();
+        }
+        Self::at(source, error.span(), why, help)
+    }
+}
+
+/// The line, counted from zero, of the byte at `place`.
+fn line_of(text: &str, place: usize) -> usize {
+    text[..place.min(text.len())].matches('\n').count()
+}
+
+/// Words in keys whose values are omitted from messages.
+const SECRETS: [&str; 3] = ["password", "secret", "token"];
+
+/// Maximum edit distance at which a misspelt key still counts as one of [`SECRETS`].
+const MAX_SLIPS: usize = 2;
+
+/// Returns whether the line may hold a secret. It may if one of these contains a secret's name: the
+/// line itself, the key that it continues, or its table.
+fn is_secret(text: &str, line: usize) -> bool {
+    let before: Vec<&str> = text.lines().take(line + 1).collect();
+    let is_table = |line: &&str| line.trim_start().starts_with('[');
+    let key = before.iter().rev().find(|line| line.contains('=') || is_table(line));
+    let table = before.iter().rev().find(|line| is_table(line));
+    let names_secret = |line: &&str| {
+        let mut words = line.split(|c: char| !c.is_ascii_alphabetic()).map(str::to_ascii_lowercase);
+        words.any(|word| {
+            let slips = |secret: &&str| strsim::damerau_levenshtein(&word, secret) <= MAX_SLIPS;
+            word == "auth" || SECRETS.iter().any(slips)
+        })
+    };
+    before.last().into_iter().chain(key).any(names_secret)
+        || table.is_some_and(|line| line.contains("auth"))
+}
+
+/// Turns serde's message into a problem and a correction.
+fn explain(message: &str) -> (String, String) {
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        let mut names = quoted(rest);
+        if let Some(unknown) = names.next() {
+            let known: Vec<&str> = names.collect();
+            return (format!("there is no setting {unknown:?} here"), nearest(unknown, &known));
+        }
+    }
+    if let Some(rest) = message.strip_prefix("missing field ") {
+        let name = quoted(rest).next().unwrap_or(rest);
+        let help = MISSING.iter().find(|(known, _)| *known == name).map(|(_, help)| *help);
+        return (format!("the setting {name:?} is missing"), help.unwrap_or_default().to_owned());
+    }
+    if let Some(rest) = message.strip_prefix("unknown variant ") {
+        let mut names = quoted(rest);
+        if let Some(unknown) = names.next() {
+            let known: Vec<&str> = names.collect();
+            return (format!("{unknown:?} is none of the choices"), nearest(unknown, &known));
+        }
+    }
+    if message.starts_with("invalid type: ") && message.contains("expected a string") {
+        let help = "write it as text, quantities with their unit: \"10 s\", \"1.89 Mbit/s\"";
+        return (message.to_owned(), help.to_owned());
+    }
+    (message.to_owned(), String::new())
+}
+
+/// Names between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn nearest(unknown: &str, known: &[&str]) -> String {
+    let distance = |name: &&&str| strsim::damerau_levenshtein(unknown, name);
+    let list = known.join(", ");
+    match known.iter().min_by_key(distance) {
+        // If more than half of the letters differ, it is another word and not a misspelling.
+        Some(near) if distance(&near) * 2 <= near.len() => {
+            format!("did you mean {near:?}? What may stand here: {list}")
+        }
+        _ => format!("what may stand here: {list}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AirConfig;
+
+    /// Message for a file with misspellings under `listen`.
+    fn said_of(listen: &str) -> String {
+        let text = format!(
+            "[link]\nprivate-key-file = \"no.key\"\npeer = \"192.0.2.1:4500\"\n\
+             peer-public-key = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n\
+             rate = \"1 Mbit/s\"\n[listen]\nsocks5 = \"127.0.0.1:1080\"\n{listen}\n"
+        );
+        AirConfig::parse(Path::new("air.toml"), &text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn no_message_shows_a_password() {
+        for listen in [
+            "auth = { username = \"crew\", password = \"hunter2\", pasword2 = \"hunter2\" }",
+            "auth = { username = \"crew\", pasword = \"hunter2\" }",
+            "auth = { username = \"crew\", password = \"hunter2 }",
+            "auth = { username = \"crew\", password = hunter2 }",
+            "auth = \"hunter2\"",
+            "[listen.auth]\nusername = \"crew\"\npasswrod = \"hunter2\"",
+            "[listen.auth]\nusername = \"crew\"\nword = \"hunter2\"",
+            "[listen.auth]\nusername = \"crew\"\npassword = [\"hunter2\"]",
+            "[listen.auth]\nusername = \"crew\"\npassword = \"\"\"\nhunter2\\q\"\"\"",
+        ] {
+            let said = said_of(listen);
+            assert!(said.contains("air.toml, line "), "{listen}: {said}");
+            assert!(!said.contains("hunter2"), "{listen}: {said}");
+        }
+    }
+
+    #[test]
+    fn other_lines_are_shown() {
+        for (listen, line) in [
+            ("auto = 1", "auto = 1"),
+            ("auth = { username = \"a\", password = \"b\" }\n[page]", "[page]"),
+        ] {
+            let said = said_of(listen);
+            assert!(said.contains(&format!("\n    {line}\n")), "{said}");
+        }
+    }
+}

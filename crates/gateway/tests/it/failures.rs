@@ -1,0 +1,168 @@
+//! A transport whose task panics ends either gateway with an error.
+
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_link::io::{Handle, UdpSocket};
+use bentpipe_link::{Core, FlowEvent, PublicKey, Session, SessionId};
+use bentpipe_net::Inherited;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
+use bentpipe_gateway::ground::Ground;
+use bentpipe_gateway::transport::{
+    Acceptor, Connector, FlowDatagrams, FlowStream, Incoming, Open, OpenDatagrams, OpenError, Reach,
+};
+use bentpipe_gateway::{StartError, air, ground};
+
+/// An end that panics as soon as time passes.
+struct Panics;
+
+impl Core for Panics {
+    type Session = Session;
+
+    fn handle_datagram(&mut self, _: &[u8], _: SocketAddr, _: bool, _: Duration) {}
+
+    fn transmit(&mut self, _: Duration, _: &mut Vec<u8>) -> Option<SocketAddr> {
+        None
+    }
+
+    fn next_timeout(&mut self, now: Duration) -> Duration {
+        now
+    }
+
+    fn handle_timeout(&mut self, _: Duration) {
+        panic!("as the test wants it");
+    }
+
+    fn next_event(&mut self) -> Option<(SessionId, FlowEvent)> {
+        None
+    }
+
+    fn sessions_begun(&self) -> u64 {
+        0
+    }
+
+    fn session(&mut self, _: SessionId) -> Option<&mut Session> {
+        None
+    }
+
+    fn close(&mut self) {}
+}
+
+/// A transport on such an end.
+struct Broken(Arc<Handle<Panics>>);
+
+impl Broken {
+    fn start() -> Arc<Self> {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = UdpSocket::from_std(socket).unwrap();
+        Arc::new(Self(Handle::start(Panics, Box::new(socket))))
+    }
+}
+
+impl Connector for Broken {
+    fn open(&self, _: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
+        Box::pin(pending())
+    }
+
+    fn open_datagrams(
+        &self,
+        _: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+        Box::pin(pending())
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Up
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.failed())
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.close())
+    }
+}
+
+impl Acceptor for Broken {
+    fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
+        let nobodys = |_: &Panics, _| None::<PublicKey>;
+        Box::pin(async move {
+            let none = self.0.accept(nobodys).await;
+            assert!(none.is_none());
+            None
+        })
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.failed())
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.close())
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Link
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// A folder with a key and a config in it, and the config's path.
+fn written(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("own.key"), KEY).unwrap();
+    let file = folder.path().join("config.toml");
+    std::fs::write(&file, text.replace("KEY", KEY)).unwrap();
+    (folder, file)
+}
+
+#[tokio::test]
+async fn the_air_gateway_ends_with_an_error() {
+    let (_folder, file) = written(
+        r#"[link]
+private-key-file = "own.key"
+peer = "127.0.0.1:9"
+peer-public-key = "KEY"
+rate = "1 Mbit/s"
+[listen]
+socks5 = "127.0.0.1:0"
+"#,
+    );
+    let config = AirConfig::load(&file, None).unwrap();
+    let (connector, again) = (Broken::start(), mpsc::channel(1).1);
+    let ended = air::run_over(&config, connector, Inherited::default(), again, pending()).await;
+    assert!(matches!(ended, Err(StartError::Failed("link"))), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_ground_gateway_ends_with_an_error() {
+    let (_folder, file) = written(
+        r#"[link]
+private-key-file = "own.key"
+listen = "127.0.0.1:0"
+[[aircraft]]
+name = "one"
+public-key = "KEY"
+rate = "1 Mbit/s"
+[dns]
+servers = ["127.0.0.1:9"]
+"#,
+    );
+    let config = GroundConfig::load(&file).unwrap();
+    let gateway = Ground::new(&config).unwrap();
+    let acceptors: Vec<Arc<dyn Acceptor>> = vec![Broken::start()];
+    let again = mpsc::channel(1).1;
+    let ended = ground::run_over(&config, &gateway, acceptors, again, pending()).await;
+    assert!(matches!(ended, Err(StartError::Failed("link"))), "{ended:?}");
+}

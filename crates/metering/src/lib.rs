@@ -1,0 +1,19 @@
+//! Counts of a gateway.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`counters`] | counters of flows, bytes, services and errors |
+//! | [`refusals`] | refusals by limits, counted and logged |
+//! | [`strangers`] | handshakes that the transport refused |
+//! | [`usage`] | usage of each passenger on each day |
+//! | [`rate_limited_log`] | log messages at a bounded rate |
+//! | `count` | one counter |
+
+#![forbid(unsafe_code)]
+
+mod count;
+pub mod counters;
+pub mod rate_limited_log;
+pub mod refusals;
+pub mod strangers;
+pub mod usage;

@@ -1,0 +1,153 @@
+//! Current traffic of a gateway, written to a file every few seconds; see docs/status.md.
+//!
+//! | module | contents |
+//! |---|---|
+//! | this page | the reporter, which writes the file |
+//! | `document` | the file's contents |
+//! | `file` | the place of the file |
+//! | [`notify`] | notifications to the service manager |
+
+#![forbid(unsafe_code)]
+
+mod document;
+mod file;
+pub mod notify;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bentpipe_link::SnapshotLimits;
+use tokio::time::{Instant, MissedTickBehavior};
+
+pub use document::{
+    ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, SCHEMA, Session,
+};
+pub use file::{Place, ReadError, read};
+
+use bentpipe_config as config;
+use bentpipe_metering::counters;
+use bentpipe_net::atomic_file;
+
+use crate::config::{Detail, StatusConfig};
+use crate::counters::Counters;
+
+/// Maximum number of passengers, and of flows, in the file for one session: the busiest ones.
+pub const MAX_OF_A_SESSION: usize = 64;
+
+/// Maximum number of passengers, and of flows, in the file for all sessions, divided equally; each
+/// session gets at least one. With 256 busy aircraft the file has about 2.5 MB.
+pub const MAX_OF_ALL: usize = 1024;
+
+/// Additional counters, by name.
+type More = Box<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
+
+/// Writes the file periodically, and removes it when dropped.
+pub struct Reporter {
+    config: StatusConfig,
+    place: Place,
+    gateway: Gateway,
+    counters: Arc<Counters>,
+    more: Vec<More>,
+    began: Instant,
+    /// Maximum number of sessions.
+    sessions: usize,
+    failing: bool,
+}
+
+impl Reporter {
+    /// Creates a reporter for a gateway with at most this number of `sessions`.
+    pub fn new(
+        config: &StatusConfig,
+        gateway: Gateway,
+        counters: Arc<Counters>,
+        sessions: usize,
+    ) -> Self {
+        let (place, began) = (Place::new(&config.file), Instant::now());
+        let (config, more) = (config.clone(), Vec::new());
+        Self { config, place, gateway, counters, more, began, sessions, failing: false }
+    }
+
+    /// Adds the counters that `more` returns to the file.
+    #[must_use]
+    pub fn with(mut self, more: impl Fn() -> Vec<(String, u64)> + Send + Sync + 'static) -> Self {
+        self.more.push(Box::new(more));
+        self
+    }
+
+    /// Writes the sessions that `look` returns, periodically and forever. Logs a write failure
+    /// once, and keeps trying.
+    pub async fn keep(mut self, look: impl Fn(SnapshotLimits) -> Vec<Session>) {
+        let mut ticks = tokio::time::interval(self.config.interval.into());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.write(&look).await;
+        }
+    }
+
+    /// Writes the sessions that `look` returns, once.
+    pub async fn write(&mut self, look: &impl Fn(SnapshotLimits) -> Vec<Session>) {
+        let document = self.document(look(self.most()));
+        let place = self.place.clone();
+        let writing = move || place.replace(&document.to_json());
+        let written = match tokio::task::spawn_blocking(writing).await {
+            Ok(written) => written,
+            Err(error) => Err(error.into()),
+        };
+        let failed = written.is_err();
+        if let Err(error) = written
+            && !self.failing
+        {
+            let file = self.config.file.display();
+            tracing::warn!(%error, %file, "the status cannot be written; trying again quietly");
+        }
+        self.failing = failed;
+    }
+
+    fn most(&self) -> SnapshotLimits {
+        let each = (MAX_OF_ALL / self.sessions.max(1)).clamp(1, MAX_OF_A_SESSION);
+        match self.config.detail {
+            Detail::Classes => SnapshotLimits { passengers: 0, flows: 0 },
+            Detail::Passengers => SnapshotLimits { passengers: each, flows: 0 },
+            Detail::Flows => SnapshotLimits { passengers: each, flows: each },
+        }
+    }
+
+    fn document(&self, sessions: Vec<Session>) -> Document {
+        // A clock before 1970 has not been set.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut counters = self.counters.all();
+        counters.extend(self.more.iter().flat_map(|more| more()));
+        Document {
+            schema: SCHEMA,
+            gateway: self.gateway,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            written_unix_ms: millis(now),
+            interval_ms: millis(self.config.interval.into()),
+            uptime_us: document::micros(self.began.elapsed()),
+            detail: self.config.detail,
+            counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
+            sessions,
+        }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        // Also stops writes in progress or queued, because the gateway is no longer running.
+        self.place.remove();
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Names in a ground gateway, which knows passengers only by number: none.
+pub fn nameless() -> Names {
+    HashMap::new()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! HTTP/3 CONNECT and CONNECT-UDP behind the seam.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bentpipe_flow::{Host, ResetCode, Service, Target, TargetError};
+use bentpipe_link::{Class, Refused};
+use bentpipe_masque::{Client, DatagramFlow, Flow, Incoming as Request, Payload, Server};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{
+    Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
+    OpenDatagrams, OpenError, Reach, Transport,
+};
+
+impl Connector for Client {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
+        let authority = match authority(&open.target) {
+            Ok(authority) => authority,
+            Err(error) => return Box::pin(std::future::ready(Err(error.into()))),
+        };
+        let (class, claim) = (open.class.to_u8(), open.claim.as_ref());
+        let flow = self.open_claiming(&authority, class, open.passenger, claim, open.first);
+        Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowStream>) })
+    }
+
+    fn open_datagrams(
+        &self,
+        open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+        let authority = match authority(&open.target) {
+            Ok(authority) => authority,
+            Err(error) => return Box::pin(std::future::ready(Err(error.into()))),
+        };
+        let class = open.class.to_u8();
+        let flow = Client::open_datagrams(
+            self,
+            &authority,
+            open.protocol,
+            open.source,
+            class,
+            open.passenger,
+        );
+        Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowDatagrams>) })
+    }
+
+    /// Behind its 200 a CONNECT ends with one code for all (RFC 9114 section 4.4).
+    fn reach(&self) -> Reach {
+        if self.status().is_ok() { Reach::Up } else { Reach::Down }
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Client::close(self))
+    }
+}
+
+impl FlowStream for Flow {
+    fn reset(&mut self, code: ResetCode) {
+        Flow::reset(self, code);
+    }
+
+    fn stop_reading(&mut self, code: ResetCode) {
+        Flow::stop_reading(self, code);
+    }
+
+    fn reset_code(&self) -> Option<ResetCode> {
+        Flow::reset_code(self)
+    }
+
+    fn class(&self) -> Option<Class> {
+        Class::from_u8(Flow::class(self)?)
+    }
+}
+
+impl FlowDatagrams for DatagramFlow {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        DatagramFlow::send(self, datagram).map_err(|error| match error {
+            bentpipe_masque::DatagramError::TooLarge { most } => {
+                DatagramError::TooLarge { max_bytes: most }
+            }
+            bentpipe_masque::DatagramError::Ended(_) => DatagramError::Ended,
+        })
+    }
+
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(DatagramFlow::receive(self))
+    }
+
+    fn max_bytes(&self) -> usize {
+        self.max_bytes()
+    }
+
+    fn reset(&self, code: ResetCode) {
+        DatagramFlow::reset(self, code);
+    }
+
+    fn connected(&self) {
+        self.accept();
+    }
+}
+
+impl Acceptor for Server {
+    fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
+        Box::pin(async move {
+            loop {
+                let request = Server::accept(self).await?;
+                match target(&request.authority, request.is_gateway) {
+                    Ok(target) => return Some(incoming(request, target)),
+                    Err(_) => drop(tokio::spawn(request.refuse(ResetCode::NameNotFound))),
+                }
+            }
+        })
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Masque
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        Server::local_addr(self).ok()
+    }
+
+    /// Connections without a proof.
+    fn take_refused(&self) -> Refused {
+        let refused = Server::take_refused(self);
+        Refused { handshakes: refused.count, busiest: refused.busiest(), ..Refused::default() }
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Server::close(self))
+    }
+}
+
+/// Authority of `target` in a request. Services of the ground have names here, which nobody else
+/// can use.
+fn authority(target: &Target) -> Result<String, TargetError> {
+    match &target.host {
+        Host::Name(name) if Service::named(name).is_some() => Err(TargetError::Name(name.clone())),
+        _ => Ok(target.to_string()),
+    }
+}
+
+/// Target of `authority`; services only for a gateway of ours.
+fn target(authority: &str, is_gateway: bool) -> Result<Target, TargetError> {
+    let target: Target = authority.parse()?;
+    let service = target.host.name().and_then(Service::named);
+    Ok(match service {
+        Some(service) if is_gateway => Target { host: Host::Service(service), ..target },
+        _ => target,
+    })
+}
+
+fn incoming(request: Request, target: Target) -> Incoming {
+    let (aircraft, passenger) = (request.client, request.passenger);
+    let class = Class::from_u8(request.class).unwrap_or_default();
+    let claim = request.claim.clone();
+    let carries = match request.payload {
+        Payload::Stream => Carried::Stream(Box::new(Answering::Waiting(Box::new(request)))),
+        Payload::Datagrams { protocol, source } => {
+            let is_gateway = request.is_gateway;
+            let flow = Box::new(request.into_datagrams());
+            Carried::Datagrams { protocol, source, is_gateway, flow }
+        }
+    };
+    Incoming { aircraft, target, class, passenger, claim, carries }
+}
+
+/// A CONNECT whose answer depends on the dial.
+enum Answering {
+    /// Boxed: it is three times as large as what follows.
+    Waiting(Box<Request>),
+    Accepting(BoxFuture<'static, io::Result<Flow>>),
+    Open(Flow),
+    Gone,
+}
+
+impl Answering {
+    /// The flow, answering 200 first where that has not been done.
+    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Flow>> {
+        self.connected();
+        if let Self::Accepting(accepting) = self {
+            let accepted = ready!(accepting.as_mut().poll(cx));
+            *self = Self::Gone;
+            *self = Self::Open(accepted?);
+        }
+        match self {
+            Self::Open(flow) => Poll::Ready(Ok(flow)),
+            _ => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+}
+
+impl FlowStream for Answering {
+    fn reset(&mut self, code: ResetCode) {
+        match std::mem::replace(self, Self::Gone) {
+            Self::Waiting(request) => drop(tokio::spawn(request.refuse(code))),
+            Self::Open(mut flow) => Flow::reset(&mut flow, code),
+            Self::Accepting(_) | Self::Gone => {}
+        }
+    }
+
+    fn stop_reading(&mut self, code: ResetCode) {
+        if let Self::Open(flow) = self {
+            Flow::stop_reading(flow, code);
+        }
+    }
+
+    fn reset_code(&self) -> Option<ResetCode> {
+        match self {
+            Self::Open(flow) => FlowStream::reset_code(flow),
+            // The carrier was lost before the answer could be given.
+            Self::Gone => Some(ResetCode::Aborted),
+            Self::Waiting(_) | Self::Accepting(_) => None,
+        }
+    }
+
+    fn confirm_class(&mut self, class: Class) {
+        if let Self::Waiting(request) = self {
+            request.confirmed = Some(class.to_u8());
+        }
+    }
+
+    fn connected(&mut self) {
+        *self = match std::mem::replace(self, Self::Gone) {
+            Self::Waiting(request) => Self::Accepting(Box::pin(request.accept())),
+            other => other,
+        };
+    }
+}
+
+impl AsyncRead for Answering {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Answering {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_asked_for_by_gateways_alone() {
+        let resolver = Target { host: Host::Service(Service::Resolver), port: 53 };
+        let asked = authority(&resolver).unwrap();
+        assert_eq!(target(&asked, true), Ok(resolver));
+        let name = target(&asked, false).unwrap();
+        assert!(matches!(name.host, Host::Name(_)), "a standard client asks for a name: {name:?}");
+        // What a passenger writes is a name, and does not travel.
+        assert!(authority(&name).is_err());
+        let other: Target = "Resolver.Bentpipe.INVALID.:80".parse().unwrap();
+        assert!(authority(&other).is_err());
+        let plain: Target = "www.gov.uk:443".parse().unwrap();
+        assert_eq!(target(&authority(&plain).unwrap(), true), Ok(plain));
+    }
+}
