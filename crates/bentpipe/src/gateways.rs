@@ -6,7 +6,6 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
-use bentpipe_gateway::StartError;
 use bentpipe_gateway::config::{AirConfig, ConfigError, GroundConfig, Transport};
 use bentpipe_gateway::{air, ground};
 use bentpipe_net::interception::Rules;
@@ -70,10 +69,10 @@ type Stop = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Runs a gateway until it is stopped. SIGHUP passes it a new configuration from `load`. The
 /// gateway may write only to the folders `writable`.
-fn run<C: Send + 'static>(
+fn run<C: Send + 'static, E: Error + 'static>(
     load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
     writable: &[PathBuf],
-    gateway: impl AsyncFnOnce(mpsc::Receiver<C>, Stop) -> Result<(), StartError>,
+    gateway: impl AsyncFnOnce(mpsc::Receiver<C>, Stop) -> Result<(), E>,
 ) -> Outcome {
     confine(writable);
     let runtime = tokio::runtime::Runtime::new()?;

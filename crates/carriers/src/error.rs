@@ -26,4 +26,10 @@ pub enum TransportError {
     /// AeroTCP cannot work as configured.
     #[error(transparent)]
     AeroTcp(#[from] AeroTcpError),
+    /// The transport's task has ended.
+    #[error(
+        "the {0} transport ended by a fault of this program, and nothing is carried any more: the \
+         lines above say where; please report them, and let the service manager restart it"
+    )]
+    Failed(&'static str),
 }

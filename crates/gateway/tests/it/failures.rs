@@ -16,7 +16,8 @@ use bentpipe_gateway::ground::Ground;
 use bentpipe_gateway::transport::{
     Acceptor, Connector, FlowDatagrams, FlowStream, Incoming, Open, OpenDatagrams, OpenError, Reach,
 };
-use bentpipe_gateway::{StartError, air, ground};
+use bentpipe_gateway::transports::TransportError;
+use bentpipe_gateway::{air, ground};
 
 /// An end that panics as soon as time passes.
 struct Panics;
@@ -142,7 +143,10 @@ socks5 = "127.0.0.1:0"
     let config = AirConfig::load(&file, None).unwrap();
     let (connector, again) = (Broken::start(), mpsc::channel(1).1);
     let ended = air::run_over(&config, connector, Inherited::default(), again, pending()).await;
-    assert!(matches!(ended, Err(StartError::Failed("link"))), "{ended:?}");
+    assert!(
+        matches!(ended, Err(air::StartError::Transport(TransportError::Failed("link")))),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test]
@@ -164,5 +168,8 @@ servers = ["127.0.0.1:9"]
     let acceptors: Vec<Arc<dyn Acceptor>> = vec![Broken::start()];
     let again = mpsc::channel(1).1;
     let ended = ground::run_over(&config, &gateway, acceptors, again, pending()).await;
-    assert!(matches!(ended, Err(StartError::Failed("link"))), "{ended:?}");
+    assert!(
+        matches!(ended, Err(ground::StartError::Transport(TransportError::Failed("link")))),
+        "{ended:?}"
+    );
 }

@@ -1,0 +1,457 @@
+//! Air gateway: terminates the passengers' TCP connections and opens flows to the ground gateway.
+//!
+//! | module | contents |
+//! |---|---|
+//! | this page | [`Air`], the gateway with its listeners; [`run`] |
+//! | `services` | the on-board services, and the choice of one for a connection |
+//! | [`tproxy`], `udp`, `ip`, `capture` | intercepted TCP, UDP and other packets |
+//! | [`socks`], [`http`] | the SOCKS5 and HTTP proxies |
+//! | `datagrams`, `recent`, `client_packet` | flows of datagrams |
+//! | `answers`, `echo`, `packet`, `raw` | packets to clients |
+//! | `link_watch` | the log message if the ground does not answer |
+//! | `error` | errors that end the gateway |
+
+#![forbid(unsafe_code)]
+
+mod answers;
+mod capture;
+mod client_packet;
+mod datagrams;
+mod echo;
+mod error;
+pub mod http;
+mod ip;
+mod link_watch;
+mod packet;
+mod raw;
+mod recent;
+mod services;
+pub mod socks;
+pub mod tproxy;
+mod udp;
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_classify::Name;
+use bentpipe_net::{self as net, Inherited, SocketError};
+use futures_util::future::BoxFuture;
+use tokio::net::TcpListener;
+
+use bentpipe_carriers as transports;
+use bentpipe_config as config;
+use bentpipe_dns::io as dns;
+use bentpipe_metering::{counters, strangers, usage};
+use bentpipe_modem as rate;
+use bentpipe_origin::via;
+use bentpipe_preload as preload;
+use bentpipe_relay::{self as relay, bucket, flows, police};
+use bentpipe_resolver as resolver;
+use bentpipe_status::{self as status, notify};
+use bentpipe_transport::{self as transport, quic};
+use bentpipe_uplink::{self as uplink, accept, lazy_flow, write_timeout};
+use bentpipe_web::{self as web, detect, message, pages};
+
+use crate::config::{AirConfig, Auth, Listen, Quic, Raw, StatusConfig};
+use crate::counters::Counters;
+use crate::flows::Flows;
+use crate::preload::{PreloadSocket, Preloader};
+use crate::transport::Connector;
+pub use bentpipe_dns::Counts as DnsCounts;
+use bentpipe_link::{ModemRate, SettingsError};
+use tokio::sync::mpsc;
+
+use crate::rate::{ModemRates, RateSource};
+use crate::status::{Gateway, Reporter};
+use crate::transports::TransportError;
+use crate::usage::Book;
+use accept::{accept, accept_from};
+pub use bentpipe_uplink::{identity, passengers};
+pub use error::StartError;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use ip::fuzz as fuzz_packet;
+pub use resolver::ResolverHandle;
+use resolver::Serving;
+use services::Services;
+use tproxy::Transparent;
+use uplink::Uplink;
+use web::{Ahead, Page, Web};
+
+/// An air gateway with bound listeners.
+///
+/// Its interception rules are installed by [`Air::bind`] and removed when it is dropped.
+pub struct Air {
+    socks5: Option<TcpListener>,
+    http_proxy: Option<TcpListener>,
+    transparent: Option<Transparent>,
+    page: Option<(TcpListener, Page)>,
+    preload: Option<(PreloadSocket, Preloader)>,
+    auth: Option<Arc<Auth>>,
+    listen: Listen,
+    services: Arc<Services>,
+    quic: Quic,
+    raw: Raw,
+    dns: Option<Serving>,
+    drain: Duration,
+}
+
+/// Runs the air gateway of `config` until `shutdown`, then lets open flows finish for the
+/// configured time. An unreachable ground gateway is not an error; the air gateway keeps trying.
+pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
+    // Without a sender, no configuration ever arrives.
+    run_with(config, mpsc::channel(1).1, shutdown).await
+}
+
+/// Runs the gateway like [`run`]. Each configuration received from `again` replaces the previous
+/// one, see [`Live::apply`].
+pub async fn run_with(
+    config: &AirConfig,
+    again: mpsc::Receiver<AirConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let mut inherited = Inherited::from_env()?;
+    let connector = transports::connector(config, &mut inherited)?;
+    run_over(config, connector, inherited, again, shutdown).await
+}
+
+/// Runs the gateway over `connector`.
+pub async fn run_over(
+    config: &AirConfig,
+    connector: Arc<dyn Connector>,
+    mut inherited: Inherited,
+    again: mpsc::Receiver<AirConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let gateway = Air::bind(config, &mut inherited, connector.clone())?;
+    let (usage, counters) = (gateway.services.uplink.usage.clone(), gateway.counters());
+    gateway.log_listeners();
+    let gateway_settings = gateway.live();
+    let modem = config.link.modem.as_ref().map(RateSource::start);
+    let status = gateway.tell_status(config.status.as_ref());
+    notify::ready();
+    let shutdown = async {
+        shutdown.await;
+        notify::stopping();
+    };
+    let outcome = tokio::select! {
+        () = connector.failed() => Err(TransportError::Failed(config.link.transport.name()).into()),
+        () = gateway.serve(shutdown) => Ok(()),
+        () = follow_modem(modem.as_ref(), &*connector) => Ok(()),
+        () = keep(usage.clone()) => Ok(()),
+        () = status => Ok(()),
+        () = follow_configs(gateway_settings, again) => Ok(()),
+        () = link_watch::watch(&config.link, &*connector) => Ok(()),
+        () = notify::feed_watchdog(|| connector.pulse().into_iter().collect()) => Ok(()),
+        () = strangers::count(|| connector.take_refused(), strangers::MAX_HANDSHAKES, &counters) => Ok(()),
+    };
+    if let Some(usage) = usage {
+        usage.write_or_say();
+    }
+    if let Some(modem) = modem {
+        modem.close().await;
+    }
+    connector.close().await;
+    outcome
+}
+
+/// Settings that may change while the gateway runs.
+#[derive(Clone)]
+pub struct Live(Arc<Services>);
+
+impl Live {
+    /// Applies the settings of `config` that can change while flows are open:
+    ///
+    /// - rules and trusted marks, for new flows;
+    /// - classes, for all flows;
+    /// - lifetimes of DNS answers;
+    /// - certificates, for new connections.
+    ///
+    /// Changes nothing if the link rejects the settings.
+    pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
+        self.0.apply(config)?;
+        warn_of_marks(config);
+        Ok(())
+    }
+}
+
+async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
+    while let Some(config) = again.recv().await {
+        match live.apply(&config) {
+            Ok(()) => tracing::info!(
+                "rules, classes, certificates and what [dns] says of answers are those of the files now; \
+                 other settings wait for a restart"
+            ),
+            Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+        }
+    }
+    std::future::pending().await
+}
+
+/// Warns if rules depend on marks that the kernel does not report.
+fn warn_of_marks(config: &AirConfig) {
+    if config.rules.ask_marks() && !net::reflects_marks() {
+        tracing::warn!(
+            "marks of TCP are not known here: `sysctl net.ipv4.tcp_reflect_tos=1` makes the kernel \
+             tell how clients mark it"
+        );
+    }
+}
+
+/// Writes usage records if configured. Never returns.
+async fn keep(usage: Option<Arc<Book>>) {
+    match usage {
+        Some(usage) => usage.keep().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Passes the modem's reports on to the link. Never returns.
+async fn follow_modem(modem: Option<&RateSource>, connector: &dyn Connector) {
+    let Some(modem) = modem else { return std::future::pending().await };
+    let mut last = None;
+    rate::follow(modem, |rates| {
+        if last.replace(rates) != Some(rates) {
+            match rates {
+                Some(rates) => tracing::debug!(transmit = %rates.transmit, "the modem's rate"),
+                None => tracing::debug!("no rate from the modem"),
+            }
+        }
+        let told = |rates: ModemRates| ModemRate {
+            rate: rates.transmit,
+            per_packet_overhead: rates.per_packet_overhead,
+        };
+        connector.modem_rate(rates.map(told));
+    })
+    .await;
+}
+
+impl Air {
+    /// Binds every listener of `config` and installs the interception rules. Must be called within
+    /// a tokio runtime.
+    pub fn bind(
+        config: &AirConfig,
+        inherited: &mut Inherited,
+        connector: Arc<dyn Connector>,
+    ) -> Result<Self, StartError> {
+        net::raise_descriptor_limit();
+        warn_of_marks(config);
+        let listen = &config.listen;
+        let mut tcp = |name, address: Option<SocketAddr>| {
+            let bind = |address| {
+                let listener = inherited.tcp_or_listen(name, address)?;
+                let failed = |source| SocketError::Bind { what: name, address, source };
+                TcpListener::from_std(listener).map_err(failed)
+            };
+            address.map(bind).transpose()
+        };
+        let mut uplink = Uplink::new(config, connector, Flows::default());
+        let resolver = config.dns.as_ref().map(|dns| {
+            let counters = uplink.counters.clone();
+            Serving::start(dns, uplink.classes.clone(), uplink.connector.clone(), counters)
+        });
+        let (resolver, dns) = resolver.transpose()?.unzip();
+        if let Some(resolver) = &resolver {
+            uplink.set_names(resolver.clone());
+        }
+        let web = Web::open(config)?;
+        let services = Services { uplink: Arc::new(uplink), resolver, web };
+        let preload = config.preload.as_ref().zip(services.web.as_ref()).map(|(config, web)| {
+            let preloader = Ahead::preloader(config, services.uplink.clone(), web.clone());
+            Ok((PreloadSocket::bind(&config.socket)?, preloader))
+        });
+        let preload = preload.transpose().map_err(StartError::Preload)?;
+        let page = tcp("page", config.page.as_ref().map(|page| page.listen))?;
+        Ok(Self {
+            page: page.map(|listener| (listener, Page::new(config))),
+            preload,
+            socks5: tcp("socks5", listen.socks5)?,
+            http_proxy: tcp("http-proxy", listen.http_proxy)?,
+            transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
+            auth: listen.auth.clone().map(Arc::new),
+            listen: listen.clone(),
+            services: Arc::new(services),
+            quic: listen.quic,
+            raw: config.raw.clone(),
+            dns,
+            drain: config.limits.drain_timeout.into(),
+        })
+    }
+
+    /// Address for SOCKS5 clients.
+    pub fn socks5_addr(&self) -> Option<SocketAddr> {
+        self.socks5.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Address for HTTP proxy clients.
+    pub fn http_proxy_addr(&self) -> Option<SocketAddr> {
+        self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Addresses of the resolver, for example to announce to passengers by DHCP.
+    pub fn dns_addrs(&self) -> Vec<SocketAddr> {
+        self.dns.iter().flat_map(|dns| dns.listeners().addresses()).collect()
+    }
+
+    /// Address of the page about this gateway.
+    pub fn page_addr(&self) -> Option<SocketAddr> {
+        self.page.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    }
+
+    /// Addresses of the encrypted resolver: over TLS, and over HTTPS.
+    pub fn encrypted_dns_addrs(&self) -> [Vec<SocketAddr>; 2] {
+        self.dns.as_ref().map(Serving::encrypted).unwrap_or_default()
+    }
+
+    /// Records an answer of another resolver of ours, so that rules about domains need no further
+    /// proof for it.
+    pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
+        self.services.uplink.classes.learn(name, addresses, ttl);
+    }
+
+    fn log_listeners(&self) {
+        let addresses = [
+            ("SOCKS5", self.socks5_addr()),
+            ("HTTP proxy", self.http_proxy_addr()),
+            ("the passengers' page", self.page_addr()),
+        ];
+        for (service, address) in addresses {
+            if let Some(address) = address {
+                tracing::info!(%address, "serving {service}");
+            }
+        }
+        for address in self.dns_addrs() {
+            tracing::info!(%address, "serving DNS");
+        }
+        for (addresses, over) in self.encrypted_dns_addrs().into_iter().zip(["TLS", "HTTPS"]) {
+            for address in addresses {
+                tracing::info!(%address, "serving DNS over {over}");
+            }
+        }
+        if self.transparent.is_some() {
+            tracing::info!("intercepting clients");
+        }
+    }
+
+    /// Returns a task that writes the status if configured. The task never ends, and may run after
+    /// [`Air::serve`] has begun.
+    pub fn tell_status(&self, to: Option<&StatusConfig>) -> impl Future<Output = ()> + use<> {
+        let services = self.services.clone();
+        let reporter = to.map(|to| {
+            let counters = services.uplink.counters.clone();
+            let reporter = Reporter::new(to, Gateway::Air, counters, 1);
+            match services.resolver.clone() {
+                Some(resolver) => reporter.with(move || resolver.counters()),
+                None => reporter,
+            }
+        });
+        async move {
+            match reporter {
+                Some(reporter) => reporter.keep(|most| services.status(most)).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Returns the settings that may change, for use after [`Air::serve`] has begun.
+    pub fn live(&self) -> Live {
+        Live(self.services.clone())
+    }
+
+    /// Returns the on-board resolver, for use after [`Air::serve`] has begun.
+    pub fn resolver(&self) -> Option<ResolverHandle> {
+        self.services.resolver.clone().map(ResolverHandle::from)
+    }
+
+    /// Returns the counters, for use after [`Air::serve`] has begun.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.services.uplink.counters.clone()
+    }
+
+    /// Serves until `shutdown`. Then stops accepting, removes the interception rules, and lets open
+    /// flows finish for the configured time.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let Self {
+            socks5,
+            http_proxy,
+            mut transparent,
+            page,
+            preload,
+            auth,
+            listen,
+            services,
+            quic,
+            raw,
+            mut dns,
+            drain,
+        } = self;
+        let uplink = services.uplink.clone();
+        let udp = transparent.as_mut().and_then(Transparent::take_udp);
+        {
+            let of_proxies = |client: IpAddr| listen.admits(client);
+            let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
+            if let Some(listener) = &socks5 {
+                let (auth, services) = (auth.clone(), services.clone());
+                let admits = &of_proxies;
+                serving.push(Box::pin(accept_from(
+                    listener,
+                    &uplink,
+                    admits,
+                    move |tcp, permit| {
+                        socks::serve(tcp, permit, auth.clone(), quic, services.clone())
+                    },
+                )));
+            }
+            if let Some(listener) = &http_proxy {
+                let (auth, services) = (auth.clone(), services.clone());
+                let admits = &of_proxies;
+                serving.push(Box::pin(accept_from(
+                    listener,
+                    &uplink,
+                    admits,
+                    move |tcp, permit| http::serve(tcp, permit, auth.clone(), services.clone()),
+                )));
+            }
+            if let Some((listener, page)) = &page {
+                let uplink = uplink.clone();
+                serving.push(Box::pin(accept(listener, &uplink.clone(), move |tcp, permit| {
+                    page.clone().serve(tcp, permit, uplink.clone())
+                })));
+            }
+            for listener in transparent.iter().flat_map(Transparent::listeners) {
+                let services = services.clone();
+                serving.push(Box::pin(accept(listener, &uplink, move |tcp, permit| {
+                    tproxy::serve(tcp, permit, services.clone())
+                })));
+            }
+            if let Some(udp) = udp {
+                serving.push(Box::pin(udp.serve(services.clone(), quic, raw)));
+            }
+            serving.push(Box::pin(uplink.follow_neighbours()));
+            if let Some(web) = services.web.clone() {
+                serving.push(match &preload {
+                    Some((socket, preloader)) => Box::pin(socket.serve(preloader)),
+                    None => Box::pin(web::unpin_all(web)),
+                });
+            }
+            if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {
+                serving.push(Box::pin(dns.run(resolver, &uplink)));
+            }
+            tokio::select! {
+                () = shutdown => {}
+                _ = futures_util::future::join_all(serving) => {}
+            }
+        }
+        drop((socks5, http_proxy, transparent, page));
+        if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {
+            dns.finish(resolver).await;
+        }
+        drop(dns);
+        if let Some(web) = &services.web {
+            web.close();
+        }
+        uplink.flows.drain(drain).await;
+    }
+}

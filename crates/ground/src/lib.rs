@@ -1,0 +1,527 @@
+//! Ground gateway: accepts flows of known aircraft, resolves, checks and dials their destinations,
+//! and relays.
+//!
+//! | module | contents |
+//! |---|---|
+//! | this page | [`Ground`], the gateway with its flows; [`run`] |
+//! | [`fleet`] | aircraft, their passengers and their limits |
+//! | [`policy`] | destinations that may be dialled |
+//! | `names`, [`resolve`] | the resolver for aircraft, and for dials |
+//! | [`eyeballs`], `tcp`, [`sources`] | connections by Happy Eyeballs, and their source addresses |
+//! | `udp`, [`ports`] | NAT for UDP and ICMP, and the ports for it |
+//! | `claim` | verification of class claims |
+//! | `pages`, `origins` | Split HTTP, and TLS to the origins of sites |
+//! | `error` | errors that end the gateway |
+
+#![forbid(unsafe_code)]
+
+mod claim;
+mod error;
+pub mod eyeballs;
+pub mod fleet;
+mod names;
+mod origins;
+mod pages;
+pub mod policy;
+pub mod ports;
+pub mod resolve;
+pub mod sources;
+mod tcp;
+mod udp;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_flow::{Host, ResetCode, Service, Target};
+use bentpipe_link::{Class, PublicKey, SettingsError};
+use bentpipe_masque::MAX_UNPROVEN;
+use bentpipe_net::{self as net, Inherited, ip};
+use futures_util::future::BoxFuture;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use bentpipe_carriers as transports;
+use bentpipe_config as config;
+use bentpipe_dns::io as dns;
+use bentpipe_metering::{counters, rate_limited_log, refusals, strangers};
+use bentpipe_origin::tls as origin_tls;
+use bentpipe_relay::{self as relay, bucket, flows, police};
+use bentpipe_split_http as split_http;
+use bentpipe_status::{self as status, notify};
+use bentpipe_transport::{self as transport, quic};
+
+use crate::config::{GroundConfig, GroundLimits, Raw, Upstream};
+use crate::counters::Counters;
+pub use crate::error::StartError;
+use crate::flows::{Flows, noted};
+use crate::police::policed;
+use crate::rate_limited_log::RateLimitedLog;
+use crate::relay::{Outcome, Relay, RelayLimits};
+use crate::status::{Gateway, Reporter, Session};
+use crate::transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
+use crate::transports::TransportError;
+use eyeballs::Connect;
+use fleet::{Fleet, FlowLimits, FlowPermit};
+use names::Names;
+use policy::Policy;
+use resolve::KnownNames;
+use sources::Sources;
+use split_http::GroundPages;
+use tcp::Tcp;
+use udp::{MappingKey, Routes, Udp};
+
+/// Port whose idle timeout also applies to flows to the resolver.
+const RESOLVER_PORT: u16 = 53;
+
+/// A ground gateway, ready to serve.
+#[derive(Clone)]
+pub struct Ground {
+    shared: Arc<Shared>,
+    drain: Duration,
+}
+
+struct Shared {
+    fleet: Arc<Fleet>,
+    policy: Policy,
+    sources: Sources,
+    known: Arc<KnownNames>,
+    names: Names,
+    pages: Option<GroundPages>,
+    sites: Vec<Upstream>,
+    log: RateLimitedLog,
+    connect_timeout: Duration,
+    relay: RelayLimits,
+    counters: Arc<Counters>,
+    udp: Udp,
+    limits: GroundLimits,
+    raw: Raw,
+}
+
+/// Runs the ground gateway of `config` until `shutdown`, then lets open flows finish for the
+/// configured time. Returns earlier if every transport has closed.
+pub async fn run(
+    config: &GroundConfig,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    // Without a sender, no configuration ever arrives.
+    run_with(config, mpsc::channel(1).1, shutdown).await
+}
+
+/// Runs the gateway like [`run`]. Each configuration received from `again` replaces the previous
+/// one, see [`Ground::apply`].
+pub async fn run_with(
+    config: &GroundConfig,
+    again: mpsc::Receiver<GroundConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let gateway = Ground::new(config)?;
+    let acceptors = transports::acceptor(config, &mut Inherited::from_env()?)?;
+    run_over(config, &gateway, acceptors, again, shutdown).await
+}
+
+/// Runs `gateway` on `arrivals`.
+pub async fn run_over(
+    config: &GroundConfig,
+    gateway: &Ground,
+    acceptors: Vec<Arc<dyn Acceptor>>,
+    again: mpsc::Receiver<GroundConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    for from in &acceptors {
+        let address = from.local_addr().map(|address| address.to_string()).unwrap_or_default();
+        let (transport, aircraft) = (from.transport().name(), config.aircraft.len());
+        tracing::info!(address, transport, aircraft, "serving");
+    }
+    notify::ready();
+    let shutdown = async {
+        shutdown.await;
+        notify::stopping();
+    };
+    let counters = gateway.counters();
+    let pulses = || acceptors.iter().filter_map(|from| from.pulse()).collect();
+    let outcome = tokio::select! {
+        // The failure check comes first, because other branches end normally when a transport
+        // fails.
+        biased;
+        name = failed(&acceptors) => Err(TransportError::Failed(name).into()),
+        () = gateway.serve(acceptors.clone(), shutdown) => Ok(()),
+        () = gateway.follow_configs(&acceptors, again) => Ok(()),
+        () = gateway.tell_status(config, &acceptors) => Ok(()),
+        () = notify::feed_watchdog(pulses) => Ok(()),
+        () = count_strangers(&acceptors, &counters) => Ok(()),
+    };
+    futures_util::future::join_all(acceptors.iter().map(|from| from.close())).await;
+    outcome
+}
+
+/// Counts what each transport refuses to unknown senders. Never returns.
+async fn count_strangers(acceptors: &[Arc<dyn Acceptor>], counters: &Counters) {
+    let each = acceptors.iter().map(|from| {
+        let most = match from.transport() {
+            Transport::Masque => MAX_UNPROVEN,
+            _ => strangers::MAX_HANDSHAKES,
+        };
+        strangers::count(|| from.take_refused(), most, counters)
+    });
+    futures_util::future::join_all(each).await;
+}
+
+/// Returns the name of the first transport that fails; waits forever otherwise.
+async fn failed(acceptors: &[Arc<dyn Acceptor>]) -> &'static str {
+    let each = acceptors.iter().map(|from| {
+        Box::pin(async move {
+            from.failed().await;
+            from.transport().name()
+        }) as BoxFuture<'_, &'static str>
+    });
+    let never = Box::pin(std::future::pending()) as BoxFuture<'_, &'static str>;
+    futures_util::future::select_all(each.chain([never])).await.0
+}
+
+impl Ground {
+    /// Creates a gateway for the aircraft of `config`.
+    pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
+        net::raise_descriptor_limit();
+        if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
+            tracing::warn!("{shortage}");
+        }
+        for source in sources::missing(&config.dial.sources) {
+            tracing::warn!(%source, "sources under [dial]: this machine has no such address now");
+        }
+        let counters = Arc::<Counters>::default();
+        let limits = &config.limits;
+        let most = FlowLimits {
+            streams: limits.max_flows,
+            datagrams: limits.udp.max_flows,
+            ip: limits.ip.max_flows,
+        };
+        let known = Arc::new(KnownNames::new(&config.hosts));
+        let policy = Policy::new(&config.dial);
+        let sources = Sources::new(&config.dial.sources);
+        let shared = Shared {
+            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone())),
+            names: Names::new(known.clone(), &config.dns, &config.dial.allow, counters.clone())?,
+            known,
+            pages: config.split_http.as_ref().map(|pages| {
+                let settings = pages.settings(&config.sites, limits.idle_timeout.into());
+                GroundPages::new(settings, counters.clone())
+            }),
+            sites: config.sites.iter().map(|site| site.upstream().clone()).collect(),
+            log: RateLimitedLog::default(),
+            connect_timeout: config.dial.connect_timeout.into(),
+            relay: config.limits.relay(),
+            udp: Udp::new(
+                counters.clone(),
+                (policy.paths(), sources.clone()),
+                aircraft_names(config),
+                config.link.quic_in_order,
+            ),
+            limits: config.limits.clone(),
+            raw: config.raw.clone(),
+            policy,
+            sources,
+            counters,
+        };
+        Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
+    }
+
+    /// Applies the settings of `config` that can change while flows are open: the class settings of
+    /// known aircraft, and the table of hosts. Changes nothing if the link rejects the settings.
+    pub fn apply(
+        &self,
+        config: &GroundConfig,
+        acceptors: &[Arc<dyn Acceptor>],
+    ) -> Result<(), SettingsError> {
+        transports::link::hub_config(config)?;
+        for aircraft in &config.aircraft {
+            let (key, classes) = (aircraft.key(), &aircraft.classes);
+            for from in acceptors {
+                from.set_classes(&key, classes.settings())?;
+            }
+            self.shared.fleet.set_passenger_ceil(key.as_bytes(), classes.passenger_ceil());
+        }
+        self.shared.known.set_table(&config.hosts);
+        Ok(())
+    }
+
+    async fn follow_configs(
+        &self,
+        acceptors: &[Arc<dyn Acceptor>],
+        mut again: mpsc::Receiver<GroundConfig>,
+    ) {
+        while let Some(config) = again.recv().await {
+            match self.apply(&config, acceptors) {
+                Ok(()) => tracing::info!(
+                    "classes and hosts are those of the file now; other settings wait for a restart"
+                ),
+                Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Writes the status of `arrivals` if `config` requests it. Never returns.
+    pub async fn tell_status(&self, config: &GroundConfig, acceptors: &[Arc<dyn Acceptor>]) {
+        let Some(to) = &config.status else { return std::future::pending().await };
+        let counters = self.shared.counters.clone();
+        let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key(), &*it.name)).collect();
+        let reporter = Reporter::new(to, Gateway::Ground, counters, aircraft.len());
+        let names = status::nameless();
+        let session = |(key, name): &(PublicKey, &str), most| {
+            let traffic = acceptors.iter().find_map(|from| from.traffic(key, most))?;
+            Some(Session::of(traffic, Some(name), &names))
+        };
+        reporter.keep(|most| aircraft.iter().filter_map(|one| session(one, most)).collect()).await;
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.shared.counters.clone()
+    }
+
+    /// Number of open flows of all aircraft.
+    pub fn open_flows(&self) -> usize {
+        self.shared.fleet.open()
+    }
+
+    /// Serves until `shutdown` or until every one of `arrivals` has closed.
+    pub async fn serve(
+        &self,
+        acceptors: Vec<Arc<dyn Acceptor>>,
+        shutdown: impl Future<Output = ()>,
+    ) {
+        let listeners = acceptors.iter().filter_map(|from| from.local_addr()).collect();
+        self.shared.udp.set_listeners(listeners);
+        let flows = Flows::default();
+        let accepting = acceptors.iter().map(|from| self.accept_all(from.as_ref(), &flows));
+        tokio::select! {
+            () = shutdown => {}
+            _ = futures_util::future::join_all(accepting) => {}
+        }
+        flows.drain(self.drain).await;
+    }
+
+    async fn accept_all(&self, from: &dyn Acceptor, flows: &Flows) {
+        while let Some(mut incoming) = from.accept().await {
+            let shared = self.shared.clone();
+            shared.counters.accepted.add(1);
+            let (kind, passenger) = (incoming.carries.kind(), incoming.passenger);
+            match shared.fleet.admit(&incoming.aircraft, kind, passenger) {
+                Ok(permit) => {
+                    incoming.class = permit.class(incoming.class);
+                    shared.counters.count_class(incoming.class);
+                    flows.spawn(async move { shared.serve(incoming, permit).await });
+                }
+                Err(code) => {
+                    if code == ResetCode::Limit {
+                        shared.counters.over_limit.add(1);
+                    }
+                    shared.counters.count_reset(code);
+                    incoming.carries.reset(code);
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Serves a flow until it ends or is evicted.
+    async fn serve(&self, incoming: Incoming, permit: FlowPermit) {
+        let over = permit.over();
+        let incoming = noted(incoming, &permit.activity());
+        let serving = self.serve_flow(incoming, permit);
+        if over.run_until_cancelled_owned(serving).await.is_none() {
+            self.counters.count_reset(ResetCode::Limit);
+        }
+    }
+
+    async fn serve_flow(&self, incoming: Incoming, permit: FlowPermit) {
+        if let Host::Service(service) = incoming.target.host {
+            return self.serve_service(service, incoming, permit).await;
+        }
+        let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
+        match carries {
+            Carried::Stream(stream) => {
+                let from = (aircraft, passenger);
+                self.serve_stream(target, (class, from), claim, stream, permit).await;
+            }
+            Carried::Datagrams { protocol, source, is_gateway, flow } => {
+                let owner = MappingKey { aircraft, passenger, protocol, source, is_gateway };
+                let code = match self.route(&aircraft, &target, protocol).await {
+                    Ok(address) => {
+                        let idle = self.limits.datagram_idle(protocol, target.port);
+                        let flow = policed(flow, permit.police(class, passenger));
+                        self.udp.carry(owner, address, class, flow, idle).await
+                    }
+                    Err(code) => {
+                        flow.reset(code);
+                        code
+                    }
+                };
+                self.counters.count_reset(code);
+                let aircraft = permit.aircraft();
+                tracing::debug!(aircraft, %target, %class, protocol, %code, "flow of datagrams ended");
+            }
+        }
+    }
+
+    /// Serves a flow to one of the gateway's own services.
+    async fn serve_service(&self, service: Service, incoming: Incoming, permit: FlowPermit) {
+        if service == Service::Pages {
+            return self.serve_pages(incoming, permit).await;
+        }
+        let Incoming { aircraft, carries, .. } = incoming;
+        let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT).answered;
+        match carries {
+            Carried::Stream(stream) => self.names.serve_stream(&aircraft, stream, idle).await,
+            Carried::Datagrams { protocol: ip::UDP, flow, .. } => {
+                let code = self.names.serve_datagrams(&aircraft, flow, idle).await;
+                self.counters.count_reset(code);
+            }
+            Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),
+        }
+    }
+
+    /// Returns the address for datagrams to `target`, if permitted.
+    async fn route(
+        &self,
+        aircraft: &[u8; 32],
+        target: &Target,
+        protocol: u8,
+    ) -> Result<SocketAddr, ResetCode> {
+        let is_udp = protocol == ip::UDP;
+        // Only UDP has ports here.
+        if is_udp == (target.port == 0) || !(is_udp || self.carries(protocol)) {
+            return Err(ResetCode::Forbidden);
+        }
+        let route = self.reach(aircraft, &Routes(&self.policy), protocol, target).await?;
+        let address = route.address;
+        let other_family = ip::is_echo(protocol) && protocol != ip::echo(address.ip());
+        if other_family || is_udp && self.udp.is_own(route) {
+            return Err(ResetCode::Forbidden);
+        }
+        Ok(address)
+    }
+
+    /// Returns `true` if `protocol`, which is not UDP, may be sent.
+    fn carries(&self, protocol: u8) -> bool {
+        ip::is_echo(protocol) || self.raw.carries(protocol)
+    }
+
+    async fn serve_stream(
+        &self,
+        target: Target,
+        (class, from): (Class, ([u8; 32], u32)),
+        claim: Option<Claim>,
+        mut stream: Box<dyn FlowStream>,
+        permit: FlowPermit,
+    ) {
+        let tcp = Tcp::of(&self.policy, &self.sources, &from);
+        let dialled =
+            self.dial((&from.0, &target), (class, claim), &tcp, &mut *stream, &permit).await;
+        if let Some((tcp, class)) = dialled {
+            self.relay(tcp, &target, (class, from.1), stream, permit).await;
+        }
+    }
+
+    /// Connects to `target`, and returns the connection with the flow's class. Resets `stream` on
+    /// failure.
+    async fn dial(
+        &self,
+        (aircraft, target): (&[u8; 32], &Target),
+        (class, claim): (Class, Option<Claim>),
+        tcp: &Tcp<'_>,
+        stream: &mut dyn FlowStream,
+        permit: &FlowPermit,
+    ) -> Option<(TcpStream, Class)> {
+        let verdict = self.verify(aircraft, claim, target, permit);
+        let (dialled, verdict) = tokio::join!(self.reach(aircraft, tcp, ip::TCP, target), verdict);
+        match dialled {
+            Ok(tcp) => {
+                if let Some(verified) = verdict {
+                    stream.confirm_class(verified);
+                }
+                stream.connected();
+                let class = verdict.unwrap_or(class);
+                net::mark(&tcp, class);
+                Some((tcp, class))
+            }
+            Err(code) => {
+                tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
+                self.counters.count_reset(code);
+                stream.reset(code);
+                None
+            }
+        }
+    }
+
+    /// Relays the flow between `tcp`, connected to `target`, and `stream` until it ends.
+    async fn relay(
+        &self,
+        tcp: TcpStream,
+        target: &Target,
+        (class, passenger): (Class, u32),
+        stream: Box<dyn FlowStream>,
+        permit: FlowPermit,
+    ) {
+        let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone())
+            .with_police(permit.police(class, passenger))
+            .with_activity(permit.activity());
+        if let Outcome::Reset(code) = relay.await {
+            tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
+        }
+    }
+
+    /// Returns the class of the flow's claim if the claim is true.
+    async fn verify(
+        &self,
+        aircraft: &[u8; 32],
+        claim: Option<Claim>,
+        target: &Target,
+        permit: &FlowPermit,
+    ) -> Option<Class> {
+        let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
+        self.counters.claims.add(1);
+        let name = claim.name().parse().ok()?;
+        if !claim::holds(&self.names.lookups(aircraft), &name, *address).await {
+            return None;
+        }
+        self.counters.claims_held.add(1);
+        Some(permit.class(claim.class))
+    }
+
+    /// Resolves `target` for `aircraft`, checks the policy, and connects with `connector` for
+    /// `protocol`.
+    async fn reach<C: Connect>(
+        &self,
+        aircraft: &[u8; 32],
+        connector: &C,
+        protocol: u8,
+        target: &Target,
+    ) -> Result<C::Stream, ResetCode> {
+        let (port, deadline) = (target.port, self.connect_timeout);
+        let permit = |ip| self.policy.permit(ip, protocol, port);
+        match &target.host {
+            Host::Ip(ip) => {
+                let address = SocketAddr::new(*ip, port);
+                eyeballs::dial_address(connector, &permit, address, deadline).await
+            }
+            // Services are handled before dialling.
+            Host::Service(_) => Err(ResetCode::Forbidden),
+            Host::Name(name) => {
+                let lookups = self.names.lookups(aircraft);
+                eyeballs::dial(&lookups, connector, &permit, (name, port), deadline).await
+            }
+        }
+    }
+}
+
+/// Names of aircraft and standard clients, by the identity that flows carry.
+fn aircraft_names(config: &GroundConfig) -> HashMap<[u8; 32], String> {
+    let aircraft = config.aircraft.iter().map(|it| (*it.key().as_bytes(), it.name.clone()));
+    let clients = config.clients.iter().map(|it| (it.login().identity(), it.name().to_owned()));
+    aircraft.chain(clients).collect()
+}

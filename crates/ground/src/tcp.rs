@@ -1,0 +1,79 @@
+//! TCP connections of the ground gateway, to destinations that the policy permits.
+
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
+
+use bentpipe_net as net;
+use futures_util::future::BoxFuture;
+use tokio::net::TcpStream;
+
+use super::eyeballs::Connect;
+use super::policy::Policy;
+use super::sources::Sources;
+
+/// Connector for the kernel's TCP that enforces the policy.
+pub struct Tcp<'a> {
+    policy: &'a Policy,
+    /// Source addresses: IPv4, then IPv6.
+    from: [Option<IpAddr>; 2],
+}
+
+impl<'a> Tcp<'a> {
+    /// Creates a connector with the source addresses of `who`.
+    pub fn of(policy: &'a Policy, sources: &Sources, who: &impl Hash) -> Self {
+        let from = [false, true].map(|v6| sources.of(who, v6));
+        Self { policy, from }
+    }
+}
+
+impl Connect for Tcp<'_> {
+    type Stream = TcpStream;
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
+        Box::pin(async move {
+            self.policy.path(address)?;
+            let tcp = match self.from[usize::from(address.is_ipv6())] {
+                None => TcpStream::connect(address).await?,
+                Some(from) => net::bound(from)?.connect(address).await?,
+            };
+            net::tune(&tcp)?;
+            Ok(tcp)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eyeballs;
+    use crate::udp::Routes;
+    use bentpipe_flow::ResetCode;
+
+    /// Policy for this machine's own addresses. [`Policy::permit`] does not cover it, because such
+    /// an address may be global.
+    #[tokio::test]
+    async fn this_machine_is_reached_only_where_it_is_allowed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        let codes = async |policy: Policy| {
+            let tcp = Tcp { policy: &policy, from: [None; 2] }.connect(here).await.err();
+            let route = Routes(&policy).connect(here).await.err();
+            [tcp, route].map(|error| error.map(|error| eyeballs::code_of(&error)))
+        };
+        assert_eq!(codes(Policy::default()).await, [Some(ResetCode::Forbidden); 2]);
+        let allow = toml::from_str("allow = [\"127.0.0.1/32\"]").unwrap();
+        let allow = Policy::new(&allow);
+        assert_eq!(codes(allow).await, [None; 2]);
+    }
+
+    #[tokio::test]
+    async fn connections_leave_from_the_address_that_is_configured() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let policy = Policy::new(&toml::from_str("allow = [\"127.0.0.0/8\"]").unwrap());
+        let from = [Some("127.0.0.9".parse().unwrap()), None];
+        let tcp = Tcp { policy: &policy, from };
+        let _tcp = tcp.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, seen) = listener.accept().await.unwrap();
+        assert_eq!(seen.ip(), IpAddr::from([127, 0, 0, 9]));
+    }
+}

@@ -1,0 +1,304 @@
+//! HTTP processing in this gateway: the cache, for port 80 and the proxy.
+//!
+//! | module | contents |
+//! |---|---|
+//! | this page | [`Web`], the HTTP cache with its origins |
+//! | [`message`] | messages of a proxy |
+//! | [`detect`] | protocols, detected from the first bytes |
+//! | [`intercept`], [`site`] | intercepted HTTP, and the operator's own sites |
+//! | [`pages`] | requests by Split HTTP |
+//! | `page` | the passengers' page |
+//! | `ahead` | requests of the preload |
+//! | `origins`, `idle`, `destination`, `nameless` | requests across the link, and their connections |
+//! | `changed`, `counted` | invalidation, and counted bodies |
+//! | `prefixed_io` | connections whose first bytes were read |
+
+#![forbid(unsafe_code)]
+
+mod ahead;
+mod changed;
+mod counted;
+mod destination;
+pub mod detect;
+mod idle;
+pub mod intercept;
+pub mod message;
+mod nameless;
+mod origins;
+mod page;
+pub mod pages;
+mod prefixed_io;
+pub mod site;
+
+use std::sync::Arc;
+
+use bentpipe_flow::{Host, ResetCode, Target};
+use bentpipe_webcache::{
+    CACHE_STATUS, Cache, Forwarded, Key, OpenError, Origin, OriginError, Scheme, invalidates,
+    is_only_if_cached,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use bentpipe_config as config;
+use bentpipe_metering::counters;
+use bentpipe_origin::{request_error, tls as origin_tls, via};
+use bentpipe_preload as preload;
+use bentpipe_transport::{self as transport, still};
+use bentpipe_uplink::{self as uplink, lazy_flow, passengers, write_timeout};
+
+use crate::config::{AirConfig, SiteLoaded};
+use crate::counters::Counters;
+use crate::message::codings;
+use crate::message::head;
+use crate::message::interim::Interims;
+use crate::message::respond::{self, Body, text};
+use crate::passengers::FlowPermit;
+use crate::request_error::RequestError;
+use crate::uplink::Uplink;
+use crate::via::add_via;
+pub use ahead::{Ahead, unpin_all};
+use changed::Changed;
+pub use destination::{Destination, PORT, host_of};
+use idle::Origins;
+use origins::{OriginClient, Requester};
+pub use page::Page;
+
+/// HTTP cache of the air gateway, if configured.
+pub struct Web {
+    cache: Cache,
+    origins: Arc<Origins>,
+    sites: RwLock<Vec<Arc<SiteLoaded>>>,
+    changed: Changed,
+    shows_status: bool,
+}
+
+impl Web {
+    /// Opens the cache if `config` has one.
+    pub fn open(config: &AirConfig) -> Result<Option<Arc<Self>>, OpenError> {
+        let Some(settings) = &config.http_cache else { return Ok(None) };
+        let cache = Cache::open(&settings.settings(), settings.rules())?;
+        let sites = config.sites.iter().map(|site| Arc::new(site.loaded().clone())).collect();
+        Ok(Some(Arc::new(Self {
+            cache,
+            origins: Arc::default(),
+            sites: RwLock::new(sites),
+            changed: Changed::default(),
+            shows_status: settings.cache_status,
+        })))
+    }
+
+    /// Returns `true` if TLS is terminated here for any name.
+    pub fn has_sites(&self) -> bool {
+        !self.sites().is_empty()
+    }
+
+    /// Returns the site with this name.
+    pub fn site(&self, name: &str) -> Option<Arc<SiteLoaded>> {
+        let sites = self.sites();
+        sites.iter().find(|site| site.name.as_str().eq_ignore_ascii_case(name)).cloned()
+    }
+
+    fn sites(&self) -> RwLockReadGuard<'_, Vec<Arc<SiteLoaded>>> {
+        self.sites.read()
+    }
+
+    /// Uses the sites' certificates in `config` for new connections. Open connections continue, and
+    /// all other settings of a site stay.
+    pub fn set_certificates(&self, config: &AirConfig) {
+        let mut sites = self.sites.write();
+        for site in sites.iter_mut() {
+            let now = config.sites.iter().map(|site| site.loaded()).find(|it| it.name == site.name);
+            if let Some(now) = now {
+                *site = Arc::new(SiteLoaded { server: now.server.clone(), ..(**site).clone() });
+            }
+        }
+    }
+
+    /// Shared state of requests to origins: idle connections, and the cache.
+    fn sources(&self) -> (Arc<Origins>, Cache) {
+        (self.origins.clone(), self.cache.clone())
+    }
+
+    /// Copies the cache's own counts to `counters`.
+    pub fn tell(&self, counters: &Counters) {
+        let counts = self.cache.counts();
+        counters.http_stored.follow(counts.stored);
+        counters.http_evicted.follow(counts.evicted);
+        counters.http_unwritten.follow(self.cache.unwritten());
+    }
+
+    /// Closes the flows that wait for another request.
+    pub fn close(&self) {
+        self.origins.close();
+    }
+
+    /// Answers `request` of the passenger with `permit` from the cache or the origin. Interim
+    /// responses go to `interims`.
+    pub async fn exchange(
+        &self,
+        uplink: &Arc<Uplink>,
+        permit: &Arc<FlowPermit>,
+        to: Destination,
+        mut request: Request<Incoming>,
+        interims: Interims,
+    ) -> Response<Body> {
+        uplink.counters.http_requests.add(1);
+        let version = request.version();
+        let path = request.uri().path_and_query().cloned();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        *request.uri_mut() = Uri::from(path.clone());
+        *request.version_mut() = Version::HTTP_11;
+        let headers = request.headers_mut();
+        head::strip(headers);
+        headers.insert(header::HOST, to.host.clone());
+        add_via(headers, version);
+        let key = to.named.as_ref().and_then(|named| {
+            let scheme = if to.site.is_some() { Scheme::Https } else { Scheme::Http };
+            key_of(scheme, named, path.as_str())
+        });
+        let requester = match version {
+            Version::HTTP_2 => Requester::Stream(permit.clone()),
+            _ => Requester::Passenger(permit.clone()),
+        };
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let client = OriginClient::telling(uplink.clone(), requester, self.sources(), to, interims);
+        let answered = match key {
+            // With `only-if-cached`, a client could find out what others have read.
+            Some(_) if !self.shows_status && is_only_if_cached(request.headers()) => {
+                uplink.counters.http_failed.add(1);
+                return text(StatusCode::GATEWAY_TIMEOUT, "What is stored here is told to nobody.");
+            }
+            Some(key) if is_read && request.body().is_end_stream() => {
+                let mut request = request.map(|_| ());
+                if self.changed.take(permit.client, &key) {
+                    let no_cache = HeaderValue::from_static("no-cache");
+                    request.headers_mut().insert(header::CACHE_CONTROL, no_cache);
+                }
+                let shown = client.target();
+                let origin: Arc<dyn Origin> = Arc::new(client);
+                let served = self.cache.serve(&key, &request, &origin).await;
+                (shown, counted::count(served, &uplink.counters))
+            }
+            key => self.pass(uplink, permit, client, key, request).await,
+        };
+        let mut response = outbound(answered, version);
+        if !self.shows_status {
+            hide_status(response.headers_mut());
+        }
+        response
+    }
+
+    /// Forwards a request that no cache may answer, exactly once.
+    async fn pass(
+        &self,
+        uplink: &Arc<Uplink>,
+        permit: &FlowPermit,
+        client: OriginClient,
+        key: Option<Key>,
+        request: Request<Incoming>,
+    ) -> Answered {
+        uplink.counters.http_passed.add(1);
+        let method = request.method().clone();
+        let shown = client.target();
+        let is_named = client.is_named();
+        let mut sent =
+            client.send_once(request.map(|body| body.map_err(Into::into).boxed_unsync())).await;
+        if let Ok(response) = &mut sent {
+            if let Some(key) = &key {
+                let said = (response.status(), response.headers());
+                self.note_changed(is_named, permit, key, &method, said);
+            }
+            let why = if key.is_some() { Forwarded::Method } else { Forwarded::Bypass };
+            response.headers_mut().append(CACHE_STATUS, why.field());
+        }
+        (shown, sent.map(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())))
+    }
+
+    /// Marks a resource that a request may have changed for revalidation. If the answering server
+    /// `is_named`, this applies to everyone, otherwise only to the passenger who sent the request.
+    fn note_changed(
+        &self,
+        is_named: bool,
+        permit: &FlowPermit,
+        key: &Key,
+        method: &Method,
+        (status, headers): (StatusCode, &HeaderMap),
+    ) {
+        if is_named {
+            return self.cache.changed(key, method, (status, headers));
+        }
+        if !invalidates(method, status) {
+            return;
+        }
+        self.changed.note(permit.client, key);
+        for name in [header::LOCATION, header::CONTENT_LOCATION] {
+            let reference = headers.get(&name).and_then(|value| value.to_str().ok());
+            if let Some(other) = reference.and_then(|reference| key.same_origin(reference)) {
+                self.changed.note(permit.client, &other);
+            }
+        }
+    }
+}
+
+fn key_of(scheme: Scheme, named: &Target, path: &str) -> Option<Key> {
+    let host = match &named.host {
+        Host::Name(name) => name.clone(),
+        Host::Ip(std::net::IpAddr::V6(address)) => format!("[{address}]"),
+        Host::Ip(address) => address.to_string(),
+        // Service requests are not cacheable.
+        Host::Service(_) => return None,
+    };
+    Key::new(scheme, &host, named.port, path)
+}
+
+/// Target of a request, and its response.
+type Answered = (Target, Result<Response<Body>, OriginError>);
+
+/// Converts the response for a client that speaks `spoken`.
+fn outbound((target, answered): Answered, spoken: Version) -> Response<Body> {
+    let target = &target;
+    match answered {
+        // We did not request an upgrade (RFC 9110 §15.2.2), and other interim responses are not
+        // final.
+        Ok(response) if response.status().is_informational() => {
+            respond::failure(target, ResetCode::Aborted)
+        }
+        Ok(mut response) => {
+            let coded = codings::for_client(response.headers());
+            if coded.is_some() && spoken != Version::HTTP_11 {
+                // Only HTTP/1.1 has transfer codings.
+                return respond::failure(target, ResetCode::Aborted);
+            }
+            let version = response.version();
+            head::strip(response.headers_mut());
+            add_via(response.headers_mut(), version);
+            if let Some(coded) = coded {
+                response.headers_mut().insert(header::TRANSFER_ENCODING, coded);
+            }
+            *response.version_mut() = Version::HTTP_11;
+            response
+        }
+        Err(OriginError::Offline) => respond::no_link(),
+        Err(OriginError::Stalled) => respond::failure(target, ResetCode::Timeout),
+        Err(error @ OriginError::Failed(_)) => match RequestError::of(&error) {
+            Some(RequestError::Tls) => respond::no_tls(target),
+            Some(RequestError::Busy) => respond::busy(),
+            Some(RequestError::Flow(code)) => respond::failure(target, code),
+            None => respond::failure(target, ResetCode::Internal),
+        },
+    }
+}
+
+/// Removes this cache's own status from `headers`, and keeps the status of other caches.
+fn hide_status(headers: &mut HeaderMap) {
+    let of_others = |value: &&HeaderValue| !value.as_bytes().starts_with(b"bentpipe;");
+    let others: Vec<_> = headers.get_all(CACHE_STATUS).iter().filter(of_others).cloned().collect();
+    headers.remove(CACHE_STATUS);
+    for value in others {
+        headers.append(CACHE_STATUS, value);
+    }
+}
