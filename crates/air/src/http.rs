@@ -120,7 +120,8 @@ async fn answer_good(
             }
             _ => {
                 let from = (&proxy.services.uplink, &*proxy.permit);
-                forward::forward(from, request, target, interims).await
+                let pages = proxy.services.pages.as_ref();
+                forward::forward(from, pages, request, target, interims).await
             }
         }),
         Err(why) => {

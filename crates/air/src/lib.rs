@@ -256,8 +256,9 @@ impl Air {
         if let Some(resolver) = &resolver {
             uplink.set_names(resolver.clone());
         }
-        let web = Web::open(config)?;
-        let services = Services { uplink: Arc::new(uplink), resolver, web };
+        let pages = pages::configured(config, &uplink.counters);
+        let web = Web::open(config, pages.clone())?;
+        let services = Services { uplink: Arc::new(uplink), resolver, web, pages };
         let preload = config.preload.as_ref().zip(services.web.as_ref()).map(|(config, web)| {
             let preloader = Ahead::preloader(config, services.uplink.clone(), web.clone());
             Ok((PreloadSocket::bind(&config.socket)?, preloader))

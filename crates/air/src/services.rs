@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bentpipe_flow::Target;
 use bentpipe_link::{SettingsError, SnapshotLimits};
+use bentpipe_split_http::AirPages;
 use bytes::Bytes;
 use tokio::net::TcpStream;
 
@@ -22,6 +23,8 @@ pub struct Services {
     pub resolver: Option<Arc<Resolver>>,
     /// The HTTP cache, if there is one.
     pub web: Option<Arc<Web>>,
+    /// State of Split HTTP, if configured.
+    pub pages: Option<Arc<AirPages>>,
 }
 
 impl Services {

@@ -5,7 +5,7 @@
 //! | `start` | start of the configured transports |
 //! | [`link`], [`masque`], [`aerotcp`] | the configs of each transport |
 //! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
-//! | `path_memory`, `homes` | what is learned of a path, and the shards of aircraft, over a restart |
+//! | `path_memory`, `homes` | properties of the path, and addresses of the aircraft, kept over a restart |
 //! | `machine` | memory of the machine |
 
 #![forbid(unsafe_code)]

@@ -7,8 +7,9 @@
 //! |---|---|
 //! | `air`, `ground` | the two files |
 //! | `listen`, `dns`, `http`, `classes`, … | one table of the files each |
+//! | `auth` | a check of credentials |
 //! | `reading`, `source`, `error` | parsing, and errors that show the line |
-//! | `least`, `share`, `applies` | checks of values, and of values against each other |
+//! | `least`, `share`, `applies` | checks of values, and of settings against each other |
 //! | `which` | which of the two files a text is |
 
 #![forbid(unsafe_code)]

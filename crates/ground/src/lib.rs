@@ -6,7 +6,7 @@
 //! | this page | [`Ground`], the gateway with its flows; [`run`] |
 //! | [`fleet`] | aircraft, their passengers and their limits |
 //! | [`policy`] | destinations that may be dialled |
-//! | `names`, [`resolve`] | the resolver for aircraft, and for dials |
+//! | `names`, [`resolve`] | the resolver service for aircraft, and names that need no query |
 //! | [`eyeballs`], `tcp`, [`sources`] | connections by Happy Eyeballs, and their source addresses |
 //! | `udp`, [`ports`] | NAT for UDP and ICMP, and the ports for it |
 //! | `claim` | verification of class claims |

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`counters`] | counters of flows, bytes, services and errors |
 //! | [`refusals`] | refusals by limits, counted and logged |
-//! | [`strangers`] | handshakes that the transport refused |
+//! | [`strangers`] | packets that the link refused |
 //! | [`usage`] | usage of each passenger on each day |
 //! | [`rate_limited_log`] | log messages at a bounded rate |
 //! | `count` | one counter |

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// Minimum time between two lines.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Logs one line per [`INTERVAL`] and counts the suppressed ones.
+/// Logs one line per `INTERVAL` and counts the suppressed ones.
 #[derive(Debug, Default)]
 pub struct RateLimitedLog(Mutex<(Option<Instant>, u64)>);
 

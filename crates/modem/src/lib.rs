@@ -6,8 +6,8 @@
 //! | module | contents |
 //! |---|---|
 //! | [`dlep`] | a modem that speaks DLEP |
-//! | `file` | a file that a script writes |
-//! | [`segment`] | DLEP messages cut out of a stream |
+//! | `file` | a file that an operator's script writes |
+//! | [`segment`] | sockets limited to the local segment |
 //! | `report` | rates, and their publication |
 
 pub mod dlep;

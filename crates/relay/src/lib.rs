@@ -8,7 +8,7 @@
 //! |---|---|
 //! | this page, `half` | the relay and its time limits |
 //! | [`flows`] | tasks of flows, the table of flows and eviction from it |
-//! | [`police`] | ceilings of classes and passengers |
+//! | [`police`] | the ceiling of each passenger in the network class |
 //! | [`bucket`] | a token bucket |
 
 #![forbid(unsafe_code)]

@@ -10,10 +10,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `air`, `session`, `inbox` | the air's end |
-//! | `ground`, `serve`, `carry`, `page` | the ground's end |
-//! | `fetch`, `pool`, `object`, `out` | fetches, and their objects |
-//! | `quota`, `push_budgets`, `negative_cache` | limits of each aircraft and passenger, and pages that the ground refuses |
+//! | `air`, `carry`, `page`, `object` | the air's end: pages in progress, and promised objects |
+//! | `push_budgets`, `negative_cache` | accounts of pages in progress, and pages that the ground refuses |
+//! | `ground`, `serve`, `session`, `inbox`, `out` | the ground's end: a page with its objects, and its stream |
+//! | `fetch`, `pool` | requests to origins, and idle connections |
+//! | `quota` | slots for pages and downloads |
 
 #![forbid(unsafe_code)]
 

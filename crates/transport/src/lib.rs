@@ -6,7 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | this page | [`Connector`] and [`Acceptor`], [`FlowStream`] and [`FlowDatagrams`] |
-//! | [`datagram`] | a datagram with its marks |
+//! | [`datagram`] | the prefix of a flow's datagrams |
 //! | `link`, `masque`, `aerotcp` | the transports behind the seam |
 //! | `name`, `kind` | names of the transports, kinds of flows |
 //! | [`still`] | idle time of a flow while its link was up |

@@ -33,7 +33,7 @@ const MAX_UNKNOWN: usize = 256;
 /// Accepts clients forever. Every client that `admits` and the limits allow gets its own task.
 ///
 /// A device that has just taken an address may connect before the kernel reports it as a neighbour.
-/// Its connection waits briefly, so that it counts for the device. If [`MAX_UNKNOWN`] wait already,
+/// Its connection waits briefly, so that it counts for the device. If `MAX_UNKNOWN` wait already,
 /// it counts for [`EVERYONE_ELSE`](super::passengers::EVERYONE_ELSE) at once. Otherwise a device
 /// with many addresses could escape its limits by filling the places.
 pub fn accept_from<'a, F>(

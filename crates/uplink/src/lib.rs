@@ -37,7 +37,6 @@ use tokio::time::{sleep, timeout};
 use bentpipe_config as config;
 use bentpipe_metering::{counters, rate_limited_log, refusals, usage};
 use bentpipe_relay::{self as relay, bucket, flows, police};
-use bentpipe_split_http as pages;
 use bentpipe_status as status;
 use bentpipe_transport::{self as transport, still};
 
@@ -46,7 +45,6 @@ use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
 use crate::flows::Flows;
 use crate::identity::{Identity, Neighbours, Newcomer, Whose};
-use crate::pages::AirPages;
 use crate::passengers::{FlowPermit, GATEWAY, Kind, Limit, Passengers};
 use crate::police::PassengerCeiling;
 use crate::rate_limited_log::RateLimitedLog;
@@ -115,8 +113,6 @@ pub struct Uplink {
     pub usage: Option<Arc<Book>>,
     /// Ceiling of one passenger in the network class.
     pub ceiling: Arc<PassengerCeiling>,
-    /// State of Split HTTP, if configured.
-    pub pages: Option<Arc<AirPages>>,
     names: Option<Arc<dyn NameMap>>,
     identity: Arc<dyn Identity>,
     neighbours: Arc<Neighbours>,
@@ -152,9 +148,6 @@ impl Uplink {
         let (counters, log, unproven_log): (Arc<Counters>, _, _) = Default::default();
         let neighbours = Arc::new(Neighbours::default());
         let passengers = Passengers::new(bounds, neighbours.clone(), counters.clone());
-        let idle = limits.idle_timeout.into();
-        let pages = config.split_http.as_ref();
-        let pages = pages.map(|pages| AirPages::new(pages.settings(idle), counters.clone()));
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let ceiling = PassengerCeiling::new(config.classes.passenger_ceil());
@@ -169,7 +162,6 @@ impl Uplink {
             classes,
             usage,
             ceiling,
-            pages,
             names: None,
             identity: neighbours.clone(),
             neighbours,

@@ -10,7 +10,7 @@
 //! | `page` | the passengers' page |
 //! | `ahead` | requests of the preload |
 //! | `origins`, `idle`, `destination`, `nameless` | requests across the link, and their connections |
-//! | `changed`, `counted` | invalidation, and counted bodies |
+//! | `changed`, `counted` | changes by passengers, and counters of the cache |
 //! | `prefixed_io` | connections whose first bytes were read |
 
 #![forbid(unsafe_code)]
@@ -33,6 +33,7 @@ pub mod site;
 use std::sync::Arc;
 
 use bentpipe_flow::{Host, ResetCode, Target};
+use bentpipe_split_http::AirPages;
 use bentpipe_webcache::{
     CACHE_STATUS, Cache, Forwarded, Key, OpenError, Origin, OriginError, Scheme, invalidates,
     is_only_if_cached,
@@ -64,27 +65,32 @@ pub use ahead::{Ahead, unpin_all};
 use changed::Changed;
 pub use destination::{Destination, PORT, host_of};
 use idle::Origins;
-use origins::{OriginClient, Requester};
+use origins::{OriginClient, Requester, Sources};
 pub use page::Page;
 
 /// HTTP cache of the air gateway, if configured.
 pub struct Web {
     cache: Cache,
     origins: Arc<Origins>,
+    pages: Option<Arc<AirPages>>,
     sites: RwLock<Vec<Arc<SiteLoaded>>>,
     changed: Changed,
     shows_status: bool,
 }
 
 impl Web {
-    /// Opens the cache if `config` has one.
-    pub fn open(config: &AirConfig) -> Result<Option<Arc<Self>>, OpenError> {
+    /// Opens the cache if `config` has one. `pages` is the state of Split HTTP.
+    pub fn open(
+        config: &AirConfig,
+        pages: Option<Arc<AirPages>>,
+    ) -> Result<Option<Arc<Self>>, OpenError> {
         let Some(settings) = &config.http_cache else { return Ok(None) };
         let cache = Cache::open(&settings.settings(), settings.rules())?;
         let sites = config.sites.iter().map(|site| Arc::new(site.loaded().clone())).collect();
         Ok(Some(Arc::new(Self {
             cache,
             origins: Arc::default(),
+            pages,
             sites: RwLock::new(sites),
             changed: Changed::default(),
             shows_status: settings.cache_status,
@@ -118,9 +124,8 @@ impl Web {
         }
     }
 
-    /// Shared state of requests to origins: idle connections, and the cache.
-    fn sources(&self) -> (Arc<Origins>, Cache) {
-        (self.origins.clone(), self.cache.clone())
+    fn sources(&self) -> Sources {
+        (self.origins.clone(), self.cache.clone(), self.pages.clone())
     }
 
     /// Copies the cache's own counts to `counters`.

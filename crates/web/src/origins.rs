@@ -8,6 +8,7 @@ use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::digest::MAX_ENTRIES;
 use bentpipe_prefetch::eligible::FORWARDED;
 use bentpipe_schedule::{Class, Dscp};
+use bentpipe_split_http::{AirPages, Condition};
 use bentpipe_webcache::{Answer, Cache, Origin, OriginError, OriginRequest, Scheme, Waiters};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -32,7 +33,6 @@ use crate::request_error::RequestError;
 use crate::still::MAX_FORGIVEN;
 use crate::transport::Reach;
 use crate::uplink::Uplink;
-use bentpipe_split_http::Condition;
 
 /// Polling interval of the link's state while a stale response could be used instead.
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,9 +52,14 @@ struct Shared {
     origins: Arc<Origins>,
     /// HTTP cache, which provides the hashes of a site's objects.
     cache: Cache,
+    /// State of Split HTTP, if configured.
+    pages: Option<Arc<AirPages>>,
     to: Destination,
     interims: Interims,
 }
+
+/// Shared state of requests to origins: idle connections, the cache, and Split HTTP.
+pub type Sources = (Arc<Origins>, Cache, Option<Arc<AirPages>>);
 
 /// Owner of a request.
 pub enum Requester {
@@ -80,7 +85,7 @@ impl OriginClient {
     pub fn new(
         uplink: Arc<Uplink>,
         requester: Requester,
-        sources: (Arc<Origins>, Cache),
+        sources: Sources,
         to: Destination,
     ) -> Self {
         Self::telling(uplink, requester, sources, to, Interims::default())
@@ -90,11 +95,11 @@ impl OriginClient {
     pub fn telling(
         uplink: Arc<Uplink>,
         requester: Requester,
-        (origins, cache): (Arc<Origins>, Cache),
+        (origins, cache, pages): Sources,
         to: Destination,
         interims: Interims,
     ) -> Self {
-        Self(Arc::new(Shared { uplink, requester, origins, cache, to, interims }))
+        Self(Arc::new(Shared { uplink, requester, origins, cache, pages, to, interims }))
     }
 
     /// Target to name in error messages.
@@ -243,7 +248,7 @@ impl Shared {
             // The ground gateway must not read requests to this site.
             Some(_) => return None,
         };
-        let pages = self.uplink.pages.as_ref()?;
+        let pages = self.pages.as_ref()?;
         let site = format!("{}://{named}/", scheme.name());
         let path = request.request.uri().path_and_query()?.as_str().strip_prefix('/')?;
         let address = Address::parse(&format!("{site}{path}")).ok()?;

@@ -6,6 +6,7 @@ use bentpipe_flow::{Host, ResetCode, Service, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::wire::Head;
 use bentpipe_schedule::Dscp;
+use bentpipe_split_http::{AirPages, Condition, PromiseBroken, Reader, is_object, is_page};
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 use http::{HeaderMap, Method, Response};
@@ -16,8 +17,9 @@ use hyper::body::Frame;
 use super::lazy_flow::{CloseReason, LazyFlow};
 use super::passengers::FlowPermit;
 use super::uplink::Uplink;
+use crate::config::AirConfig;
+use crate::counters::Counters;
 use crate::transport::Reach;
-use bentpipe_split_http::{AirPages, Condition, PromiseBroken, Reader, is_object, is_page};
 
 /// Port of the service target, which is not used.
 const PORT: u16 = 80;
@@ -35,6 +37,13 @@ pub enum Delivered {
 
 /// The requested resource, and the form of the request.
 pub type Query<'a> = (&'a Method, &'a Address, &'a HeaderMap, Condition);
+
+/// Creates the state of Split HTTP, if `config` has it.
+pub fn configured(config: &AirConfig, counters: &Arc<Counters>) -> Option<Arc<AirPages>> {
+    let idle = config.limits.idle_timeout.into();
+    let pages = config.split_http.as_ref();
+    pages.map(|pages| AirPages::new(pages.settings(idle), counters.clone()))
+}
 
 /// Returns the response of Split HTTP to a request of the passenger with `permit`; `None` if the
 /// request must cross the link as usual. `cached` returns the hashes of our cache's objects of the

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bentpipe_flow::{ResetCode, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_schedule::Dscp;
+use bentpipe_split_http::{AirPages, Condition};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
@@ -22,11 +23,12 @@ use crate::pages;
 use crate::passengers::FlowPermit;
 use crate::uplink::Uplink;
 use crate::via::add_via;
-use bentpipe_split_http::Condition;
 
-/// Sends `request` to `target`. Returns the response, or an error response of the proxy.
+/// Sends `request` to `target`. Returns the response, or an error response of the proxy. `pages` is
+/// the state of Split HTTP.
 pub async fn forward(
     (uplink, permit): (&Arc<Uplink>, &FlowPermit),
+    pages: Option<&Arc<AirPages>>,
     request: Request<Incoming>,
     target: Target,
     interims: Interims,
@@ -38,7 +40,7 @@ pub async fn forward(
     if !uplink.has_link().await {
         return no_link();
     }
-    if let Some(pushed) = pushed(uplink, permit, &request).await {
+    if let Some(pushed) = pushed(pages, (uplink, permit), &request).await {
         return pushed;
     }
     uplink.counters.relayed.add(1);
@@ -83,11 +85,11 @@ async fn ask(
 
 /// Returns the response of Split HTTP to `request`, if any.
 async fn pushed(
-    uplink: &Arc<Uplink>,
-    permit: &FlowPermit,
+    pages: Option<&Arc<AirPages>>,
+    (uplink, permit): (&Arc<Uplink>, &FlowPermit),
     request: &Request<Incoming>,
 ) -> Option<Response<Body>> {
-    let pages = uplink.pages.as_ref()?;
+    let pages = pages?;
     if !request.body().is_end_stream() {
         return None;
     }
