@@ -116,7 +116,8 @@ def resolve(tree, at, parts, seen=()):
     module, name = tree[at], parts[0]
     if name in module.children and at + (name,) in tree:
         return resolve(tree, at + (name,), parts[1:], seen) if parts[1:] else at + (name,)
-    if name in module.items:
+    # A method may have the name of an imported module: a longer path goes through the module.
+    if name in module.items and not (parts[1:] and name in module.uses):
         return at
     if name in module.uses:
         return resolve(tree, at, module.uses[name][0] + parts[1:], seen)
