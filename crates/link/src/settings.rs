@@ -21,6 +21,9 @@ pub struct Settings {
     pub rate: BitRate,
     /// Origin of the rate.
     pub lease: LeaseMode,
+    /// With [`LeaseMode::Learned`]: bytes of padding that this side may send to learn the rate when
+    /// the session begins, before anybody has data; 0 where bytes cost money.
+    pub learn_bytes: ByteSize,
     /// At the ground: the aircraft's share of a beam.
     pub share: Share,
     /// Largest IP packet on the radio path, with its headers, as provisioned by the operator. It is
@@ -131,6 +134,7 @@ impl Default for Settings {
             rate: BitRate::from_bps(1_000_000),
             control: Control::Leased,
             lease: LeaseMode::Static,
+            learn_bytes: ByteSize::from_bytes(DEFAULT_LEARN_BYTES),
             share: Share::default(),
             mtu_bytes: 1500,
             receive_memory: ByteSize::from_bytes(512 << 20),
@@ -167,6 +171,9 @@ const MIN_SEND_PACKETS: u64 = 16;
 const MIN_DATAGRAMS: u64 = 30;
 /// … and minimum memory of a class.
 const MIN_CLASS_DATAGRAMS: u64 = 6;
+/// Ten packets of 1,280 bytes, whose spacing is a first estimate, and a train of seven or more
+/// full packets that confirms it. Both directions together stay below 64 KB.
+const DEFAULT_LEARN_BYTES: u64 = 24_000;
 /// Longer than the outages that flows should survive: a quarter of an hour.
 const DEFAULT_SESSION_LIFETIME: Duration = Duration::from_secs(900);
 /// Minimum session lifetime, which covers the keep-alives of an idle aircraft and their
@@ -298,6 +305,11 @@ impl Settings {
     /// Name of the peer in the log; `otherwise` if it has none.
     pub(crate) fn peer_label<'a>(&'a self, otherwise: &'a dyn Display) -> &'a dyn Display {
         if self.peer_name.is_empty() { otherwise } else { &self.peer_name }
+    }
+
+    /// Rate announced to the peer: zero if it is learned.
+    pub(crate) fn announced_rate_bps(&self) -> u64 {
+        if self.lease == LeaseMode::Learned { 0 } else { self.rate.bps() }
     }
 
     /// Number of symbols of a lane that each of its ends keeps for repairs.

@@ -36,6 +36,20 @@ fn a_typed_rate_meets_every_bound_of_a_link_that_does_not_change() {
 }
 
 #[test]
+fn a_learned_rate_meets_every_bound_of_a_link_that_does_not_change() {
+    let outcomes = fast(Lease::Learned, &STEADY);
+    assert_eq!(outcomes.len(), STEADY.len());
+    assert_eq!(missed(&outcomes), []);
+}
+
+#[test]
+fn a_learned_rate_follows_the_link() {
+    let outcomes = fast(Lease::Learned, &["rate halves, B", "rate doubles"]);
+    // A report takes a round trip. Until then the queue grows by a second in each second.
+    assert_eq!(missed(&outcomes), [("rate halves, B", "queue-peak")]);
+}
+
+#[test]
 fn cubic_does_not_find_the_rate_of_lossy_links() {
     let outcomes = fast(Lease::None, &STEADY[..3]);
     let expected =

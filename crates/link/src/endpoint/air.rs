@@ -169,7 +169,7 @@ impl AirCore {
         let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
         let remembered = self.remembered.filter(|it| it.is_fresh(now)).map(|it| it.rtt);
         let expected = round_trip.or(remembered).unwrap_or(settings.initial_rtt);
-        let terms = (settings.rate.bps(), settings.flow_reserve.bytes() as u32);
+        let terms = (settings.announced_rate_bps(), settings.flow_reserve.bytes() as u32);
         self.initiator.call(terms, expected, now, &mut self.rng, out);
     }
 

@@ -432,7 +432,7 @@ impl HubCore {
 fn params_of(aircraft: &BTreeMap<PublicKey, Entry>, key: &PublicKey) -> Option<AnswerParams> {
     let Entry { settings, .. } = aircraft.get(key)?;
     Some(AnswerParams {
-        rate_bps: settings.rate.bps(),
+        rate_bps: settings.announced_rate_bps(),
         reserve_bytes: settings.flow_reserve.bytes() as u32,
         max_flows: settings.max_flows,
     })

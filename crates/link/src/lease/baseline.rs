@@ -68,6 +68,13 @@ impl Baseline {
         if self.packets > 0.0 { (self.lost / self.packets).min(0.95) } else { 0.0 }
     }
 
+    /// Upper limit of the loss, two standard deviations above: few packets say little.
+    pub fn max_loss(&self) -> f64 {
+        let (packets, loss) = (self.packets.max(1.0), self.loss());
+        let deviation = (loss * (1.0 - loss) * self.burst() / packets).sqrt();
+        (loss + 2.0 * deviation + 3.0 / packets).min(0.95)
+    }
+
     /// Mean length of a burst of losses, in packets.
     pub fn burst(&self) -> f64 {
         let dispersion = self.deviation / self.independent;

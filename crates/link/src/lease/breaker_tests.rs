@@ -144,6 +144,7 @@ impl Link {
                 lost,
                 judged_bytes,
                 in_flight_bytes,
+                longest_loss: 0,
             },
             LEASE,
         );
@@ -420,6 +421,7 @@ fn the_rate_stays_within_the_lease_whatever_a_peer_reports() {
                 lost: any(&mut rng).min(judged),
                 judged_bytes: judged * 1500,
                 in_flight_bytes: rng.random_range(0..1 << 30),
+                longest_loss: 0,
             },
             LEASE,
         );

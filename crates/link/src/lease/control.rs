@@ -8,8 +8,9 @@ use bentpipe_units::BitRate;
 use super::breaker::Breaker;
 use super::client::LeaseClient;
 use super::demand::{ClassDemands, Waiting};
+use super::learned::{Knot, Learner};
 use super::leases::Leases;
-use super::{Demand, Grant, Lease, LeaseMode, ModemRate, Observation};
+use super::{Demand, Grant, Lease, LeaseMode, ModemRate, Observation, Source};
 
 /// Divisor of a round trip for the repetition of an unconfirmed grant …
 const REPEAT_PART: u32 = 2;
@@ -24,6 +25,8 @@ pub struct Control {
     cap: BitRate,
     leases: Leases,
     breaker: Breaker,
+    /// `Some` if the rate is learned.
+    learner: Option<Learner>,
     demands: ClassDemands,
     /// `Some` if rates are granted to us.
     client: Option<LeaseClient>,
@@ -44,10 +47,12 @@ struct Offer {
 }
 
 impl Control {
-    /// Creates the lease side of a path with the operator's `cap`.
-    pub fn new(mode: LeaseMode, cap: BitRate) -> Self {
+    /// Creates the lease side of a path with the operator's `cap`, which may send `padding`
+    /// bytes to learn the rate.
+    pub fn new(mode: LeaseMode, cap: BitRate, padding: u64, now: Duration) -> Self {
         Self {
             cap,
+            learner: (mode == LeaseMode::Learned).then(|| Learner::new(cap, padding, now)),
             leases: Leases::new(mode, cap),
             breaker: Breaker::new(),
             demands: ClassDemands::default(),
@@ -62,7 +67,16 @@ impl Control {
     /// The lease in force, with its rate as far as the breaker permits.
     pub fn lease(&mut self, now: Duration) -> Lease {
         let best = self.leases.best(now);
-        Lease { rate: self.breaker.rate(best.rate, now), ..best }
+        let rate = match self.learner.as_ref().filter(|_| best.source == Source::Learned) {
+            Some(learner) => learner.rate(now).min(best.rate),
+            None => self.breaker.rate(best.rate, now),
+        };
+        Lease { rate, ..best }
+    }
+
+    /// The learner, if its rate is in force.
+    fn learner_in_force(&self, now: Duration) -> Option<&Learner> {
+        self.learner.as_ref().filter(|_| self.leases.best(now).source == Source::Learned)
     }
 
     /// Maximum rate, without the breaker.
@@ -71,8 +85,11 @@ impl Control {
     }
 
     /// Returns `true` if data must wait for a queue to drain.
-    pub fn holds_data(&self) -> bool {
-        self.breaker.holds_data()
+    pub fn holds_data(&self, now: Duration) -> bool {
+        match self.learner_in_force(now) {
+            Some(learner) => learner.holds_data(),
+            None => self.breaker.holds_data(),
+        }
     }
 
     /// Number of trips of the breaker.
@@ -82,7 +99,34 @@ impl Control {
 
     /// Queueing delay in the peer's newest report.
     pub fn queue(&self) -> Duration {
-        self.breaker.queue()
+        self.learner.as_ref().map_or_else(|| self.breaker.queue(), Learner::queue)
+    }
+
+    /// Returns `true` if losses are the channel's own, so that they call for repairs.
+    pub fn are_losses_the_channels(&self) -> bool {
+        self.learner.as_ref().is_none_or(Learner::are_losses_the_channels)
+    }
+
+    /// Takes the learned rate if it has changed by a quarter.
+    pub fn take_learned(&mut self) -> Option<BitRate> {
+        self.learner.as_mut().and_then(Learner::take_news)
+    }
+
+    /// Returns `true` if the rate is learned and not known yet.
+    pub fn is_unknown(&self) -> bool {
+        self.learner.as_ref().is_some_and(|learner| learner.capacity().is_none())
+    }
+
+    /// Returns `true` if a packet of padding should be sent to learn the rate.
+    pub fn wants_padding(&self, now: Duration) -> bool {
+        self.learner_in_force(now).is_some_and(Learner::wants_padding)
+    }
+
+    /// Notes the end of an outage.
+    pub fn on_peer_returned(&mut self, now: Duration) {
+        if let Some(learner) = &mut self.learner {
+            learner.on_peer_returned(now);
+        }
     }
 
     /// Sets the modem's rate; `None` if it reports none.
@@ -101,19 +145,24 @@ impl Control {
         before != part
     }
 
-    /// Counts a packet of `bytes`, paid by `class` or by nobody.
+    /// Counts a packet of `bytes`, paid by `class` or by nobody: whether it has data, and whether it
+    /// is an MTU probe.
     pub fn sent(
         &mut self,
         bytes: usize,
         class: Option<Class>,
-        data: bool,
+        (data, probe): (bool, bool),
         rtt: Duration,
         now: Duration,
     ) {
         self.demands.sent(bytes, class, rtt, now);
         if data {
-            let lease = self.leases.best(now).rate;
-            self.breaker.sent(bytes, lease, now);
+            let lease = self.leases.best(now);
+            match self.learner.as_mut().filter(|_| lease.source == Source::Learned) {
+                Some(learner) if probe => learner.sent_probe(bytes),
+                Some(learner) => learner.sent(bytes, now),
+                None => self.breaker.sent(bytes, lease.rate, now),
+            }
         }
     }
 
@@ -122,21 +171,32 @@ impl Control {
         self.demands.useful(waiting, rtt, now).min(self.cap)
     }
 
-    /// Handles the observation of a report.
-    pub fn observe(&mut self, seen: &Observation) {
-        let lease = self.leases.best(seen.now).rate;
-        self.breaker.observe(seen, lease);
+    /// Handles the observation of a report, and the arrivals in it.
+    pub fn observe(&mut self, seen: &Observation, knots: &[Knot]) {
+        let lease = self.leases.best(seen.now);
+        if let Some(learner) = &mut self.learner {
+            learner.observe(seen, knots);
+        }
+        if lease.source != Source::Learned {
+            self.breaker.observe(seen, lease.rate);
+        }
     }
 
     /// Time at which [`Self::handle_timeout`] should be called.
     pub fn next_timeout(&self, now: Duration) -> Option<Duration> {
         let ends = self.leases.ends_at(now);
-        [self.breaker.next_timeout(), ends].into_iter().flatten().min()
+        [self.breaker.next_timeout(), self.learner.as_ref().and_then(Learner::next_timeout), ends]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Handles what is due.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.breaker.handle_timeout(now);
+        if let Some(learner) = &mut self.learner {
+            learner.handle_timeout(now);
+        }
     }
 
     // Granted rates, at the aircraft.
@@ -233,7 +293,8 @@ mod tests {
 
     #[test]
     fn an_overtaken_demand_is_ignored_before_and_after_the_newer_is_taken() {
-        let mut control = Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000));
+        let mut control =
+            Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000), 0, Duration::ZERO);
         let number = |it: Option<Demand>| it.map(|it| it.number);
         control.on_demand(demand(2, 0));
         control.on_demand(demand(1, 0));
@@ -247,7 +308,8 @@ mod tests {
 
     #[test]
     fn a_grant_is_repeated_until_a_demand_follows_it() {
-        let mut control = Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000));
+        let mut control =
+            Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000), 0, Duration::ZERO);
         let (rtt, mut now) = (Duration::from_millis(600), Duration::ZERO);
         let rate = BitRate::from_bps(1_000_000);
         let grant = Grant { sequence: 7, answers: 4, rate, lifetime: Duration::from_secs(6) };

@@ -67,6 +67,8 @@ impl Leases {
     fn lasting(&self) -> Lease {
         let (rate, source) = match self.mode {
             LeaseMode::Static => (self.cap, Source::Config),
+            // The learner has the rate.
+            LeaseMode::Learned => (self.cap, Source::Learned),
             LeaseMode::Granted | LeaseMode::Modem => (IDLE_GRANT, Source::Idle),
         };
         Lease { rate, source, until: Duration::MAX, per_packet_overhead: 0 }

@@ -27,6 +27,7 @@ mod delay;
 mod delivery_rate;
 mod demand;
 mod divide;
+mod learned;
 mod leases;
 mod probe;
 
@@ -38,6 +39,7 @@ pub use beam::{Beam, BeamError, check};
 pub use control::Control;
 pub use demand::Waiting;
 pub use divide::{Want, divide_beside};
+pub use learned::Knot;
 
 pub use crate::wire::lease::{Demand, Grant};
 
@@ -63,6 +65,8 @@ pub enum LeaseMode {
     Granted,
     /// The modem; [`IDLE_GRANT`] while it reports no rate.
     Modem,
+    /// Measurements of the path. A modem's rate and a grant take precedence.
+    Learned,
 }
 
 /// Sending rate that a modem reports.
@@ -96,6 +100,8 @@ impl Default for Share {
 pub enum Source {
     /// None: [`IDLE_GRANT`].
     Idle,
+    /// Measurements of the path.
+    Learned,
     /// The operator's configuration.
     Config,
     /// The ground's grant; at the ground, this aircraft's part of the beam.
@@ -136,4 +142,6 @@ pub struct Observation {
     pub judged_bytes: u64,
     /// IP bytes sent and not judged yet.
     pub in_flight_bytes: u64,
+    /// Largest number of consecutive packets that were lost.
+    pub longest_loss: u64,
 }

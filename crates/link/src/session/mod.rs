@@ -6,12 +6,13 @@
 //! |---|---|
 //! | `path`, `sent`, `arrivals` | one radio path: packets sent and received, round trip, pacing |
 //! | `transmit`, `fragment` | the next packet, composed when the pacer releases it |
-//! | `receive`, `report` | packets received, and the times of reports |
+//! | `receive`, `report`, `curve` | packets received, the times of reports, arrival times |
 //! | `timers`, `probe`, `mtu` | timeouts, outages, the path's MTU |
 //! | `streams`, `datagram`, `classes` | calls of the flows' owners, and about classes |
 
 mod arrivals;
 mod classes;
+mod curve;
 mod datagram;
 mod fragment;
 mod mtu;
@@ -56,12 +57,15 @@ pub const WINDOW_BDPS: u64 = 8;
 const CLOSES: u32 = 3;
 /// Minimum window, which covers timers and scheduling of 10 ms at 1 Gbit/s on a short path.
 const MIN_WINDOW_BYTES: u64 = 1 << 20;
+/// Rate assumed of a peer that learns its rate until it has sent faster.
+const MIN_LEARNED_RATE: BitRate = BitRate::from_bps(256_000);
 /// Unreported packets that a lane may have in any case.
 const MIN_LANE_PACKETS: u64 = 4;
 
 /// Parameters of the peer from the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerParams {
+    /// Send rate; zero if the peer learns it and wants to know when its packets arrive.
     pub rate: BitRate,
     pub reserve_bytes: u32,
     /// Number of flows that the peer accepts.
@@ -331,10 +335,35 @@ impl Session {
     fn tune(&mut self) {
         let rtt = self.path.rtt.get();
         // The peer may claim any rate; the receive memory limits the effect.
-        let towards_us = self.peer.rate.bytes_in(rtt).saturating_mul(WINDOW_BDPS);
+        let towards_us = self.peers_rate().bytes_in(rtt).saturating_mul(WINDOW_BDPS);
         self.flows.tune(towards_us.max(MIN_WINDOW_BYTES), rtt);
         self.flows.set_path(rtt, self.path.pacer.rate(), self.path.mtu.current());
         self.send.datagrams.tune(rtt / 2);
+    }
+
+    /// Returns `true` if the peer learns its rate.
+    fn peer_learns(&self) -> bool {
+        self.peer.rate.bps() == 0
+    }
+
+    /// The peer's send rate: as it said, or as it was measured.
+    fn peers_rate(&self) -> BitRate {
+        if self.peer_learns() {
+            self.path.recorder.rate().max(MIN_LEARNED_RATE)
+        } else {
+            self.peer.rate
+        }
+    }
+
+    /// Rates of both directions, ours first, to compute the length of bursts. While one is not
+    /// known, the other one stands for it.
+    fn rates(&self) -> (BitRate, BitRate) {
+        let peers = if self.peer_learns() { self.path.recorder.rate() } else { self.peer.rate };
+        let ours = match self.path.lease.is_unknown() {
+            true if peers.bps() > 0 => peers,
+            _ => self.path.pacer.rate(),
+        };
+        (ours, if peers.bps() > 0 { peers } else { ours })
     }
 
     /// Maximum unreported bytes of a lane.

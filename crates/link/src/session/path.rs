@@ -4,16 +4,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::arrivals::{Arrivals, MAX_LATE_BY};
+use super::curve::Recorder;
 use super::mtu::Mtu;
 use super::sent::{Outcomes, Sent, SentContents, SentPackets};
 use crate::Class;
 use crate::congestion::{BURST_PACKETS, Congestion, PERSISTENT_TIMEOUTS, ReportNews, Saved};
-use crate::lease::{Control as LeaseControl, Observation};
+use crate::lease::{Control as LeaseControl, Knot, Observation};
 use crate::memory::{Observed, Remembered, Reported};
 use crate::pacer::Pacer;
 use crate::redundancy::{Estimator, Loss, Outcome};
 use crate::rtt::Rtt;
 use crate::settings::{Control, MIN_RATE, Settings};
+use crate::wire::curve::Curve;
 use crate::wire::frame::Challenge;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::Report;
@@ -50,6 +52,8 @@ pub struct Path {
 
     /// Recent packets from the peer.
     pub arrivals: Arrivals,
+    /// Arrival times, if the peer learns its rate.
+    pub recorder: Recorder,
     /// Number of received packets marked Congestion Experienced.
     pub marked: u64,
 
@@ -91,7 +95,12 @@ impl Path {
             rtt: Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt)),
             pacer: Pacer::new(settings.rate),
             mtu: Mtu::new(settings.mtu_bytes, now),
-            lease: LeaseControl::new(settings.lease, settings.rate),
+            lease: LeaseControl::new(
+                settings.lease,
+                settings.rate,
+                settings.learn_bytes.bytes(),
+                now,
+            ),
             packets: SentPackets::default(),
             judged_bytes: 0,
             estimator: loss.map_or_else(Estimator::new, Estimator::remembering),
@@ -103,6 +112,7 @@ impl Path {
             peer_marked: 0,
             peer_late_by: 0,
             arrivals: Arrivals::default(),
+            recorder: Recorder::default(),
             marked: 0,
             ping: false,
             response: None,
@@ -164,7 +174,8 @@ impl Path {
         let arrived = false;
         let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, arrived, contents };
         self.pacer.spend(bytes);
-        self.lease.sent(bytes, class, contents.asks, self.rtt.get(), now);
+        let rtt = self.rtt.get();
+        self.lease.sent(bytes, class, (contents.asks, contents.probe), rtt, now);
         let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
         if let Some(congestion) = &mut self.congestion {
             congestion.forgotten(usize::try_from(forgotten).unwrap_or(usize::MAX));
@@ -179,8 +190,8 @@ impl Path {
     }
 
     /// Returns `true` if neither the congestion window nor the breaker delays the next symbol.
-    pub fn takes_more(&self) -> bool {
-        self.congestion.as_ref().map_or(!self.lease.holds_data(), Congestion::is_open)
+    pub fn takes_more(&self, now: Duration) -> bool {
+        self.congestion.as_ref().map_or_else(|| !self.lease.holds_data(now), Congestion::is_open)
     }
 
     /// Sets the pacing rate from the lease, and within it from the congestion controller and the
@@ -207,7 +218,12 @@ impl Path {
 
     /// Handles the peer's report of this path. Returns the outcomes in it, or `None` if it names
     /// packets that were never sent or has impossible counts.
-    pub fn reported(&mut self, report: &Report, now: Duration) -> Option<Outcomes> {
+    pub fn reported(
+        &mut self,
+        report: &Report,
+        curve: Option<&Curve>,
+        now: Duration,
+    ) -> Option<Outcomes> {
         if report.largest >= self.next_packet() || report.marked > report.largest + 1 {
             return None;
         }
@@ -223,6 +239,7 @@ impl Path {
         if let Some(sample) = sample {
             self.rtt.sample(sample);
         }
+        let knots = curve.map(|curve| self.knots(report, curve)).unwrap_or_default();
         let outcomes = self.packets.judge(report, self.peer_late_by);
         if outcomes.skipped_bytes.is_some() {
             self.estimator.skip();
@@ -231,13 +248,15 @@ impl Path {
             self.mtu.arrived(*packet, sent.bytes as usize, now);
         }
         // A lost probe may have been too large.
-        for packet in outcomes.judged.iter().filter(|packet| !packet.sent.contents.probe) {
+        let counts = self.lease.are_losses_the_channels();
+        for packet in outcomes.judged.iter().filter(|it| counts && it.sent.contents.teaches_loss())
+        {
             self.estimator.add(Outcome { lost: packet.lost, follows: packet.sent.follows });
         }
         let (all, data) = (outcomes.all(), outcomes.data());
         self.mtu.judged(report.largest, all.lost, all.judged);
         if let (Some(newest), Some(rtt), None) = (newest, sample, &self.congestion) {
-            self.lease.observe(&Observation {
+            let seen = Observation {
                 now,
                 rtt,
                 sent_at: newest.at,
@@ -246,7 +265,9 @@ impl Path {
                 lost: data.lost,
                 judged_bytes: newest.total_bytes - self.judged_bytes,
                 in_flight_bytes: self.packets.total_bytes() - newest.total_bytes,
-            });
+                longest_loss: outcomes.longest_loss(),
+            };
+            self.lease.observe(&seen, &knots);
             self.judged_bytes = newest.total_bytes;
         }
         let mut news = self.news(&outcomes, report);
@@ -254,6 +275,16 @@ impl Path {
         (news.largest_sent, news.largest) = (newest.map_or(now, |sent| sent.at), report.largest);
         self.learn(&news, outcomes.skipped_bytes.unwrap_or(0));
         Some(outcomes)
+    }
+
+    /// Arrivals in a report with a curve, oldest first, as far as the packets are still recorded.
+    fn knots(&self, report: &Report, curve: &Curve) -> Vec<Knot> {
+        let points = curve.points(report.largest, report.arrived);
+        let knot = |(packet, arrived)| {
+            let Sent { at: sent, total_bytes, .. } = self.packets.get(packet)?;
+            Some(Knot { sent, arrived, total_bytes })
+        };
+        points.into_iter().filter_map(knot).collect()
     }
 
     /// Converts outcomes into the form that congestion control uses.

@@ -56,7 +56,7 @@ impl Session {
     fn urgent_waits(&mut self, now: Duration) -> bool {
         let urgent = Lane::Urgent;
         // Symbols that may not be sent now do not delay the probe.
-        self.path.takes_more()
+        self.path.takes_more(now)
             && (self.send.reliable[urgent as usize].has_queued()
                 || self.next_lane(now) == Some(urgent))
     }

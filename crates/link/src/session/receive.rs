@@ -10,6 +10,7 @@ use super::path::Candidate;
 use crate::flow::Violation;
 use crate::lane::{Arrival, Lane, SendLane};
 use crate::wire::codec::Reader;
+use crate::wire::curve::Curve;
 use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Slide, Symbol};
 use crate::wire::header::DataHeader;
 use crate::wire::report::Report;
@@ -68,6 +69,10 @@ impl Session {
             return;
         }
         let newest = self.path.on_packet(header.number, ce, now);
+        if newest && self.peer_learns() {
+            let rtt = self.path.rtt.get();
+            self.path.recorder.on_newest(header.number, bytes, rtt, now);
+        }
         if let Some(challenge) = packet.challenge {
             self.path.response = Some(challenge);
         }
@@ -78,7 +83,7 @@ impl Session {
         }
         let asks = packet.asks_for_report();
         if let Some(report) = packet.report {
-            self.take_report(&report, now);
+            self.take_report(&report, packet.curve.as_ref(), now);
         }
         if let Some(slide) = packet.slide {
             self.take_slide(slide, now);
@@ -114,6 +119,7 @@ impl Session {
             if let Some(congestion) = &mut self.path.congestion {
                 congestion.on_peer_returned(now);
             }
+            self.path.lease.on_peer_returned(now);
             let peer = self.settings.peer_label(&self.path.peer);
             let after = now.saturating_sub(outage.since);
             self.unheard += after;
@@ -121,13 +127,17 @@ impl Session {
         }
     }
 
-    fn take_report(&mut self, report: &Report, now: Duration) {
+    fn take_report(&mut self, report: &Report, curve: Option<&Curve>, now: Duration) {
         if report.path != self.path.id {
             return;
         }
-        let Some(outcomes) = self.path.reported(report, now) else {
+        let Some(outcomes) = self.path.reported(report, curve, now) else {
             return self.close_with(Violation("a report of packets that were never sent"));
         };
+        if let Some(rate) = self.path.lease.take_learned() {
+            let peer = self.settings.peer_label(&self.path.peer);
+            tracing::info!(%peer, %rate, "the path carries");
+        }
         let told = outcomes.data();
         self.counters.packets_lost += told.lost;
         self.counters.packets_judged += told.judged;
@@ -188,11 +198,12 @@ impl Session {
         self.path.estimator.assume(self.path.arrivals.loss());
         let loss = self.path.estimator.loss();
         let packet_bytes = self.path.mtu.current() as u64;
-        let packet_time = self.path.pacer.rate().time_for(packet_bytes);
+        let (our_rate, peers_rate) = self.rates();
+        let packet_time = our_rate.time_for(packet_bytes);
         let towards_peer = packet_time.mul_f64(loss.burst_packets());
         // An end that sends little sees few bursts in its own direction, but also those of the
         // other direction.
-        let towards_us = self.peer.rate.time_for(packet_bytes).min(MAX_PACKET_TIME);
+        let towards_us = peers_rate.time_for(packet_bytes).min(MAX_PACKET_TIME);
         let towards_us = towards_us.mul_f64(self.path.arrivals.burst_packets());
         self.repair_policy.burst = packet_time.mul_f64(loss.excess_packets());
         let burst = towards_peer.max(towards_us);

@@ -19,12 +19,20 @@ pub struct SentContents {
     pub asks: bool,
     /// The packet is an MTU probe.
     pub probe: bool,
+    /// The packet has only padding, to learn the rate.
+    pub padding: bool,
 }
 
 impl SentContents {
+    /// Returns `true` if the outcome says how many repairs data needs. A probe may be too large, and
+    /// a few packets of padding before the first data would outweigh the caution about the unknown.
+    pub fn teaches_loss(self) -> bool {
+        !self.probe && !self.padding
+    }
+
     /// Returns the contents of a packet with a symbol, new or retransmitted.
     pub fn of(lane: Lane, number: u64) -> Self {
-        Self { symbol: Some((lane, number)), asks: true, probe: false }
+        Self { symbol: Some((lane, number)), asks: true, ..Self::default() }
     }
 }
 
@@ -92,6 +100,12 @@ impl Outcomes {
     /// Packets judged to be lost.
     pub fn lost(&self) -> impl Iterator<Item = &Judged> {
         self.judged.iter().filter(|packet| packet.lost)
+    }
+
+    /// Largest number of consecutive packets that were judged to be lost.
+    pub fn longest_loss(&self) -> u64 {
+        let runs = self.judged.chunk_by(|a, b| a.lost == b.lost);
+        runs.filter(|run| run[0].lost).map(|run| run.len() as u64).max().unwrap_or(0)
     }
 
     /// Counts of all judged packets.

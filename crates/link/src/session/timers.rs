@@ -66,7 +66,7 @@ impl Session {
             if state.repairs_due().is_some_and(|due| due <= now) {
                 state.protect_again(now, &mut self.repair_policy);
             }
-            if self.probe_due(lane).is_some_and(|due| due <= now) {
+            if self.probe_due(lane, now).is_some_and(|due| due <= now) {
                 self.send.reliable[lane as usize].probe(now, &mut self.repair_policy);
                 if let Some(congestion) = &mut self.path.congestion {
                     congestion.allow_probes(PROBE_PACKETS);
@@ -96,7 +96,7 @@ impl Session {
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
         let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
         let lanes = Lane::RELIABLE.map(|lane| {
-            [self.send.reliable[lane as usize].repairs_due(), self.probe_due(lane)]
+            [self.send.reliable[lane as usize].repairs_due(), self.probe_due(lane, now)]
                 .into_iter()
                 .flatten()
                 .min()
@@ -169,7 +169,7 @@ impl Session {
 
     /// Returns `true` if only the pacer delays sending.
     fn wants_to_send(&mut self, now: Duration) -> bool {
-        let may_load = self.outage.is_some() || self.path.takes_more();
+        let may_load = self.outage.is_some() || self.path.takes_more(now);
         if self.path.ping || self.path.response.is_some() || (self.fragments.is_some() && may_load)
         {
             return true;
@@ -177,12 +177,15 @@ impl Session {
         if self.outage.is_some() {
             return false;
         }
+        if may_load && self.path.lease.wants_padding(now) {
+            return true;
+        }
         if self.lease_talk_at(now).is_some_and(|at| at <= now)
             || self.send.datagrams.slide().is_some()
         {
             return true;
         }
-        self.path.takes_more() && self.has_symbols(now)
+        self.path.takes_more(now) && self.has_symbols(now)
     }
 
     /// Returns `true` if there is a symbol that the peer would accept.
@@ -209,9 +212,9 @@ impl Session {
     }
 
     /// Time at which a lane with an unreported tail should be probed.
-    fn probe_due(&mut self, lane: Lane) -> Option<Duration> {
+    fn probe_due(&mut self, lane: Lane, now: Duration) -> Option<Duration> {
         // A queued packet reveals as much as a probe, unless the window keeps it from being sent.
-        let held_back = !self.path.takes_more();
+        let held_back = !self.path.takes_more(now);
         if held_back && self.path.congestion.is_none() {
             return None; // the breaker drains a queue: nothing may be sent, not even probes
         }
@@ -269,7 +272,7 @@ mod tests {
         while waits.len() < probes {
             session.heard(now);
             let before = session.probes[lane as usize];
-            let due = session.probe_due(lane);
+            let due = session.probe_due(lane, now);
             session.handle_timeout(now);
             if session.probes[lane as usize] > before {
                 let waited =

@@ -12,7 +12,8 @@ use crate::flow::{Content, Filled, PacketCharge};
 use crate::lane::{Due, Lane, Lost, NewSymbol, RecvLane, SLOT_BYTES};
 use crate::spare;
 use crate::wire::codec::MAX_VARINT_BYTES;
-use crate::wire::frame::{self, REPAIR_EXTRA_BYTES};
+use crate::wire::curve::MAX_CURVE_BYTES;
+use crate::wire::frame::{self, PADDING, REPAIR_EXTRA_BYTES};
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::{MAX_RUNS, Report};
 
@@ -73,6 +74,7 @@ impl Session {
         let uncoded = self.plaintext.len();
         let (contents, charge) = self.put_contents(probing, now);
         let charge = charge.map(|charge| charge.with_uncoded(uncoded));
+        let contents = self.pad(contents, now);
         if self.plaintext.is_empty() {
             self.path.pacer.pause();
             return None;
@@ -85,6 +87,17 @@ impl Session {
         }
         self.path.mtu.used(self.path.bytes_of(self.plaintext.len()), now);
         self.seal(SentContents { asks: asks || contents.asks, ..contents }, charge, now, out)
+    }
+
+    /// Fills an empty packet with padding if the rate is to be learned and nothing else waits.
+    fn pad(&mut self, contents: SentContents, now: Duration) -> SentContents {
+        let may_load = self.outage.is_none() && self.path.takes_more(now);
+        if !self.plaintext.is_empty() || !may_load || !self.path.lease.wants_padding(now) {
+            return contents;
+        }
+        frame::put_ping(&mut self.plaintext);
+        self.plaintext.resize(self.path.max_plaintext(), PADDING);
+        SentContents { asks: true, padding: true, ..contents }
     }
 
     fn challenge_candidate(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
@@ -113,11 +126,16 @@ impl Session {
     fn put_report(&mut self, now: Duration) -> Option<usize> {
         let mut report = self.reports.is_due(now).then(|| self.report(now)).flatten()?;
         frame::put_report(&mut self.plaintext, &report);
-        let room = self.path.max_plaintext() - NEXT_TO_REPORT_BYTES;
+        let curve = self.path.recorder.curve(report.largest).filter(|_| self.peer_learns());
+        let beside = curve.as_ref().map_or(0, |_| MAX_CURVE_BYTES) + NEXT_TO_REPORT_BYTES;
+        let room = self.path.max_plaintext() - beside;
         if self.plaintext.len() > room {
             self.plaintext.clear();
             report.shorten(room - 1);
             frame::put_report(&mut self.plaintext, &report);
+        }
+        if let Some(curve) = curve {
+            frame::put_curve(&mut self.plaintext, &curve);
         }
         Some(self.plaintext.len())
     }
@@ -125,12 +143,13 @@ impl Session {
     fn reported(&mut self, bytes: u64, now: Duration) {
         self.reports.sent(bytes, self.pace(), now);
         self.path.arrivals.reported();
+        self.path.recorder.reported();
         self.counters.reports_sent += 1;
         self.counters.report_bytes += bytes;
     }
 
     pub(super) fn pace(&self) -> Pace {
-        let (our_rate, peers_rate) = (self.path.pacer.rate(), self.peer.rate);
+        let (our_rate, peers_rate) = (self.path.pacer.rate(), self.peers_rate());
         Pace { rtt: self.path.rtt.get(), our_rate, peers_rate }
     }
 
@@ -183,7 +202,7 @@ impl Session {
     /// Puts at most one symbol or repair. Returns it with its charge.
     fn put_contents(&mut self, probing: bool, now: Duration) -> PacketContents {
         // In an outage, probes have their own pace.
-        if self.outage.is_none() && !self.path.takes_more() {
+        if self.outage.is_none() && !self.path.takes_more(now) {
             self.held_back(now);
             return PacketContents::default();
         }

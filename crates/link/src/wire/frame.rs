@@ -2,7 +2,7 @@
 //!
 //! A packet has two parts:
 //!
-//! - the uncoded part (REPORT, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, CLOSE), where the
+//! - the uncoded part (REPORT, CURVE, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, CLOSE), where the
 //!   latest message wins and nothing is retransmitted;
 //! - at most one symbol, repair or fragment, which fills the rest. Everything that must arrive is
 //!   in symbols.
@@ -18,6 +18,7 @@
 //! | `0x06` | CLOSE | none; ends the session and all its flows |
 //! | `0x07` | DEMAND | from the aircraft: waiting data and useful rate, see [`super::lease`] |
 //! | `0x08` | SLIDE | lane u8, base varint; symbols below it will not be sent any more |
+//! | `0x09` | CURVE | with a REPORT, to a sender that learns its rate, see [`Curve`] |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, number of symbols − 1 varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
@@ -43,6 +44,7 @@ use bentpipe_flow::{Claim, OpenDatagrams, ResetCode, Target};
 use bentpipe_schedule::Class;
 
 use super::codec::{Malformed, Reader, put_varint, varint_len};
+use super::curve::Curve;
 use super::lane::Lane;
 use super::lease::{Demand, Grant};
 use super::report::Report;
@@ -56,6 +58,7 @@ const PING: u8 = 0x05;
 const CLOSE: u8 = 0x06;
 const DEMAND: u8 = 0x07;
 const SLIDE: u8 = 0x08;
+const CURVE: u8 = 0x09;
 const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
 const FRAGMENT: u8 = 0x20;
@@ -84,6 +87,7 @@ pub type Challenge = [u8; 8];
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Packet<'a> {
     pub report: Option<Report>,
+    pub curve: Option<Curve>,
     pub grant: Option<Grant>,
     pub demand: Option<Demand>,
     pub slide: Option<Slide>,
@@ -178,6 +182,7 @@ impl<'a> Packet<'a> {
         while !reader.is_empty() {
             match reader.u8()? {
                 REPORT => packet.report = Some(Report::parse(&mut reader)?),
+                CURVE => packet.curve = Some(Curve::parse(&mut reader)?),
                 LEASE => packet.grant = Some(Grant::parse(&mut reader)?),
                 DEMAND => packet.demand = Some(Demand::parse(&mut reader)?),
                 SLIDE => packet.slide = Some(Slide::parse(&mut reader)?),
@@ -224,6 +229,11 @@ impl<'a> Carried<'a> {
 pub fn put_report(out: &mut Vec<u8>, report: &Report) {
     out.push(REPORT);
     report.put(out);
+}
+
+pub fn put_curve(out: &mut Vec<u8>, curve: &Curve) {
+    out.push(CURVE);
+    curve.put(out);
 }
 
 pub fn put_grant(out: &mut Vec<u8>, grant: &Grant) {

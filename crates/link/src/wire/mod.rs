@@ -6,6 +6,7 @@
 //! | `header` | the cleartext header of every datagram |
 //! | `frame` | frames of a packet, and of a symbol |
 //! | `report` | REPORT |
+//! | `curve` | CURVE |
 //! | `lease` | DEMAND and LEASE |
 //! | `claim` | CLAIM |
 //! | `open` | OPEN_DATAGRAMS |
@@ -13,6 +14,7 @@
 
 pub mod claim;
 pub mod codec;
+pub mod curve;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;

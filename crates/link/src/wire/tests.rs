@@ -8,6 +8,7 @@ use bentpipe_units::BitRate;
 use proptest::prelude::*;
 
 use super::codec::Reader;
+use super::curve::{Back, Curve, MAX_KNOTS};
 use bentpipe_coding::Span;
 
 use super::frame::{self, Carried, Fragment, Frame, Packet, Repair, Slide, Symbol};
@@ -133,6 +134,7 @@ proptest! {
     #[test]
     fn packets_read_back(
         report in prop::option::of(report()),
+        curve in prop::option::of(prop::collection::vec((1u64.., any::<u64>()), 0..=MAX_KNOTS)),
         grant in prop::option::of(grant()),
         demand in prop::option::of(demand()),
         slide in prop::option::of((0usize..Lane::ALL.len(), any::<u64>())),
@@ -147,6 +149,9 @@ proptest! {
         let mut out = Vec::new();
         if let Some(report) = &report { frame::put_report(&mut out, report) }
         if let Some(grant) = &grant { frame::put_grant(&mut out, grant) }
+        let back = |(packets, us)| Back { packets, time: Duration::from_micros(us) };
+        let curve = curve.map(|knots| Curve(knots.into_iter().map(back).collect()));
+        if let Some(curve) = &curve { frame::put_curve(&mut out, curve) }
         if let Some(demand) = &demand { frame::put_demand(&mut out, demand) }
         let slide = slide.map(|(lane, base)| Slide { lane: Lane::ALL[lane], base });
         if let Some(slide) = slide { frame::put_slide(&mut out, slide) }
@@ -191,7 +196,7 @@ proptest! {
             Some(Carried::Repair(repair)) => repair.content,
             Some(Carried::Fragment(fragment)) => fragment.content,
         });
-        let packet = Packet { report, grant, demand, slide, challenge, response, ping, close, carried };
+        let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 

@@ -14,7 +14,7 @@ pub mod table;
 use std::fmt;
 use std::str::FromStr;
 
-use bentpipe_link::{Control, Settings};
+use bentpipe_link::{Control, LeaseMode, Settings};
 use bentpipe_units::BitRate;
 
 pub use cells::Cell;
@@ -53,7 +53,7 @@ impl Lease {
         match self {
             Self::None => Ok(Settings { rate: CAP, control: Control::Congestion, ..typed }),
             Self::Static => Ok(typed),
-            Self::Learned => Err(LeaseError::NotBuilt),
+            Self::Learned => Ok(Settings { rate: CAP, lease: LeaseMode::Learned, ..typed }),
         }
     }
 }

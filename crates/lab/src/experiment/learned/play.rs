@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bentpipe_link::Settings;
+use bentpipe_units::ByteSize;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -208,6 +209,10 @@ fn one(cell: &Cell, lease: Lease, chosen: Option<usize>, seed: u64) -> Result<Pa
     let link = &cell.link.link;
     let air = lease.settings(link.return_.rate())?;
     let hub = lease.settings(cell.first_rate.or(link.forward.rate()))?;
+    let (air, hub) = match cell.play {
+        Play::Objects { warmth: Warmth::Cold, .. } => (unpadded(air), unpadded(hub)),
+        _ => (air, hub),
+    };
     let found = match &cell.play {
         Play::Bulk { start, end, rivals } => bulk(cell, (&air, &hub), (*start, *end), rivals, seed),
         Play::Hub { aircraft, start, end } => {
@@ -230,6 +235,11 @@ fn one(cell: &Cell, lease: Lease, chosen: Option<usize>, seed: u64) -> Result<Pa
         trace: Vec::new(),
         broken: Some(format!("{}, seed {seed}: {why}", cell.name)),
     }))
+}
+
+/// The same end without padding: it learns nothing before the first data.
+fn unpadded(settings: Settings) -> Settings {
+    Settings { learn_bytes: ByteSize::from_bytes(0), ..settings }
 }
 
 fn bulk(

@@ -1,0 +1,142 @@
+//! Arrivals of our packets at the peer, as its reports tell them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Maximum number of recorded arrivals, 32 bytes each.
+const MAX_KNOTS: usize = 512;
+
+/// A packet that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Knot {
+    /// Sending time, on our clock.
+    pub sent: Duration,
+    /// Arrival time, on the peer's clock.
+    pub arrived: Duration,
+    /// IP bytes of all packets up to this one, with lost ones.
+    pub total_bytes: u64,
+}
+
+/// Recent arrivals, oldest first.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    knots: VecDeque<Knot>,
+}
+
+/// Passage of several packets.
+#[derive(Debug, Clone, Copy)]
+pub struct Passage {
+    /// Rate at which they arrived, in bits per second. Packets that the channel lost count, because
+    /// they took their time at the bottleneck.
+    pub arrived_bps: f64,
+    /// Rate at which they were sent.
+    pub sent_bps: f64,
+    pub bytes: u64,
+}
+
+impl Arrivals {
+    /// Adds the arrivals of a report, oldest first. Those that are known already are skipped.
+    /// Returns the new ones with the newest known before them.
+    pub fn add(&mut self, knots: &[Knot]) -> Vec<Knot> {
+        let last = self.knots.back().copied();
+        let is_new = |knot: &&Knot| {
+            last.is_none_or(|last| {
+                knot.total_bytes > last.total_bytes && knot.arrived >= last.arrived
+            })
+        };
+        let new: Vec<Knot> = last.into_iter().chain(knots.iter().filter(is_new).copied()).collect();
+        self.knots.extend(new.iter().skip(usize::from(last.is_some())));
+        while self.knots.len() > MAX_KNOTS {
+            self.knots.pop_front();
+        }
+        new
+    }
+
+    /// Passage of the packets sent from `from` to `to`. `None` with fewer than three arrivals.
+    pub fn between(&self, from: Duration, to: Duration) -> Option<Passage> {
+        let first = self.knots.partition_point(|knot| knot.sent < from);
+        let end = self.knots.partition_point(|knot| knot.sent <= to);
+        if end < first + 3 {
+            return None;
+        }
+        passage(self.knots[first], self.knots[end - 1])
+    }
+
+    /// Passage of the last packets that arrived over at least `span`.
+    pub fn last(&self, span: Duration) -> Option<Passage> {
+        let newest = *self.knots.back()?;
+        let from = newest.arrived.checked_sub(span)?;
+        let first = self.knots.partition_point(|knot| knot.arrived <= from).checked_sub(1)?;
+        passage(self.knots[first], newest)
+    }
+
+    /// Passage of the longest run of recent packets that were sent at least `stretched` times as fast
+    /// as they arrived, with at least `bytes` after the first.
+    pub fn train(&self, bytes: u64, stretched: f64) -> Option<Passage> {
+        let last = self.knots.len().checked_sub(1)?;
+        let ends = (1..=last).rev();
+        let runs = ends.flat_map(|end| (0..end).map(move |first| (first, end)));
+        let found = runs.filter_map(|(first, end)| passage(self.knots[first], self.knots[end]));
+        let trains = found.filter(|found| {
+            found.bytes >= bytes && found.sent_bps >= stretched * found.arrived_bps
+        });
+        trains.max_by_key(|found| found.bytes)
+    }
+
+    /// The last `count` arrivals, oldest first.
+    pub fn recent(&self, count: usize) -> Vec<Knot> {
+        self.knots.range(self.knots.len().saturating_sub(count)..).copied().collect()
+    }
+}
+
+/// Passage from one arrival to another.
+pub fn passage(first: Knot, last: Knot) -> Option<Passage> {
+    let span = last.arrived.checked_sub(first.arrived).filter(|span| !span.is_zero())?;
+    let bytes = last.total_bytes.checked_sub(first.total_bytes)?;
+    let bits = 8.0 * bytes as f64;
+    let sent_s = last.sent.saturating_sub(first.sent).as_secs_f64();
+    Some(Passage {
+        arrived_bps: bits / span.as_secs_f64(),
+        sent_bps: bits / sent_s.max(1e-9),
+        bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// A packet of 1,500 bytes, sent every millisecond, that arrives every two.
+    fn knot(number: u64) -> Knot {
+        let (sent, arrived) = (ms(number), ms(300 + 2 * number));
+        Knot { sent, arrived, total_bytes: 1500 * number }
+    }
+
+    #[test]
+    fn rates_are_those_of_sending_and_of_arrival() {
+        let mut arrivals = Arrivals::default();
+        let knots: Vec<Knot> = (0..100).map(knot).collect();
+        assert_eq!(arrivals.add(&knots[..50]).len(), 50);
+        let new = arrivals.add(&knots[40..]);
+        assert_eq!((new.len(), new[0], new[1]), (51, knot(49), knot(50)));
+        let found = arrivals.between(ms(20), ms(79)).unwrap();
+        assert!((found.arrived_bps - 6e6).abs() < 1.0 && (found.sent_bps - 12e6).abs() < 1.0);
+        assert_eq!(found.bytes, 59 * 1500);
+        let last = arrivals.last(ms(10)).unwrap();
+        assert_eq!(last.bytes, 5 * 1500);
+        assert!(arrivals.last(ms(1_000)).is_none());
+        assert!(arrivals.between(ms(97), ms(98)).is_none(), "two arrivals are no train");
+    }
+
+    #[test]
+    fn a_clock_that_goes_backwards_is_ignored() {
+        let mut arrivals = Arrivals::default();
+        arrivals.add(&[knot(5)]);
+        assert_eq!(arrivals.add(&[Knot { arrived: ms(0), ..knot(6) }]), [knot(5)]);
+        assert_eq!(arrivals.recent(3), [knot(5)]);
+    }
+}

@@ -1,0 +1,184 @@
+//! Loss by cause: the channel's own, or beyond it.
+
+use std::time::Duration;
+
+use crate::lease::Observation;
+use crate::lease::baseline::Baseline;
+
+/// Losses beyond the channel's in one round that are congestion at once.
+const SEVERE: f64 = 0.10;
+/// Loss of the channel that is assumed before it is known.
+const PRIOR: f64 = 0.02;
+/// Share of the capacity from which on losses may be congestion.
+const BUSY: f64 = 0.5;
+/// Share of the loss before the rate was lowered at which the loss persists.
+const PERSISTS: f64 = 0.6;
+/// Minimum number of packets in a round.
+const MIN_PACKETS: u64 = 16;
+/// Number of consecutive lost packets, and their share of the losses, that make an outage.
+const OUTAGE_PACKETS: u64 = 16;
+const OUTAGE_SHARE: f64 = 0.5;
+/// Standard deviations of the channel's losses that are not chance.
+const SIGMAS: f64 = 3.0;
+/// The same for a train, where a mistake costs only the train, and the minimum number of losses.
+const TRAIN_SIGMAS: f64 = 3.0;
+const TRAIN_LOSSES: f64 = 3.0;
+
+/// Counts losses in rounds of a round trip.
+#[derive(Debug)]
+pub struct LossRounds {
+    baseline: Baseline,
+    round: Option<Round>,
+    /// Reports about packets sent before this do not count.
+    skip_until: Duration,
+    previous_sent_at: Duration,
+    is_in_excess: bool,
+    /// Loss of the last round, if the capacity was lowered because of it.
+    severe: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    arrived_at: Duration,
+    packets: u64,
+    lost: u64,
+    longest_run: u64,
+    bytes: u64,
+    /// At least one packet found no queue.
+    empty: bool,
+}
+
+/// Losses beyond the channel's own.
+#[derive(Debug, Clone, Copy)]
+pub struct Excess {
+    /// Rate at which packets arrived ÷ (1 − p).
+    pub capacity_bps: f64,
+}
+
+impl LossRounds {
+    pub fn new() -> Self {
+        let mut baseline = Baseline::new();
+        baseline.restart(); // known after two rounds
+        Self {
+            baseline,
+            round: None,
+            skip_until: Duration::ZERO,
+            previous_sent_at: Duration::ZERO,
+            is_in_excess: false,
+            severe: None,
+        }
+    }
+
+    /// Share of packets that the channel loses.
+    pub fn channel(&self) -> f64 {
+        if self.baseline.is_known() { self.baseline.loss() } else { PRIOR }
+    }
+
+    /// Upper limit of that share.
+    fn max_channel(&self) -> f64 {
+        if self.baseline.is_known() { self.baseline.max_loss().max(PRIOR) } else { PRIOR }
+    }
+
+    /// Returns `true` if the last round lost more.
+    pub fn is_in_excess(&self) -> bool {
+        self.is_in_excess
+    }
+
+    /// Returns `true` if a train lost more than the channel explains.
+    pub fn exceeds(&self, packets: u64, lost: u64) -> bool {
+        let (packets, lost, channel) = (packets as f64, lost as f64, self.max_channel());
+        let is_known = self.baseline.is_known();
+        let expected = if is_known { channel } else { channel + SEVERE } * packets;
+        let chance = (expected * (1.0 - channel) * self.baseline.burst()).sqrt();
+        lost > expected + (TRAIN_SIGMAS * chance).max(TRAIN_LOSSES)
+    }
+
+    /// Ignores packets sent before `at`.
+    pub fn skip_until(&mut self, at: Duration) {
+        self.skip_until = at;
+        self.round = None;
+        self.baseline.skip_round();
+    }
+
+    /// Counts a report. `empty` says that its newest packet found no queue.
+    /// Only what was sent at a good part of `capacity_bps` can be too much.
+    pub fn judged(
+        &mut self,
+        seen: &Observation,
+        empty: bool,
+        rtt: Duration,
+        capacity_bps: Option<f64>,
+    ) -> Option<Excess> {
+        let is_old = self.previous_sent_at < self.skip_until;
+        self.previous_sent_at = self.previous_sent_at.max(seen.sent_at);
+        if is_old {
+            return None;
+        }
+        let arrived = seen.arrived;
+        let round = self.round.get_or_insert_with(|| Round::beginning(arrived));
+        // The first report of a round only marks its beginning.
+        if arrived > round.arrived_at {
+            round.add(seen, empty);
+        }
+        let round = *round;
+        let span = arrived.saturating_sub(round.arrived_at);
+        if span < rtt || round.packets < MIN_PACKETS {
+            return None;
+        }
+        self.round = Some(Round::beginning(arrived));
+        let sent_bps = 8.0 * round.bytes as f64 / span.as_secs_f64();
+        let is_busy = capacity_bps.is_some_and(|capacity| sent_bps >= BUSY * capacity);
+        let excess = self.excess(round, is_busy, seen.now);
+        self.is_in_excess = excess.is_some();
+        let loss = excess?;
+        Some(Excess { capacity_bps: sent_bps * (1.0 - loss) / (1.0 - self.channel()) })
+    }
+
+    /// Loss of a round, if it is beyond the channel's. Otherwise the round teaches the channel's.
+    fn excess(&mut self, round: Round, is_busy: bool, now: Duration) -> Option<f64> {
+        if round.is_outage() {
+            return None;
+        }
+        let (packets, losses) = (round.packets as f64, round.lost as f64);
+        let (loss, channel) = (losses / packets, self.max_channel());
+        let chance = (channel * (1.0 - channel) * packets * self.baseline.burst()).sqrt();
+        let is_severe =
+            is_busy && loss > channel + SEVERE && losses > channel * packets + SIGMAS * chance;
+        if is_severe {
+            // If less was sent and as much is lost, it is the channel.
+            let persists = self.severe.is_some_and(|before| loss >= PERSISTS * before);
+            if !persists {
+                self.severe = Some(loss);
+                return Some(loss);
+            }
+            self.baseline.restart();
+        }
+        self.severe = None;
+        let (packets, losses) = (round.packets, round.lost);
+        let alarm = self.baseline.judged(packets, losses, round.empty, Duration::ZERO, now);
+        if alarm {
+            self.baseline.restart();
+        }
+        (alarm && is_busy).then_some(loss)
+    }
+}
+
+impl Round {
+    fn beginning(arrived_at: Duration) -> Self {
+        Self { arrived_at, packets: 0, lost: 0, longest_run: 0, bytes: 0, empty: false }
+    }
+
+    fn add(&mut self, seen: &Observation, empty: bool) {
+        self.packets += seen.judged;
+        self.lost += seen.lost;
+        self.bytes += seen.judged_bytes;
+        self.longest_run = self.longest_run.max(seen.longest_loss);
+        self.empty |= empty;
+    }
+
+    /// Returns `true` if everything was lost for a while.
+    fn is_outage(&self) -> bool {
+        self.longest_run >= OUTAGE_PACKETS
+            && self.longest_run as f64 >= OUTAGE_SHARE * self.lost as f64
+    }
+}
