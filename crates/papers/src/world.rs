@@ -28,8 +28,7 @@ use crate::link::Scene;
 use crate::plan::{Plan, Worldful};
 use crate::raw::{self, RawError};
 use crate::settle::settle;
-use crate::workload::page::Sites;
-use crate::workload::{self, Scope, WorkError};
+use crate::workload::{self, Scope, Sites, WorkError};
 
 /// Name prefix of systems that send at a granted rate.
 const GRANTED: &str = "bentpipe";

@@ -297,7 +297,7 @@ impl Claims {
 
     /// Parses the text of a file. Errors refer to it as `place`.
     pub fn parse(place: &str, text: &str) -> Result<Self, ClaimError> {
-        let claims: Self = crate::parse_toml(text)
+        let claims: Self = crate::toml_text::parse_toml(text)
             .map_err(|(line, why)| ClaimError { place: format!("{place}:{line}"), why })?;
         crate::study::once("claim", claims.all.iter().map(|claim| claim.id.as_str()))
             .map_err(|why| ClaimError { place: place.into(), why })?;

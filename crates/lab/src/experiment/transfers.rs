@@ -11,9 +11,9 @@ use std::time::Duration;
 use super::cell::{self, Found, Job};
 use super::gate::Gate;
 use crate::contender::{Contender, Spread};
-use crate::experiment::no_folder;
 use crate::profile::Profile;
 use crate::result::{Row, Sample};
+use crate::scratch::no_folder;
 use crate::workload::Workload;
 
 /// Maximum testbeds whose links are measured concurrently. Each sends bursts and needs punctual

@@ -1,73 +1,27 @@
 //! `page` and `archive`: a document with its objects on one domain, or a site with several, loaded
 //! with empty caches by the page-load client or by real Chromium.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use bentpipe_lab::emu::EmuError;
 use bentpipe_lab::loader::{
     DEFAULT_CONNECTIONS, Load, Protocol, Qlog, RATE_SLOT, Tickets, Visit, load, warm,
 };
-use bentpipe_lab::site::{
-    Authority, DEFAULT_MAX_STREAMS, ServerSettings, Shape, Site, SiteServer, TlsVersion,
-};
-use bentpipe_results::{self as results, Content, Row};
+use bentpipe_lab::site::{DEFAULT_MAX_STREAMS, ServerSettings, Site, SiteServer, TlsVersion};
+use bentpipe_results::{self as results, Row};
 use time::OffsetDateTime;
 
-use super::site::{SiteError, keep};
-use super::{Scope, WorkError, chromium, nothing};
+use super::chromium;
+use super::error::{SiteError, WorkError};
+use super::scope::{Scope, keep};
+use super::sites::site;
+use super::values::nothing;
 use crate::figures::per;
-use crate::job::Job;
 use crate::raw;
 use crate::settle::PAUSE;
 
-/// Seed of all site models, so that the sites are the same in every run of every version.
-const MODELS: u64 = 1;
 /// First number of visits that only obtain tickets.
 const WARMING: u64 = 1 << 32;
-
-/// Sites of a testbed's cells, and the server of the current one.
-pub struct Sites {
-    /// Names and addresses of the sites.
-    pub hosts: Vec<(String, IpAddr)>,
-    authority: Authority,
-    serving: Option<(results::Cell, SiteServer)>,
-}
-
-impl Sites {
-    /// Collects the sites of these cells.
-    pub fn new<'a>(jobs: impl Iterator<Item = &'a Job<'a>>) -> Result<Self, SiteError> {
-        let mut hosts = Vec::new();
-        for job in jobs.filter(|job| loads(job)) {
-            hosts.extend(site(job, 0)?.hosts());
-        }
-        hosts.sort();
-        hosts.dedup();
-        Ok(Self { hosts, authority: Authority::new()?, serving: None })
-    }
-
-    /// Key hash of the certificate authority, for a browser.
-    pub fn key_hash(&self) -> String {
-        self.authority.key_hash()
-    }
-}
-
-fn loads(job: &Job<'_>) -> bool {
-    matches!(job.grid.workload, results::Workload::Page | results::Workload::Archive)
-}
-
-/// Site that the cell loads, as seen by visit `visit`.
-fn site(job: &Job<'_>, visit: u64) -> Result<Site, SiteError> {
-    let page = job.page();
-    match page.map(|page| (&page.id, page.content)) {
-        Some((_, Content::Objects { count, bytes })) => Ok(Site::page(count, bytes, visit)),
-        Some((name, Content::Site { connections, kilobytes, requests, domains })) => {
-            let shape = Shape { connections, kilobytes, requests, domains };
-            Ok(Site::model(name, &shape, MODELS, visit)?)
-        }
-        _ => Err(SiteError::NoPage(page.map_or_else(String::new, |page| page.id.clone()))),
-    }
-}
 
 /// Performs one run.
 pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {

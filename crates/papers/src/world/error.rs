@@ -8,8 +8,7 @@ use bentpipe_lab::experiment::stand::SILENCE;
 use crate::link::SceneError;
 use crate::raw::RawError;
 use crate::settle::DRAIN;
-use crate::workload::WorkError;
-use crate::workload::site::SiteError;
+use crate::workload::{SiteError, WorkError};
 
 /// Reason why a testbed gave no results, or no further ones.
 #[derive(Debug, thiserror::Error)]

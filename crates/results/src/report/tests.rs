@@ -1,8 +1,12 @@
 use std::path::Path;
 
 use super::*;
+use crate::claim::Claims;
 use crate::folder::LinkRange;
+use crate::folder::Manifest;
+use crate::measured::Measured;
 use crate::measured::{Cell, Row, unit_of};
+use crate::study::Study;
 
 const PAPER: &str = r#"
 paper = "On <b>links</b> & \"loss\""

@@ -11,10 +11,10 @@ use super::{Choice, Loaded};
 use crate::browser::{self, Browser};
 use crate::contender::Contender;
 use crate::emu::{Host, SERVER, is_site};
-use crate::experiment::no_folder;
 use crate::experiment::stand::{Spec, Stand};
 use crate::loader::{self, Load, Protocol, Tickets};
 use crate::result::Sample;
+use crate::scratch::no_folder;
 use crate::site::{Authority, ServerSettings, Site, SiteServer};
 
 /// Pause between the visit that provides tickets and the measured one, in addition to two round

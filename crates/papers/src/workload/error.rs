@@ -1,13 +1,42 @@
-//! Errors when loading a site, and the files that a load produces.
-
-use std::path::Path;
+//! Failures of a run.
 
 use bentpipe_lab::browser::{BrowserError, NotInBrowsers};
+use bentpipe_lab::emu::EmuError;
 use bentpipe_lab::loader::UnknownProtocol;
 use bentpipe_lab::site::{AuthorityError, TooShort};
+use bentpipe_lab::workload::client::HttpError;
 
-use super::Scope;
-use crate::raw::{self, RawError};
+use crate::link::SceneError;
+use crate::raw::RawError;
+
+/// Reason why a run gave no results.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// A host of the lab failed.
+    #[error(transparent)]
+    Emulator(#[from] EmuError),
+    /// The grid's settings are wrong.
+    #[error(transparent)]
+    Scene(#[from] SceneError),
+    /// A page cannot be served or loaded.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// The workload does not support the cell.
+    #[error("cannot {0}")]
+    Cannot(String),
+}
+
+impl WorkError {
+    pub(super) fn cannot(what: &str) -> Self {
+        Self::Cannot(what.into())
+    }
+}
+
+/// First failure by damaged bytes, or else the first failure of any kind, as text.
+pub(super) fn reason(broke: &[HttpError]) -> Option<String> {
+    let damage = broke.iter().find(|error| error.is_damage());
+    damage.or(broke.first()).map(HttpError::to_string)
+}
 
 /// Reason why a site cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +78,4 @@ pub enum SiteError {
     /// A file of the raw data could not be written.
     #[error(transparent)]
     Raw(#[from] RawError),
-}
-
-/// Writes a HAR file of the run's `which` view to the raw data.
-pub(super) fn keep(raw: &Path, scope: &Scope<'_>, which: &str, har: &str) -> Result<(), RawError> {
-    let what = format!("{which}.har");
-    raw::make(raw, scope.job, scope.run, &what, |path| std::fs::write(path, har))
 }
