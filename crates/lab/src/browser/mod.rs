@@ -8,8 +8,6 @@ mod har;
 mod pipe;
 mod record;
 mod session;
-#[cfg(test)]
-mod tests;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

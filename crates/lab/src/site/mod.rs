@@ -14,8 +14,6 @@
 
 mod archive;
 mod authority;
-#[cfg(test)]
-mod chromium_tests;
 mod content;
 mod graph;
 mod model;

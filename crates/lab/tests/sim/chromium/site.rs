@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::browser::{self, Browser, Request};
-use crate::loader::Protocol;
-use crate::site::{Authority, Kind, Ports, ServerSettings, Shape, Site, SiteServer};
+use bentpipe_lab::browser::{self, Browser, Request};
+use bentpipe_lab::loader::Protocol;
+use bentpipe_lab::site::{Authority, Kind, Ports, ServerSettings, Shape, Site, SiteServer};
 
 const PORTS: Ports = Ports { http: 18080, https: 18443, proxy: 18843 };
 const DEADLINE: Duration = Duration::from_secs(60);

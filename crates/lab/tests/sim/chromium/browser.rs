@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::{Browser, Visit, find};
+use bentpipe_lab::browser::{Browser, Visit, find};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
