@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bentpipe_lab::emu::EmuError;
+use bentpipe_lab::emu::{EmuError, LinkCounters};
 use bentpipe_lab::loader::{
     DEFAULT_CONNECTIONS, Load, Protocol, Qlog, RATE_SLOT, Tickets, Visit, load, warm,
 };
@@ -51,22 +51,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
         rates: scope.job.grid.metrics.iter().any(|metric| metric == "rate"),
         ..Load::new(&site, protocol, scope.job.planned.deadline)
     };
-    let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
-    let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
-    let visited = scope.world.client.block_on(async || {
-        if protocol.resumes() {
-            if let Err(error) = warm(&asked, &mut tickets, WARMING + number).await {
-                return Ok(Err(error.to_string()));
-            }
-            // Its connections close meanwhile, so that none of their packets counts for the
-            // measured visit.
-            tokio::time::sleep(farewells).await;
-        }
-        let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
-        let visit = load(&asked, &mut tickets).await;
-        Ok::<_, EmuError>(Ok((before, begun, visit)))
-    })??;
-    let (before, begun, visit) = match visited {
+    let visited = match visit(scope, &asked)? {
         Ok(visited) => visited,
         // The preceding visit, which obtains tickets, failed: count a failed load.
         Err(why) => {
@@ -74,7 +59,43 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
             return Ok(nothing(scope.job));
         }
     };
-    let after = scope.world.radio_counters()?;
+    values(scope, &asked, &visited)
+}
+
+/// A visit that was measured.
+struct Measured {
+    before: LinkCounters,
+    after: LinkCounters,
+    begun: OffsetDateTime,
+    visit: Visit,
+}
+
+/// Loads the site, after a visit for tickets if the protocol needs them. The inner error is the
+/// failure of that visit.
+fn visit(scope: &Scope<'_>, asked: &Load<'_>) -> Result<Result<Measured, String>, WorkError> {
+    let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
+    let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
+    let visited = world.client.block_on(async || {
+        if asked.protocol.resumes() {
+            if let Err(error) = warm(asked, &mut tickets, WARMING + number).await {
+                return Ok(Err(error));
+            }
+            // Its connections close meanwhile, so that none of their packets counts for the
+            // measured visit.
+            tokio::time::sleep(farewells).await;
+        }
+        let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
+        let visit = load(asked, &mut tickets).await;
+        Ok::<_, EmuError>(Ok((before, begun, visit)))
+    })??;
+    let after = world.radio_counters()?;
+    Ok(visited.map(|(before, begun, visit)| Measured { before, after, begun, visit }))
+}
+
+/// Values of a measured visit, and its HAR file.
+fn values(scope: &mut Scope<'_>, asked: &Load<'_>, it: &Measured) -> Result<Vec<Row>, WorkError> {
+    let Measured { before, after, begun, visit } = it;
+    let protocol = asked.protocol;
     // After a broken connection there may be no ticket left for the next one: that is a failed
     // load.
     if protocol.resumes() && visit.connections_anew > 0 && !visit.failed() {
@@ -82,11 +103,11 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
         return Err(SiteError::Anew { protocol: protocol.name(), anew, connections }.into());
     }
     if let Some(raw) = scope.raw {
-        keep(raw, scope, "", &visit.har(&asked, begun).to_string()).map_err(SiteError::from)?;
+        keep(raw, scope, "", &visit.har(asked, *begun).to_string()).map_err(SiteError::from)?;
     }
     scope.failed = visit.entries.iter().find_map(|entry| entry.failed.clone());
-    let mut values = of_visit(&visit, scope.scene.rate_bps(false));
-    let ways = [(before.forward, after.forward), (before.return_, after.return_)];
+    let mut values = of_visit(visit, scope.scene.rate_bps(false));
+    let ways = [(&before.forward, &after.forward), (&before.return_, &after.return_)];
     let sum = |of: fn(&bentpipe_lab::emu::WireCounters) -> u64| -> f64 {
         ways.iter().map(|(before, after)| (of(after) - of(before)) as f64).sum()
     };
