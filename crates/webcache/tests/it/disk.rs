@@ -1,15 +1,13 @@
 //! The directory across restarts and damage.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use crate::common::disk::{FRESH, body, count, files, fill, usage};
+use crate::common::{Rig, headers, key, response};
 use bentpipe_webcache::{Cache, Forwarded, OpenError, Outcome, Rules, Settings};
 use bytes::Bytes;
-use common::disk::{FRESH, body, count, files, fill, usage};
-use common::{Rig, headers, key, response};
 use http_body_util::BodyExt;
 
 #[tokio::test]

@@ -1,9 +1,7 @@
 //! Cases of RFC 9111 and RFC 5861, one by one.
 
-mod common;
-
+use crate::common::{Reply, Rig, refused, response};
 use bentpipe_webcache::{OriginError, Outcome};
-use common::{Reply, Rig, refused, response};
 
 /// A first request with its response, and `after` seconds later a second one with the origin's
 /// reply to it.

@@ -1,12 +1,10 @@
 //! Many simultaneous requests for the same object, some with slow readers.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Reply, Rig, code, refused, response, together};
 use bentpipe_webcache::{MAX_COLLAPSE_WAIT, MAX_FILL_TIME, OriginError, Outcome, STALL, Settings};
-use common::{Reply, Rig, code, refused, response, together};
 use http_body_util::BodyExt;
 use tokio::sync::mpsc;
 

@@ -1,11 +1,9 @@
 //! Shares and waiting times on a link in virtual time.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Link, Noise, PACKET, Source, kbps};
 use bentpipe_schedule::{Class, PassengerActivity, Scheduler, SnapshotLimits};
-use common::{Link, Noise, PACKET, Source, kbps};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,5 +1,4 @@
 //! A cache on a clock that tests move, in front of an origin that replies as tests say.
-#![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod disk;
 

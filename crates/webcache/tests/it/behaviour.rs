@@ -1,9 +1,7 @@
 //! HEAD, invalidation, ranges, variants, and untrusted responses.
 
-mod common;
-
+use crate::common::{Got, Reply, Rig, got, headers, key, response};
 use bentpipe_webcache::{OriginError, Outcome, Settings};
-use common::{Got, Reply, Rig, got, headers, key, response};
 use http::{Method, StatusCode};
 use tokio::sync::mpsc;
 
@@ -242,7 +240,7 @@ async fn only_a_public_unstorable_response_stops_collapsing() {
         rig.get("/", first).await;
         let (sender, pieces) = mpsc::channel(1);
         rig.reply(Reply::Slow(response(FRESH), pieces));
-        let tasks = common::together(&rig, 5).await;
+        let tasks = crate::common::together(&rig, 5).await;
         sender.send(Ok("all".into())).await.unwrap();
         drop(sender);
         for task in tasks {
@@ -359,7 +357,7 @@ async fn cache_status_reports_collapsed_requests() {
     let rig = std::sync::Arc::new(Rig::new());
     let (sender, pieces) = mpsc::channel(1);
     rig.reply(Reply::Slow(response(FRESH), pieces));
-    let tasks = common::together(&rig, 2).await;
+    let tasks = crate::common::together(&rig, 2).await;
     sender.send(Ok("all".into())).await.unwrap();
     drop(sender);
     let mut told = Vec::new();

@@ -1,13 +1,11 @@
 //! The directory after crashes, and on a full disk.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::Rig;
-use common::disk::{FRESH, count, files, fill, usage};
+use crate::common::Rig;
+use crate::common::disk::{FRESH, count, files, fill, usage};
 
 /// Set in child processes that a test kills, or runs in a namespace of their own.
 const CHILD: &str = "BENTPIPE_WEBCACHE_TEST_DIRECTORY";
@@ -29,7 +27,12 @@ async fn a_kill_during_writes_damages_nothing() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..6_u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "child_that_stores_until_killed"])
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "disk_failures::child_that_stores_until_killed",
+            ])
             .env(CHILD, directory.path())
             .stdout(Stdio::piped())
             .spawn()
@@ -82,7 +85,7 @@ async fn a_full_disk_leaves_a_cache_in_memory() {
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
         .arg(directory.path())
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "--nocapture", "child_on_a_small_disk"])
+        .args(["--ignored", "--exact", "--nocapture", "disk_failures::child_on_a_small_disk"])
         .env(CHILD, directory.path())
         .output()
         .unwrap();

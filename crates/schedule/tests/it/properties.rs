@@ -1,16 +1,14 @@
 //! Properties that hold for every sequence of calls.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::common::{Link, PACKET, Source, kbps};
 use bentpipe_schedule::{
     BURST_BYTES, BURST_TIME, Class, ClassSettings, DatagramQueue, DropReason, Handle, Limits,
     Params, Scheduler,
 };
 use bentpipe_units::{BitRate, ByteSize};
-use common::{Link, PACKET, Source, kbps};
 use proptest::prelude::*;
 
 /// Cases per property.
@@ -152,79 +150,142 @@ proptest! {
         memory in 0u64..30_000,
         ceil in limit(),
     ) {
-        let mut scheduler = Scheduler::new();
-        let params = Params::new(Duration::from_millis(600), None, PACKET, Duration::from_secs(2));
-        let classes = [Class::Network, Class::BestEffort];
-        let limits = Limits { rate: None, ceil };
-        let settings = ClassSettings { limits, memory: ByteSize::from_bytes(memory) };
-        for class in classes {
-            scheduler.configure(class, settings, Duration::ZERO);
-        }
-        let mut flows: Vec<_> = (0..8)
-            .map(|id| {
-                let class = classes[id % 2];
-                let handle = scheduler.add(id as u64, class, id as u32 / 3);
-                (class, handle, DatagramQueue::new(), 0u64, 0u64) // next item to queue, next item to leave
-            })
-            .collect();
+        let mut queues = Queues::new(memory, ceil);
         let mut now = Duration::ZERO;
         for (flow, bytes, wait_ms, what) in steps {
             now += Duration::from_millis(wait_ms);
             if what > 0 {
-                let (class, handle, queue, next, _) = &mut flows[flow];
-                let class = *class;
-                queue.push(*next, bytes, now);
-                *next += 1;
-                scheduler.queued(*handle, bytes);
-                scheduler.activate(*handle, now);
-                while let Some(victim) = scheduler.drop_victim(class) {
-                    let of_class = flows.iter().enumerate().filter(|(_, flow)| flow.0 == class);
-                    let mut queued = BTreeMap::<_, Vec<u64>>::new();
-                    for (id, flow) in of_class {
-                        queued.entry(id / 3).or_default().push(flow.2.bytes());
-                    }
-                    let largest = queued.values().map(|flows| flows.iter().sum::<u64>()).max();
-                    let theirs = &queued[&(victim as usize / 3)];
-                    prop_assert_eq!(Some(theirs.iter().sum()), largest);
-                    let (_, handle, queue, _, leaves) = &mut flows[victim as usize];
-                    prop_assert_eq!(Some(&queue.bytes()), theirs.iter().max());
-                    let dropped = queue.drop_head().unwrap();
-                    prop_assert_eq!((dropped.item, dropped.reason), (*leaves, DropReason::Overflow));
-                    *leaves += 1;
-                    scheduler.dropped(*handle, dropped.bytes);
-                    if queue.is_empty() {
-                        scheduler.deactivate(*handle);
-                    }
-                }
-            } else if let Some(id) = scheduler.pick(now) {
-                let (_, handle, queue, _, leaves) = &mut flows[id as usize];
-                let popped = queue.pop(now, &params, |dropped| {
-                    assert_eq!(dropped.item, *leaves);
-                    *leaves += 1;
-                    scheduler.dropped(*handle, dropped.bytes);
-                });
-                if let Some(popped) = popped {
-                    prop_assert_eq!(popped.item, *leaves);
-                    *leaves += 1;
-                    scheduler.unqueued(*handle, popped.bytes);
-                    scheduler.spent_datagram(*handle, popped.bytes, popped.waited, now);
-                }
-                if queue.is_empty() {
-                    scheduler.deactivate(*handle);
-                }
+                queues.push(flow, bytes, now)?;
+            } else {
+                queues.send(now)?;
             }
-            for class in classes {
-                let queued = scheduler.class_counters(class).queued_bytes;
-                prop_assert!(queued <= memory);
-                prop_assert_eq!(queued, flows.iter().filter(|flow| flow.0 == class).map(|flow| flow.2.bytes()).sum::<u64>());
-            }
+            queues.check_memory(memory)?;
         }
-        for (_, handle, queue, next, leaves) in &flows {
-            prop_assert_eq!(next - leaves, queue.len() as u64);
-            let counters = scheduler.flow_counters(*handle).unwrap();
-            prop_assert_eq!(counters.packets + counters.dropped_packets, *leaves);
-        }
+        queues.check_counters()?;
     }
+}
+
+/// Classes of the flows of datagrams.
+const QUEUED: [Class; 2] = [Class::Network, Class::BestEffort];
+
+/// A flow of datagrams with numbered items.
+struct Queued {
+    class: Class,
+    handle: Handle,
+    queue: DatagramQueue<u64>,
+    /// Next item to queue.
+    next: u64,
+    /// Next item to leave.
+    leaves: u64,
+}
+
+/// Eight flows of datagrams, of three passengers, in two classes with a memory limit.
+struct Queues {
+    scheduler: Scheduler,
+    params: Params,
+    flows: Vec<Queued>,
+}
+
+impl Queues {
+    fn new(memory: u64, ceil: Option<BitRate>) -> Self {
+        let mut scheduler = Scheduler::new();
+        let limits = Limits { rate: None, ceil };
+        let settings = ClassSettings { limits, memory: ByteSize::from_bytes(memory) };
+        for class in QUEUED {
+            scheduler.configure(class, settings, Duration::ZERO);
+        }
+        let flow = |id: usize| {
+            let class = QUEUED[id % 2];
+            let handle = scheduler.add(id as u64, class, passenger(id));
+            Queued { class, handle, queue: DatagramQueue::new(), next: 0, leaves: 0 }
+        };
+        let flows = (0..8).map(flow).collect();
+        let params = Params::new(Duration::from_millis(600), None, PACKET, Duration::from_secs(2));
+        Self { scheduler, params, flows }
+    }
+
+    /// Queues a datagram, and drops others until its class is within its memory.
+    fn push(&mut self, flow: usize, bytes: usize, now: Duration) -> Result<(), TestCaseError> {
+        let flow = &mut self.flows[flow];
+        let class = flow.class;
+        flow.queue.push(flow.next, bytes, now);
+        flow.next += 1;
+        self.scheduler.queued(flow.handle, bytes);
+        self.scheduler.activate(flow.handle, now);
+        while let Some(victim) = self.scheduler.drop_victim(class) {
+            self.drop_of(class, victim as usize)?;
+        }
+        Ok(())
+    }
+
+    /// Drops the first datagram of flow `victim`, which must be the longest queue of the passenger
+    /// with the most bytes in `class`.
+    fn drop_of(&mut self, class: Class, victim: usize) -> Result<(), TestCaseError> {
+        let mut queued = BTreeMap::<_, Vec<u64>>::new();
+        for (id, flow) in self.flows.iter().enumerate().filter(|(_, flow)| flow.class == class) {
+            queued.entry(passenger(id)).or_default().push(flow.queue.bytes());
+        }
+        let largest = queued.values().map(|flows| flows.iter().sum::<u64>()).max();
+        let theirs = &queued[&passenger(victim)];
+        prop_assert_eq!(Some(theirs.iter().sum()), largest);
+        let flow = &mut self.flows[victim];
+        prop_assert_eq!(Some(&flow.queue.bytes()), theirs.iter().max());
+        let dropped = flow.queue.drop_head().unwrap();
+        prop_assert_eq!((dropped.item, dropped.reason), (flow.leaves, DropReason::Overflow));
+        flow.leaves += 1;
+        self.scheduler.dropped(flow.handle, dropped.bytes);
+        if flow.queue.is_empty() {
+            self.scheduler.deactivate(flow.handle);
+        }
+        Ok(())
+    }
+
+    /// Sends the next datagram that may leave, if any.
+    fn send(&mut self, now: Duration) -> Result<(), TestCaseError> {
+        let Some(id) = self.scheduler.pick(now) else { return Ok(()) };
+        let (scheduler, flow) = (&mut self.scheduler, &mut self.flows[id as usize]);
+        let popped = flow.queue.pop(now, &self.params, |dropped| {
+            assert_eq!(dropped.item, flow.leaves);
+            flow.leaves += 1;
+            scheduler.dropped(flow.handle, dropped.bytes);
+        });
+        if let Some(popped) = popped {
+            prop_assert_eq!(popped.item, flow.leaves);
+            flow.leaves += 1;
+            scheduler.unqueued(flow.handle, popped.bytes);
+            scheduler.spent_datagram(flow.handle, popped.bytes, popped.waited, now);
+        }
+        if flow.queue.is_empty() {
+            scheduler.deactivate(flow.handle);
+        }
+        Ok(())
+    }
+
+    /// Checks that the queued bytes of each class are counted and within its memory.
+    fn check_memory(&self, memory: u64) -> Result<(), TestCaseError> {
+        for class in QUEUED {
+            let queued = self.scheduler.class_counters(class).queued_bytes;
+            prop_assert!(queued <= memory);
+            let of_class = self.flows.iter().filter(|flow| flow.class == class);
+            prop_assert_eq!(queued, of_class.map(|flow| flow.queue.bytes()).sum::<u64>());
+        }
+        Ok(())
+    }
+
+    /// Checks that each datagram was sent or dropped once, or is still queued.
+    fn check_counters(&self) -> Result<(), TestCaseError> {
+        for flow in &self.flows {
+            prop_assert_eq!(flow.next - flow.leaves, flow.queue.len() as u64);
+            let counters = self.scheduler.flow_counters(flow.handle).unwrap();
+            prop_assert_eq!(counters.packets + counters.dropped_packets, flow.leaves);
+        }
+        Ok(())
+    }
+}
+
+/// Passenger of a flow: three flows each.
+fn passenger(flow: usize) -> u32 {
+    flow as u32 / 3
 }
 
 /// Maximum excess over `rate` in any interval, in bytes.

@@ -1,7 +1,5 @@
 //! Link in virtual time that pulls packets from a scheduler.
 
-#![allow(dead_code)] // not every test binary uses all of it
-
 use std::collections::VecDeque;
 use std::time::Duration;
 

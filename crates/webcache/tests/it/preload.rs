@@ -1,10 +1,8 @@
 //! Preloaded objects.
 
-mod common;
-
+use crate::common::{Reply, Rig, headers, key, refused, response};
 use bentpipe_webcache::{Budget, OriginError, Outcome, PreloadError, Preloaded, Settings};
 use bytes::Bytes;
-use common::{Reply, Rig, headers, key, refused, response};
 use http::{HeaderMap, Request, StatusCode};
 use tokio::sync::mpsc;
 

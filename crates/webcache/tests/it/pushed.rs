@@ -1,10 +1,8 @@
 //! Pushed and inserted objects.
 
-mod common;
-
+use crate::common::{Reply, Rig, headers, key, response};
 use bentpipe_webcache::Outcome;
 use bytes::Bytes;
-use common::{Reply, Rig, headers, key, response};
 use http::Response;
 
 const FRESH: &str = "cache-control: max-age=60";
