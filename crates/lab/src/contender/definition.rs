@@ -32,6 +32,11 @@ pub trait Contender: Sync + fmt::Debug {
         false
     }
 
+    /// Returns `true` if it sends at a granted rate, whatever the losses.
+    fn is_granted(&self) -> bool {
+        false
+    }
+
     /// Returns `true` if it carries UDP between client and server across the link. Otherwise UDP is
     /// routed unchanged or refused.
     fn carries_udp(&self) -> bool;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use tokio::time::timeout;
 
-use super::stand::{Spec, Stand};
+use super::stand::{Spec, Stand, Tunings};
 use crate::contender::Contender;
 use crate::emu::{EmuError, Lateness, World};
 use crate::profile::Profile;
@@ -66,7 +66,17 @@ pub type Tell<'a> = dyn Fn(Sample) + Sync + 'a;
 /// receives each sample.
 pub fn run(job: &Job<'_>, measured: impl FnOnce(), tell: &Tell<'_>) -> anyhow::Result<Found> {
     let Job { contender, profile, seed, program, folder, .. } = *job;
-    let spec = Spec { contender, profile, seed, program, folder, hosts: &[] };
+    let spec = Spec {
+        contender,
+        profile,
+        granted: profile,
+        seed,
+        tunings: Tunings::default(),
+        program,
+        folder,
+        hosts: &[],
+        settings: &toml::Table::new(),
+    };
     let stand = Stand::start(&spec, measured)?;
     let found = stand.world.client.block_on(async || drive(job, &stand.world, tell).await)??;
     Ok(Found { punctuality: stand.finish()?, ..found })
