@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use anyhow::bail;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
@@ -28,6 +29,9 @@ use session::Session;
 
 /// Names of Chromium's program on the supported systems.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
+
+/// Maximum duration of [`Browser::load_time`]. Slow pages of the lab take half a minute.
+pub const MAX_LOAD: Duration = Duration::from_secs(240);
 
 /// Time for requests that a page makes after it has loaded, such as the site's icon.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -169,6 +173,24 @@ impl Browser {
         let visit = browser.visit(url, deadline).await;
         browser.close().await?;
         visit
+    }
+
+    /// Load time of the page at `url` in a new browser: its own `loadEventStart`. A load that takes
+    /// longer than [`MAX_LOAD`] is an error.
+    pub async fn load_time(
+        shell: Command,
+        flags: &[String],
+        folder: &Path,
+        url: &str,
+    ) -> anyhow::Result<Duration> {
+        let visit = Self::view(shell, flags, folder, url, MAX_LOAD).await?;
+        match (visit.failed, visit.loaded) {
+            (Some(why), _) => bail!("Chromium cannot load {url}: {why}"),
+            (None, None) => {
+                bail!("{url} was not loaded in Chromium within {} s", MAX_LOAD.as_secs())
+            }
+            (None, Some(took)) => Ok(took),
+        }
     }
 
     /// Loads the page at `url`, and cuts the load off at `deadline`.
