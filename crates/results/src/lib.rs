@@ -22,7 +22,7 @@ mod study;
 mod toml_text;
 
 pub use claim::{
-    Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, Held, PaperValue,
+    Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, Outcome, PaperValue,
     Take, Verdict,
 };
 pub use folder::{Folder, FolderError, Host, LinkMeasured, LinkRange, Manifest};

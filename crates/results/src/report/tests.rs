@@ -15,7 +15,7 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn markdown_has_the_papers_numbers_beside_ours_and_what_is_not_held() {
+fn markdown_has_the_papers_numbers_beside_ours_and_what_is_not_reproduced() {
     let page = with(None, markdown);
     for line in [
         "- command: bentpipe papers \\<x>",
@@ -122,18 +122,15 @@ fn what_the_paper_says_stands_beside_what_was_measured() {
 }
 
 #[test]
-fn claims_are_held_or_not_and_say_by_what() {
+fn claims_are_reproduced_or_not_and_say_by_what() {
     let page = with(None, html);
     let of = |id: &str| page.split(&format!("id=\"claim-{id}\"")).nth(1).unwrap();
     let badge = |id| between(of(id), "class=\"badge ", "\"")[0];
-    assert_eq!(badge("small-slower"), "held");
-    assert_eq!(badge("bentpipe-fast"), "not-held");
+    assert_eq!(badge("small-slower"), "reproduced");
+    assert_eq!(badge("bentpipe-fast"), "not-reproduced");
     assert_eq!(badge("small-kcptun"), "not-measured");
-    assert!(
-        of("small-slower")
-            .contains("found <b>2 ×</b>, to hold it must be above 1.5 × in every cell")
-    );
-    assert!(of("bentpipe-fast").contains("found <b>2.5 s</b>, to hold it must be below 1 s"));
+    assert!(of("small-slower").contains("found <b>2 ×</b>, it must be above 1.5 × in every cell"));
+    assert!(of("bentpipe-fast").contains("found <b>2.5 s</b>, it must be below 1 s"));
     let cover = |id| between(of(id), "<span class=\"beside\">", "</span>")[0];
     assert_eq!(cover("small-slower"), "4 of 4 cells, 2 runs each");
     assert_eq!(cover("bentpipe-fast"), "1 of 1 cell, 2 runs each");
@@ -153,7 +150,7 @@ fn what_was_found_can_be_told_from_what_was_asked() {
     };
     let (page, text) = with(None, look);
     let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
-    assert!(claim.contains("found <b>2.5 s</b>, to hold it must be below 2.4999 s"), "{claim}");
+    assert!(claim.contains("found <b>2.5 s</b>, it must be below 2.4999 s"), "{claim}");
     assert!(page.contains("found 2.5 s; asked: below 2.4999 s"));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("(found 2.5 s, asked below 2.4999 s;"), "{text}");
@@ -175,7 +172,10 @@ fn a_claim_that_lacks_cells_says_so() {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let says = "undecided HTTP/2 is slower. (found ∞, asked above 1.5 × in every cell; 3 of 4 cells, 2 runs each)";
     assert!(text.contains(says), "{text}");
-    assert!(text.contains("Claims: 0 held, 0 not held, 1 undecided, 1 not measured"), "{text}");
+    assert!(
+        text.contains("Claims: 0 reproduced, 0 not reproduced, 1 undecided, 1 not measured"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -287,17 +287,23 @@ fn the_text_has_the_same_in_80_columns() {
         value.contains("1 to 10 s") && value.contains(" 10 s") && value.ends_with("2.5 s"),
         "{value}"
     );
-    assert!(text.contains("Claims: 1 held, 0 not held, 0 undecided, 1 not measured"), "{text}");
+    assert!(
+        text.contains("Claims: 1 reproduced, 0 not reproduced, 0 undecided, 1 not measured"),
+        "{text}"
+    );
     for says in [
-        "  not held     small: Bentpipe takes a second. (found 2.5 s, asked below 1 s; 1",
-        "               of 1 cell, 2 runs each)",
-        "  held         HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
+        "  missed          small: Bentpipe takes a second. (found 2.5 s, asked below 1 s;",
+        "                  1 of 1 cell, 2 runs each)",
+        "  reproduced      HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
     ] {
         assert!(text.contains(says), "{says}: {text}");
     }
-    assert!(text.contains("\n               Light takes longer.\n"), "{text}");
-    assert!(!text.contains("It is not known why."), "it is held: {text}");
-    assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
+    assert!(text.contains("\n                  Light takes longer.\n"), "{text}");
+    assert!(!text.contains("It is not known why."), "it is reproduced: {text}");
+    assert!(
+        text.contains("All claims: 1 reproduced, 1 not reproduced, 0 undecided, 1 not measured"),
+        "{text}"
+    );
 }
 
 /// Shows each built-in study with a value in every cell of its quick run. Every kind of figure and
