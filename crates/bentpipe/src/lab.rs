@@ -2,6 +2,7 @@
 
 mod attacks;
 mod benches;
+mod common;
 mod grid;
 mod learned;
 mod mixes;
@@ -11,7 +12,6 @@ mod replay;
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::out::{say, show};
@@ -24,20 +24,17 @@ use bentpipe_lab::experiment::transfers::{Cell, Plan};
 use bentpipe_lab::experiment::{measure, table};
 use bentpipe_lab::modem::{self, SimulatedModem};
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::result::{Row, write_json};
+use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::workload::Workload;
 use bentpipe_lab::{bench, sim};
 use bentpipe_units::{BitRate, Ratio};
 use clap::{Args, Subcommand};
-
-type Outcome = Result<(), Box<dyn Error>>;
+use common::{LinkArgs, Outcome};
+pub use common::{check_writable, write};
 
 /// Measured part of a long download, in seconds.
 const BULK_SECONDS: u64 = 60;
-
-/// Default link profile.
-const DEFAULT_PROFILE: &str = "mss";
 
 /// Commands of the lab.
 #[derive(Subcommand)]
@@ -127,20 +124,6 @@ pub struct TransfersArgs {
     /// unfinished.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     deadline: u64,
-}
-
-/// Link, and output file.
-#[derive(Args)]
-pub struct LinkArgs {
-    /// The link: a built-in profile, or a file that ends in .toml.
-    #[arg(long, value_name = "PROFILE", default_value = DEFAULT_PROFILE)]
-    profile: String,
-    /// Seed of the link's losses.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Write the figures to this file, as an array of rows.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 /// Arguments of `lab sim`.
@@ -351,33 +334,5 @@ fn modem(args: &ModemArgs) -> Outcome {
         }
         modem.close().await;
         Ok(())
-    })
-}
-
-/// Returns a sentence for this number of missed targets.
-fn missed_words(count: usize) -> String {
-    match count {
-        1 => "a target is missed".into(),
-        _ => format!("{count} targets are missed"),
-    }
-}
-
-/// Checks that the file can be written, so that minutes of measurements do not end with an error.
-pub fn check_writable(json: Option<&Path>) -> Outcome {
-    if let Some(path) = json {
-        std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    }
-    Ok(())
-}
-
-/// Writes the rows if a file is given.
-pub fn write(json: Option<&Path>, rows: &[Row]) -> Outcome {
-    json.map_or(Ok(()), |path| {
-        write_json(path, rows)
-            .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
     })
 }

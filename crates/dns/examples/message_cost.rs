@@ -56,6 +56,7 @@ fn show(what: &str, times: u32, mut ours: impl FnMut(), mut theirs: impl FnMut()
     println!("{what:36} {ours:7.0} ns {theirs:7.0} ns {:7.2}", theirs / ours);
 }
 
+#[allow(clippy::disallowed_methods, reason = "this measures real time")]
 fn nanoseconds(times: u32, work: &mut impl FnMut()) -> f64 {
     let began = Instant::now();
     (0..times).for_each(|_| work());

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
+use bentpipe_results::statistics::{Statistic, percentile};
 use serde::Serialize;
 
 /// One figure. Times are in seconds, rates in bit/s; unknown values are null.
@@ -103,32 +104,27 @@ impl Samples {
     /// of all samples does not exceed. Samples that were cut off count as infinitely large. If the
     /// rank falls on one of them, only a lower bound is known. `None` if there are no samples.
     pub fn percentile(&self, q: f64) -> Option<Percentile> {
-        let rank = ((q * self.len() as f64).ceil() as usize).clamp(1, self.len().max(1)) - 1;
-        let finished = self.sorted(|sample| match sample {
-            Sample::Finished(value) => Some(value),
-            Sample::Cut(_) => None,
-        });
-        if let Some(value) = finished.get(rank) {
-            return Some(Percentile::Known(*value));
+        let value = percentile(&self.values(|_| f64::INFINITY), q)?;
+        if value.is_finite() {
+            return Some(Percentile::Known(value));
         }
         // Every sample is at least its lower bound, so the percentile is at least that of the
         // bounds.
-        let seen = self.sorted(|sample| match sample {
-            Sample::Finished(value) | Sample::Cut(value) => Some(value),
-        });
-        seen.get(rank).map(|value| Percentile::Above(*value))
+        percentile(&self.values(|bound| bound), q).map(Percentile::Above)
     }
 
     /// Mean, if all samples finished.
     pub fn mean(&self) -> Option<f64> {
-        let all: Option<Vec<f64>> = (self.0.iter())
-            .map(|sample| match sample {
-                Sample::Finished(value) => Some(*value),
-                Sample::Cut(_) => None,
-            })
-            .collect();
-        let all = all.filter(|all| !all.is_empty())?;
-        Some(all.iter().sum::<f64>() / all.len() as f64)
+        Statistic::Mean.of(&self.values(|_| f64::INFINITY)).filter(|mean| mean.is_finite())
+    }
+
+    /// All values, with `cut` of the bound for samples that were cut off.
+    fn values(&self, cut: impl Fn(f64) -> f64) -> Vec<f64> {
+        let value = |sample: &Sample| match sample {
+            Sample::Finished(value) => *value,
+            Sample::Cut(bound) => cut(*bound),
+        };
+        self.0.iter().map(value).collect()
     }
 
     /// All samples multiplied by `factor`.
@@ -144,12 +140,6 @@ impl Samples {
     pub fn fill(&self, row: Row) -> Row {
         let known = |q| self.percentile(q).and_then(Percentile::known);
         Row { n: self.len(), p50: known(0.5), p95: known(0.95), mean: self.mean(), ..row }
-    }
-
-    fn sorted(&self, value: impl Fn(Sample) -> Option<f64>) -> Vec<f64> {
-        let mut values: Vec<f64> = self.0.iter().filter_map(|sample| value(*sample)).collect();
-        values.sort_by(f64::total_cmp);
-        values
     }
 }
 

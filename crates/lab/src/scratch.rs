@@ -19,6 +19,11 @@ const INTERRUPTED: i32 = 130;
 /// Attempts to remove a folder in which another thread may be creating a file.
 const REMOVALS: usize = 10;
 
+/// Error if the folder for keys and configuration files cannot be made.
+pub(crate) fn no_folder(error: std::io::Error) -> anyhow::Error {
+    anyhow::anyhow!("cannot make a folder for keys and configs: {error}")
+}
+
 /// The folder. While it exists, SIGINT, SIGTERM and SIGHUP end the process in order: every program
 /// that it started is killed, the folder is removed, and the namespaces end with the process.
 pub struct Scratch {

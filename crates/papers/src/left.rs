@@ -1,5 +1,7 @@
 //! Remaining runs of a testbed that ended early, and their treatment.
 
+use bentpipe_lab::experiment::stand::StandError;
+
 use crate::plan::{Part, Worldful};
 use crate::world::WorldError;
 
@@ -40,7 +42,10 @@ impl Left {
         self.attempt += 1;
         // The end of a system under test is reported as the result of its run, so the following run
         // has not failed yet.
-        let told = matches!(error, WorldError::Contender { .. } | WorldError::Silent { .. });
+        let told = matches!(
+            error,
+            WorldError::Stand(StandError::Contender { .. } | StandError::Silent { .. })
+        );
         self.failures = match done {
             [] => self.failures + 1,
             _ => u32::from(!told),
@@ -74,7 +79,7 @@ mod tests {
 
     fn ended() -> WorldError {
         let source = ContenderError::Ended { program: "kcptun-server", said: String::new() };
-        WorldError::Contender { name: "kcptun", source, said: String::new() }
+        StandError::Contender { name: "kcptun", source, said: String::new() }.into()
     }
 
     #[test]

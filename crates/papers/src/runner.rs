@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_lab::experiment::gate::Gate;
+use bentpipe_lab::experiment::stand::MEASURED_AT_ONCE;
 use bentpipe_lab::sim::parallel;
 use bentpipe_results::{Folder, FolderError, Host, Shard, Workload};
 use parking_lot::{Mutex, MutexGuard};
@@ -23,9 +23,6 @@ use crate::progress::{Progress, Work, minutes};
 use crate::sim;
 use crate::world::{self, Conditions, Machine};
 
-/// Maximum number of testbeds whose links are measured in parallel, because each measurement sends
-/// bursts and needs exact timing.
-const MEASURED_AT_ONCE: usize = 8;
 /// Default number of parallel testbeds for each core; most of the time they wait.
 const WORLDS_PER_CORE: usize = 10;
 /// Number of parallel testbeds for each core when repeating those for which the machine was too
@@ -166,27 +163,12 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     };
     let later = Mutex::default();
     let first: Vec<Left> = worlds.into_iter().cloned().map(Left::new).collect();
-    each(jobs, first, |left| desk.emulate(&machine, left, Some(&later)));
+    parallel::map_on(jobs, first, |left| desk.emulate(&machine, left, Some(&later)));
     // Testbeds for which the machine was too busy now get more of it.
     let later = later.into_inner();
-    each(jobs.min(LATER_PER_CORE * cores), later, |left| desk.emulate(&machine, left, None));
+    let jobs = jobs.min(LATER_PER_CORE * cores);
+    parallel::map_on(jobs, later, |left| desk.emulate(&machine, left, None));
     desk.outcome(all - to_do)
-}
-
-/// Applies `work` to all items in order, with `at_once` in parallel.
-fn each<T: Send>(at_once: usize, all: Vec<T>, work: impl Fn(T) + Sync) {
-    let workers = at_once.min(all.len());
-    let left = Mutex::new(all.into_iter());
-    let next = || left.lock().next();
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                while let Some(one) = next() {
-                    work(one);
-                }
-            });
-        }
-    });
 }
 
 /// Remaining work, and its estimated duration before the pace is known.

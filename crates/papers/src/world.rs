@@ -11,12 +11,10 @@ mod error;
 
 use std::path::Path;
 
-use bentpipe_lab::contender::{self, Contender, Running, Stage};
-use bentpipe_lab::emu::{self, Capture, EmuError, Lateness, Measured, Tuning, World};
+use bentpipe_lab::contender;
+use bentpipe_lab::emu::{self, Capture, Congestion, EmuError, Lateness, Measured, World};
 use bentpipe_lab::experiment::gate::Gate;
-use bentpipe_lab::experiment::stand::SILENCE;
-use bentpipe_lab::workload::client::first_byte;
-use bentpipe_lab::workload::origin::Origin;
+use bentpipe_lab::experiment::stand::{Spec, Stand, StandError, Tunings};
 use bentpipe_results::LinkMeasured;
 use serde::Serialize;
 
@@ -28,11 +26,7 @@ use crate::link::Scene;
 use crate::plan::{Plan, Worldful};
 use crate::raw::{self, RawError};
 use crate::settle::settle;
-use crate::workload::page::Sites;
-use crate::workload::{self, Scope, WorkError};
-
-/// Name prefix of systems that send at a granted rate.
-const GRANTED: &str = "bentpipe";
+use crate::workload::{self, Scope, Sites, WorkError};
 
 /// Traffic that keeps a core as busy as a browser does.
 const BROWSER_BPS: u64 = 20_000_000;
@@ -91,75 +85,107 @@ pub fn run(
         "" => contender::named("e2e-cubic")?,
         name => contender::named(name)?,
     };
-    let world = World::new(&scene.profile.link, scene.profile.terrestrial.as_ref(), seed)?;
-    let links = {
-        let _pass = machine.measuring.enter();
-        world.measure()?
-    };
-    tune(&world, scene, contender)?;
-    let origin = Origin::start(&world.server)?;
-    let mut sites = Sites::new(worldful.parts.iter().map(|part| &plan.jobs[part.job]))?;
+    let sites = Sites::new(worldful.parts.iter().map(|part| &plan.jobs[part.job]))?;
     let folder = tempfile::tempdir_in(machine.scratch)?;
-    let granted = scene.granted();
-    let is_granted = contender.name().starts_with(GRANTED);
-    let stage = Stage {
-        world: &world,
-        profile: if is_granted { &granted } else { &scene.profile },
-        folder: folder.path(),
+    let spec = Spec {
+        contender,
+        profile: &scene.profile,
+        granted: &scene.granted(),
+        seed,
+        tunings: Tunings { client: scene.client, server: scene.server, relays: scene.relays },
         program: machine.program,
+        folder: folder.path(),
         hosts: &sites.hosts,
         settings: &job.grid.settings,
     };
-    let name = contender.name();
-    let running = contender.start(&stage);
-    let mut running =
-        running.map_err(|source| WorldError::Contender { name, source, said: String::new() })?;
-    let mut ended = warm_up(&world, name, running.as_mut())?;
+    let pass = machine.measuring.enter();
+    let mut stand = Stand::set_up(&spec, || drop(pass))?;
+    // A system under test that passes no data fails the first run.
+    let mut ended = match stand.warm_up() {
+        Ok(()) => None,
+        Err(StandError::Emulator(error)) => return Err(error.into()),
+        Err(error) => Some(WorldError::from(error)),
+    };
     if ended.is_some() {
         // Unless the machine was the cause.
-        sound(&world, &links, &Lateness::default())?;
+        sound(&stand.world, &stand.measured, &Lateness::default())?;
     }
-    let mut number = 0;
-    for part in &worldful.parts {
-        let job = &plan.jobs[part.job];
-        for run in part.runs.clone() {
-            if number > 0 {
-                ready(&world, scene, name)?;
-            }
-            number += 1;
-            let before = lateness(&world)?;
-            let mut scope = Scope {
-                world: &world,
-                measured: &links.radio,
-                scene,
-                job,
-                running: running.as_ref(),
-                origin: &origin,
-                sites: &mut sites,
-                ends: contender.ends(),
-                folder: folder.path(),
-                raw: machine.raw,
-                run,
-                number,
-                failed: None,
-            };
-            let capture = capture(machine, &world, job, run)?;
-            let outcome = workload::run(&mut scope);
-            drop(capture);
-            let found = outcome.map(|values| Ran { run, seed, values, failed: scope.failed });
-            let conditions = Conditions { attempt, ..sound(&world, &links, &before)? };
-            ended = ended.or(check(name, running.as_mut()).err());
-            let nothing = || Ran::of(run, seed, workload::nothing(job));
-            let counted = counted(found, nothing, ended.as_ref());
-            let said = || running.said();
-            let ran = counted.map_err(|source| WorldError::Work { name, source, said: said() })?;
-            tell(part.job, ran, &conditions);
-            if let Some(error) = ended {
-                return Err(error);
-            }
+    let ends = contender.ends();
+    let mut bed =
+        Bed { machine, scene, stand, sites, folder: folder.path(), ends, seed, attempt, number: 0 };
+    let runs =
+        worldful.parts.iter().flat_map(|part| part.runs.clone().map(move |run| (part.job, run)));
+    for (place, run) in runs {
+        let (ran, conditions) = bed.run(&plan.jobs[place], run, &mut ended)?;
+        tell(place, ran, &conditions);
+        if let Some(error) = ended {
+            return Err(error);
         }
     }
     Ok(())
+}
+
+/// A testbed in which runs are made.
+struct Bed<'a> {
+    machine: &'a Machine<'a>,
+    scene: &'a Scene,
+    stand: Stand,
+    sites: Sites,
+    folder: &'a Path,
+    ends: Congestion,
+    seed: u64,
+    attempt: u32,
+    /// Number of runs so far.
+    number: u64,
+}
+
+impl Bed<'_> {
+    /// Performs one run of `job`. If the system under test ends meanwhile, `ended` is set.
+    fn run(
+        &mut self,
+        job: &Job<'_>,
+        run: u32,
+        ended: &mut Option<WorldError>,
+    ) -> Result<(Ran, Conditions), WorldError> {
+        let (name, seed) = (self.stand.name, self.seed);
+        if self.number > 0 {
+            ready(&self.stand.world, self.scene, name)?;
+        }
+        self.number += 1;
+        let before = lateness(&self.stand.world)?;
+        let mut scope = Scope {
+            world: &self.stand.world,
+            measured: &self.stand.measured.radio,
+            scene: self.scene,
+            job,
+            running: self.stand.running.as_ref(),
+            origin: &self.stand.origin,
+            sites: &mut self.sites,
+            ends: self.ends,
+            folder: self.folder,
+            raw: self.machine.raw,
+            run,
+            number: self.number,
+            failed: None,
+        };
+        let capture = capture(self.machine, &self.stand.world, job, run)?;
+        let outcome = workload::run(&mut scope);
+        drop(capture);
+        let found = outcome.map(|values| Ran { run, seed, values, failed: scope.failed });
+        let sound = sound(&self.stand.world, &self.stand.measured, &before)?;
+        let conditions = Conditions { attempt: self.attempt, ..sound };
+        if ended.is_none() {
+            *ended = self.stand.check().err().map(WorldError::from);
+        }
+        let nothing = || Ran::of(run, seed, workload::nothing(job));
+        let said = || self.stand.running.said();
+        let ran = counted(found, nothing, ended.as_ref()).map_err(|source| WorldError::Work {
+            name,
+            source,
+            said: said(),
+        })?;
+        Ok((ran, conditions))
+    }
 }
 
 /// Captures the packets offered to the radio link in a run of `job` to a file, if requested.
@@ -201,12 +227,6 @@ pub fn carried(scene: &Scene) -> u64 {
     bps(link.forward.rate()).max(bps(link.return_.rate()))
 }
 
-/// Returns an error if the system under test has ended.
-fn check(name: &'static str, running: &mut dyn Running) -> Result<(), WorldError> {
-    let checked = running.check();
-    checked.map_err(|source| WorldError::Contender { name, source, said: running.said() })
-}
-
 /// Waits until the next run may start.
 fn ready(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldError> {
     if settle(world, scene.rtt())? { Ok(()) } else { Err(WorldError::Undrained { name }) }
@@ -216,41 +236,6 @@ fn ready(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldEr
 pub(crate) fn lateness(world: &World) -> Result<Lateness, EmuError> {
     let (radio, behind) = (world.radio_counters()?, world.terrestrial_counters()?);
     Ok(Lateness::of([&radio].into_iter().chain(&behind)))
-}
-
-/// Applies the condition's TCP settings to both ends, and to relays if TCP crosses the link between
-/// them, within the limits of the system under test.
-fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), EmuError> {
-    let ends = contender.ends();
-    let of = |tuning: Tuning| {
-        let windows = [tuning.receive_window_bytes, contender.receive_window()];
-        let receive_window_bytes = windows.into_iter().flatten().min();
-        let congestion = tuning.congestion.or(Some(ends));
-        Tuning { congestion, receive_window_bytes, ..tuning }
-    };
-    world.tune_client(&of(scene.client))?;
-    world.tune_server(&of(scene.server))?;
-    if contender.has_tcp_on_link() {
-        world.tune_link(&scene.relays)?;
-    }
-    Ok(())
-}
-
-/// Waits until the system passes data, because only established tunnels are compared. Returns an
-/// error if it does not.
-fn warm_up(
-    world: &World,
-    name: &'static str,
-    running: &mut dyn Running,
-) -> Result<Option<WorldError>, EmuError> {
-    let first = world.client.block_on(async || first_byte(SILENCE).await)?;
-    Ok(match (first, check(name, running)) {
-        (Ok(()), Ok(())) => None,
-        (_, Err(error)) => Some(error),
-        (Err(why), _) => {
-            Some(WorldError::Silent { name, why: why.to_string(), said: running.said() })
-        }
-    })
 }
 
 /// Checks the links. Returns an error if the emulator did not follow its model, or was late since
@@ -305,7 +290,7 @@ mod tests {
     use bentpipe_results::Row;
 
     fn missing(source: ContenderError) -> WorldError {
-        WorldError::Contender { name: "kcptun", source, said: String::new() }
+        StandError::Contender { name: "kcptun", source, said: String::new() }.into()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-pub use verdict::{Cover, Figure, Held, Verdict};
+pub use verdict::{Cover, Figure, Outcome, Verdict};
 
 use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::Statistic;
@@ -275,9 +275,14 @@ fn take(written: &Written) -> Result<Take, &'static str> {
 }
 
 impl Claim {
+    /// An outcome in words: a claim is reproduced, a goal of Bentpipe is met.
+    pub fn words(&self, outcome: Outcome) -> &'static str {
+        if self.paper == "bentpipe" { outcome.goal_words() } else { outcome.words() }
+    }
+
     /// Reason for the difference, if the claim is not reproduced and the reason is known.
-    pub fn differs(&self, held: Held) -> Option<&str> {
-        self.differs.as_deref().filter(|_| held == Held::NotHeld)
+    pub fn differs(&self, outcome: Outcome) -> Option<&str> {
+        self.differs.as_deref().filter(|_| outcome == Outcome::NotReproduced)
     }
 }
 
@@ -297,7 +302,7 @@ impl Claims {
 
     /// Parses the text of a file. Errors refer to it as `place`.
     pub fn parse(place: &str, text: &str) -> Result<Self, ClaimError> {
-        let claims: Self = crate::parse_toml(text)
+        let claims: Self = crate::toml_text::parse_toml(text)
             .map_err(|(line, why)| ClaimError { place: format!("{place}:{line}"), why })?;
         crate::study::once("claim", claims.all.iter().map(|claim| claim.id.as_str()))
             .map_err(|why| ClaimError { place: place.into(), why })?;

@@ -19,9 +19,10 @@ mod parquet;
 mod report;
 pub mod statistics;
 mod study;
+mod toml_text;
 
 pub use claim::{
-    Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, Held, PaperValue,
+    Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, Outcome, PaperValue,
     Take, Verdict,
 };
 pub use folder::{Folder, FolderError, Host, LinkMeasured, LinkRange, Manifest};
@@ -33,11 +34,3 @@ pub use study::{
     PROTOCOLS, Page, Planned, Section, Shard, ShardError, Stated, StatedValue, Study, StudyError,
     TlsVersion, Unchecked, Workload,
 };
-
-/// Parses TOML. An error is the line number, counted from 1, and the message.
-fn parse_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, (usize, String)> {
-    toml::from_str(text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        (before.matches('\n').count() + 1, error.message().into())
-    })
-}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bentpipe_results::{
-    Cell, Claim, Claims, FigureKind, Folder, Held, Measured, StatedValue, Study,
+    Cell, Claim, Claims, FigureKind, Folder, Measured, Outcome, StatedValue, Study,
 };
 
 const PAPERS: usize = 5;
@@ -17,18 +17,20 @@ fn reference() -> (Vec<Measured>, bool) {
 }
 
 #[test]
-fn every_claim_that_is_not_held_says_why_and_no_other() {
+fn every_claim_that_is_not_reproduced_says_why_and_no_other() {
     let (measured, is_quick) = reference();
     let (studies, claims) = (Study::all().unwrap(), Claims::all().unwrap());
     let verdicts = claims.judge(&studies, &measured, is_quick);
-    let names = |wanted: &dyn Fn(&Claim, Held) -> bool| -> Vec<String> {
-        let those = verdicts.iter().filter(|(claim, verdict)| wanted(claim, verdict.held));
+    let names = |wanted: &dyn Fn(&Claim, Outcome) -> bool| -> Vec<String> {
+        let those = verdicts.iter().filter(|(claim, verdict)| wanted(claim, verdict.outcome));
         those.map(|(claim, _)| claim.id.clone()).collect()
     };
-    let unexplained = names(&|claim, held| held == Held::NotHeld && claim.differs.is_none());
-    assert!(unexplained.is_empty(), "not held, and nothing says why: {unexplained:?}");
-    let outdated = names(&|claim, held| held == Held::Held && claim.differs.is_some());
-    assert!(outdated.is_empty(), "held, and yet it is said why not: {outdated:?}");
+    let unexplained =
+        names(&|claim, outcome| outcome == Outcome::NotReproduced && claim.differs.is_none());
+    assert!(unexplained.is_empty(), "not reproduced, and nothing says why: {unexplained:?}");
+    let outdated =
+        names(&|claim, outcome| outcome == Outcome::Reproduced && claim.differs.is_some());
+    assert!(outdated.is_empty(), "reproduced, and yet it is said why not: {outdated:?}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use bentpipe_lab::experiment::report::Report;
 use bentpipe_lab::scratch::Scratch;
 use clap::Args;
 
+use super::common::{Outcome, check_writable};
 use super::grid::Engine as Engines;
 use super::mixes::{Kept, with_rate};
-use super::{Outcome, check_writable};
 use crate::out::say;
 
 /// Arguments of `lab run attacks`.

@@ -8,7 +8,7 @@ use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::{bench, emu};
 use clap::Subcommand;
 
-use super::{Outcome, check_writable, write};
+use super::common::{Outcome, check_writable, write};
 use crate::out::show;
 
 /// Benchmarks of this machine.

@@ -12,7 +12,7 @@ use bentpipe_lab::scratch::Scratch;
 use bentpipe_units::Ratio;
 use clap::{Args, ValueEnum};
 
-use super::{Outcome as Done, check_writable, missed_words, write};
+use super::common::{Outcome as Done, check_writable, missed_words, write};
 use crate::out::{say, show};
 
 /// Arguments of `lab run grid`.

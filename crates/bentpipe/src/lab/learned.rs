@@ -7,7 +7,7 @@ use bentpipe_lab::experiment::learned::{Cell, Found, Lease, Outcome, cells, char
 use bentpipe_lab::experiment::progress::Sessions;
 use clap::Args;
 
-use super::{Outcome as Done, check_writable, missed_words, write};
+use super::common::{Outcome as Done, check_writable, missed_words, write};
 use crate::out::{say, show};
 
 /// Arguments of `lab run learned`.

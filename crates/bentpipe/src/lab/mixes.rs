@@ -23,8 +23,8 @@ use bentpipe_lab::workload::secure::Version;
 use bentpipe_units::{ByteSize, Ratio};
 use clap::Args;
 
+use super::common::{Outcome, check_writable, missed_words, write};
 use super::grid::{Engine as Engines, per_cent};
-use super::{Outcome, check_writable, missed_words, write};
 use crate::out::{say, show};
 
 /// Output of an experiment.
@@ -56,7 +56,7 @@ pub struct Common {
 #[derive(Args)]
 pub struct LatencyArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
-    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    #[arg(long, value_name = "PROFILE", default_value = super::common::DEFAULT_PROFILE)]
     profile: String,
     /// Measured length of each run, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = latency::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -88,7 +88,7 @@ pub struct CabinArgs {
 #[derive(Args)]
 pub struct CallArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
-    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    #[arg(long, value_name = "PROFILE", default_value = super::common::DEFAULT_PROFILE)]
     profile: String,
     /// Loss in each direction, in per cent; may be repeated [default: the link's own loss].
     #[arg(long = "loss", value_name = "PERCENT", value_parser = per_cent)]
@@ -118,7 +118,7 @@ impl LatencyArgs {
 #[derive(Args)]
 pub struct BrowserArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
-    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    #[arg(long, value_name = "PROFILE", default_value = super::common::DEFAULT_PROFILE)]
     profile: String,
     /// Number of loads of each case.
     #[arg(long, value_name = "N", default_value_t = browser::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
@@ -176,7 +176,7 @@ pub fn http_cache(args: &HttpCacheArgs) -> Outcome {
 #[derive(Args)]
 pub struct DnsArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
-    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    #[arg(long, value_name = "PROFILE", default_value = super::common::DEFAULT_PROFILE)]
     profile: String,
     /// Number of passengers who query popular names.
     #[arg(long, value_name = "N", default_value_t = dns::DEFAULT_PASSENGERS, value_parser = clap::value_parser!(u8).range(1..=250))]

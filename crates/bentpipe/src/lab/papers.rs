@@ -9,7 +9,7 @@ use bentpipe_papers::{Kind, Options, Plan, Wanted, build, digest};
 use bentpipe_results::{Folder, Manifest, Shard, Study};
 use clap::{Args, ValueEnum};
 
-use super::Outcome;
+use super::common::Outcome;
 use crate::out::say;
 
 /// Arguments of `lab papers`.

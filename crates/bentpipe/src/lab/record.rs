@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use bentpipe_lab::site::{Authority, Recorder, RecorderSettings};
 use clap::Args;
 
-use super::Outcome;
+use super::common::Outcome;
 use crate::out::say;
 
 /// Arguments of `lab record`.

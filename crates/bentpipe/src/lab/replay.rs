@@ -17,7 +17,7 @@ use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::site::Site;
 use clap::{Args, ValueEnum};
 
-use super::{LinkArgs, Outcome, check_writable, write};
+use super::common::{LinkArgs, Outcome, check_writable, write};
 use crate::out::{say, show};
 
 /// Arguments of `lab replay`.

@@ -1,34 +1,37 @@
 //! Real Chromium, headless, controlled by a thin client of its DevTools protocol. It loads pages as
 //! a passenger's browser does and reports each of their requests.
 
+mod error;
+mod event;
 mod flags;
 mod har;
 mod pipe;
 mod record;
 mod session;
-#[cfg(test)]
-mod tests;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use anyhow::bail;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::contender::process::Process;
 use crate::site::Site;
+pub use error::BrowserError;
+use error::PATIENCE;
+use event::Event;
 pub use flags::{NotInBrowsers, flags};
 use pipe::Pipe;
 pub use record::{Phases, Record, Request};
-use session::{Event, Session};
+use session::Session;
 
 /// Names of Chromium's program on the supported systems.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Maximum time for its start, and for its end. A busy machine takes several seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum duration of [`Browser::load_time`]. Slow pages of the lab take half a minute.
+pub const MAX_LOAD: Duration = Duration::from_secs(240);
 
 /// Time for requests that a page makes after it has loaded, such as the site's icon.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -47,34 +50,6 @@ const TIMES: &str = "new Promise(done => { \
         .observe({ type: 'largest-contentful-paint', buffered: true }); \
     setTimeout(() => done([performance.getEntriesByType('navigation')[0].loadEventStart, painted]), 200); \
 })";
-
-/// Reason why a page was not loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum BrowserError {
-    /// Chromium was not found.
-    #[error("Chromium is not installed: `scripts/setup.sh browser` installs it")]
-    NotInstalled,
-    /// Chromium could not be started, or ended.
-    #[error("Chromium: {0}")]
-    Io(#[from] io::Error),
-    /// Chromium sent a message that does not match the DevTools protocol.
-    #[error("Chromium speaks another DevTools protocol: {0}")]
-    Protocol(#[from] serde_json::Error),
-    /// Chromium refused a command.
-    #[error("Chromium refuses {method}: {why}")]
-    Refused {
-        /// Method that was called.
-        method: String,
-        /// Reason for the failure.
-        why: String,
-    },
-    /// Chromium did not start in time.
-    #[error("Chromium did not start within {} s:\n{said}", PATIENCE.as_secs())]
-    Late {
-        /// Its last lines of output.
-        said: String,
-    },
-}
 
 /// Path of Chromium, if it is installed.
 pub fn find() -> Option<PathBuf> {
@@ -198,6 +173,24 @@ impl Browser {
         let visit = browser.visit(url, deadline).await;
         browser.close().await?;
         visit
+    }
+
+    /// Load time of the page at `url` in a new browser: its own `loadEventStart`. A load that takes
+    /// longer than [`MAX_LOAD`] is an error.
+    pub async fn load_time(
+        shell: Command,
+        flags: &[String],
+        folder: &Path,
+        url: &str,
+    ) -> anyhow::Result<Duration> {
+        let visit = Self::view(shell, flags, folder, url, MAX_LOAD).await?;
+        match (visit.failed, visit.loaded) {
+            (Some(why), _) => bail!("Chromium cannot load {url}: {why}"),
+            (None, None) => {
+                bail!("{url} was not loaded in Chromium within {} s", MAX_LOAD.as_secs())
+            }
+            (None, Some(took)) => Ok(took),
+        }
     }
 
     /// Loads the page at `url`, and cuts the load off at `deadline`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::session::Event;
+use super::event::Event;
 
 /// Maximum recorded requests of a page: ten times as many as the largest sites make.
 const MAX_REQUESTS: usize = 10_000;

@@ -6,6 +6,7 @@ use std::io;
 use serde_json::{Value, json};
 
 use super::BrowserError;
+use super::event::Event;
 use super::pipe::Pipe;
 
 /// Maximum events queued while a command waits for its answer. A page of a thousand objects causes
@@ -19,15 +20,6 @@ pub struct Session {
     tab: Option<String>,
     last: u64,
     events: VecDeque<Event>,
-}
-
-/// An event in the tab.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Event {
-    /// Name in the DevTools protocol: `Domain.name`.
-    pub method: String,
-    /// Parameters of the event.
-    pub params: Value,
 }
 
 impl Session {

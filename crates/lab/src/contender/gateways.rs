@@ -27,11 +27,13 @@ pub struct Gateways {
     pub(super) coding: bool,
     /// `true` if the cabin services for plain HTTP are enabled.
     pub(super) services: bool,
+    /// `true` if it is granted a rate; otherwise it takes the link's.
+    pub(super) granted: bool,
 }
 
 impl Gateways {
     pub(super) const fn new(name: &'static str, about: &'static str, transport: Transport) -> Self {
-        Self { name, about, transport, coding: true, services: false }
+        Self { name, about, transport, coding: true, services: false, granted: true }
     }
 }
 
@@ -50,6 +52,10 @@ impl Contender for Gateways {
 
     fn starts_cold(&self) -> bool {
         true
+    }
+
+    fn is_granted(&self) -> bool {
+        self.granted
     }
 
     fn spread(&self) -> Spread {

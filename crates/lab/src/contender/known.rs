@@ -80,6 +80,7 @@ pub static BENTPIPE_SERVICES: Gateways = Gateways {
 /// A PEP as in the SPDY paper.
 pub static PEP_HTTP: Gateways = Gateways {
     services: true,
+    granted: false,
     ..Gateways::new(
         "pep-http",
         "A PEP as in the SPDY paper: TCP split with windows fixed by rate and round trip (AeroTCP), and Split HTTP for what is in clear.",

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use bentpipe_link::SecretKey;
 use bentpipe_units::BitRate;
 
 use super::aerotcp::AeroTcp;
+pub use super::pair_error::PairError;
 use super::process::Process;
 use crate::profile::Profile;
 
@@ -119,38 +120,6 @@ pub struct Pair {
     pub air: Process,
     /// The ground gateway.
     pub ground: Process,
-}
-
-/// Reason why the pair could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum PairError {
-    /// A file could not be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Error from the system.
-        source: io::Error,
-    },
-    /// The system provides no random bytes.
-    #[error("cannot make keys: {0}")]
-    Random(String),
-    /// The program could not be run.
-    #[error("cannot run the {which} gateway: {source}")]
-    Run {
-        /// `air` or `ground`.
-        which: &'static str,
-        /// Error from the system.
-        source: io::Error,
-    },
-    /// A gateway ended immediately after its start.
-    #[error("the {which} gateway ended at its start:\n{said}")]
-    Ended {
-        /// `air` or `ground`.
-        which: &'static str,
-        /// Its last lines of output.
-        said: String,
-    },
 }
 
 impl PairSpec {

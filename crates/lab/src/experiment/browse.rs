@@ -12,8 +12,8 @@ use std::time::Duration;
 use crate::contender::pair::{Pair, PairError, PairSpec};
 use crate::emu::Service;
 use crate::emu::{AIR, GROUND, World, hand_over};
-use crate::experiment::no_folder;
 use crate::profile::Profile;
+use crate::scratch::no_folder;
 use crate::workload::origin::serve;
 use anyhow::anyhow;
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::report::row;
+use crate::browser::Browser;
 use crate::emu::{SERVER, World};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::workload::chromium;
 
 /// Default number of loads of each case.
 pub const DEFAULT_RUNS: u16 = 3;
@@ -52,8 +52,9 @@ impl Cabin {
     /// Load time of the page at `url` in a new browser, with its files in `folder`.
     pub fn load(&self, flags: &[String], url: &str, folder: &Path) -> anyhow::Result<Sample> {
         let client = &self.world.client;
-        let took =
-            client.block_on(async || chromium::visit(client, flags, url, folder).await)??;
+        let took = client.block_on(async || {
+            Browser::load_time(client.command("sh"), flags, folder, url).await
+        })??;
         Ok(Sample::Finished(took.as_secs_f64()))
     }
 

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use anyhow::anyhow;
 use tokio::time::timeout;
 
-use super::stand::{Spec, Stand};
+use super::stand::{Spec, Stand, Tunings};
+use crate::browser::Browser;
 use crate::contender::Contender;
 use crate::emu::{EmuError, Lateness, World};
 use crate::profile::Profile;
 use crate::result::{Sample, Samples};
 use crate::workload::client::{Connection, HttpError};
 use crate::workload::origin::Origin;
-use crate::workload::{Workload, bulk, chromium, content, page};
+use crate::workload::{Workload, bulk, content, page};
 
 /// Pause between two runs, so that acknowledgements and connection ends of one do not disturb the
 /// next.
@@ -66,7 +67,17 @@ pub type Tell<'a> = dyn Fn(Sample) + Sync + 'a;
 /// receives each sample.
 pub fn run(job: &Job<'_>, measured: impl FnOnce(), tell: &Tell<'_>) -> anyhow::Result<Found> {
     let Job { contender, profile, seed, program, folder, .. } = *job;
-    let spec = Spec { contender, profile, seed, program, folder, hosts: &[] };
+    let spec = Spec {
+        contender,
+        profile,
+        granted: profile,
+        seed,
+        tunings: Tunings::default(),
+        program,
+        folder,
+        hosts: &[],
+        settings: &toml::Table::new(),
+    };
     let stand = Stand::start(&spec, measured)?;
     let found = stand.world.client.block_on(async || drive(job, &stand.world, tell).await)??;
     Ok(Found { punctuality: stand.finish()?, ..found })
@@ -144,7 +155,9 @@ async fn one_run(job: &Job<'_>, world: &World, index: usize) -> anyhow::Result<O
         }
         Workload::Chromium { objects } => {
             let folder = job.folder.join(format!("chromium-{index}"));
-            chromium::load(&world.client, Origin::address(), *objects, &folder).await?
+            let url = format!("http://{}/page/{objects}", Origin::address());
+            let (shell, flags) = (world.client.command("sh"), ["--disable-quic".to_owned()]);
+            Browser::load_time(shell, &flags, &folder, &url).await?
         }
         Workload::Bulk => {
             let mut sent = Vec::new();

@@ -27,8 +27,3 @@ pub mod stand;
 pub mod table;
 pub mod transfers;
 mod virtual_link;
-
-/// Error if the folder for keys and configuration files cannot be made.
-pub(crate) fn no_folder(error: std::io::Error) -> anyhow::Error {
-    anyhow::anyhow!("cannot make a folder for keys and configs: {error}")
-}

@@ -4,16 +4,19 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::contender::{Contender, Running, Stage};
-use crate::emu::{Lateness, Tuning, World};
+use crate::contender::{Contender, ContenderError, Running, Stage};
+use crate::emu::{EmuError, Lateness, MeasureError, Measured, Tuning, World};
 use crate::profile::Profile;
 use crate::workload::client::first_byte;
 use crate::workload::origin::Origin;
-use anyhow::{anyhow, bail};
 
 /// Maximum time until the first byte arrives through a system under test. The gateways' handshake
 /// is retried every 1.5 round trips, and up to 40 % of all packets may be lost.
 pub const SILENCE: Duration = Duration::from_secs(60);
+
+/// Maximum number of testbeds whose links are measured in parallel, because each measurement sends
+/// bursts and needs exact timing.
+pub const MEASURED_AT_ONCE: usize = 8;
 
 /// Description of a stand.
 #[derive(Clone, Copy)]
@@ -22,57 +25,146 @@ pub struct Spec<'a> {
     pub contender: &'static dyn Contender,
     /// Profile of the link.
     pub profile: &'a Profile,
+    /// Profile from which a system that sends at a granted rate takes its rates.
+    pub granted: &'a Profile,
     /// Seed of the link's losses.
     pub seed: u64,
+    /// TCP settings of the hosts.
+    pub tunings: Tunings,
     /// The `bentpipe` program.
     pub program: &'a Path,
     /// Existing empty folder for keys and configuration files.
     pub folder: &'a Path,
     /// Names of the server's addresses.
     pub hosts: &'a [(String, IpAddr)],
+    /// The experiment's settings for systems under test.
+    pub settings: &'a toml::Table,
 }
 
-/// A running stand. Its tunnel is up, so that runs compare tunnels and not their handshakes.
+/// TCP settings of the hosts of a stand, within the limits of the system under test.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tunings {
+    /// Settings of the client.
+    pub client: Tuning,
+    /// Settings of the server.
+    pub server: Tuning,
+    /// Settings of relays, if TCP crosses the link between them.
+    pub relays: Tuning,
+}
+
+/// Reason why a stand could not be set up, or is of no further use.
+#[derive(Debug, thiserror::Error)]
+pub enum StandError {
+    /// The emulator reported an error.
+    #[error(transparent)]
+    Emulator(#[from] EmuError),
+    /// The link does not match its specification.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// The system under test could not be set up, or has ended.
+    #[error("{name}: {source}{said}")]
+    Contender {
+        /// Name of the system.
+        name: &'static str,
+        /// Cause.
+        source: ContenderError,
+        /// Its last message.
+        said: String,
+    },
+    /// No data passes the system under test.
+    #[error("{name}: nothing came through within {} s ({why}){said}", SILENCE.as_secs())]
+    Silent {
+        /// Name of the system.
+        name: &'static str,
+        /// Last observation.
+        why: String,
+        /// Its last message.
+        said: String,
+    },
+}
+
+/// A running stand.
 pub struct Stand {
-    name: &'static str,
+    /// Name of the system under test.
+    pub name: &'static str,
     // Fields drop in order: the system under test before its hosts.
-    running: Box<dyn Running>,
-    _origin: Origin,
+    /// The system under test.
+    pub running: Box<dyn Running>,
+    /// Server of transfers.
+    pub origin: Origin,
     /// The hosts and the link between them.
     pub world: World,
+    /// Measured properties of the links.
+    pub measured: Measured,
 }
 
 impl Stand {
+    /// Sets a stand up and waits until its tunnel is up, so that runs compare tunnels and not their
+    /// handshakes. Calls `measured` once the link is as declared.
+    pub fn start(spec: &Spec<'_>, measured: impl FnOnce()) -> Result<Self, StandError> {
+        let mut stand = Self::set_up(spec, measured)?;
+        stand.warm_up()?;
+        Ok(stand)
+    }
+
     /// Brings up the testbed, calls `measured` once its link is as declared, and starts the system
     /// under test.
-    pub fn start(spec: &Spec<'_>, measured: impl FnOnce()) -> anyhow::Result<Self> {
-        let Spec { contender, profile, seed, program, folder, hosts } = *spec;
-        let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
-        world.measure()?;
+    pub fn set_up(spec: &Spec<'_>, measured: impl FnOnce()) -> Result<Self, StandError> {
+        let Spec { contender, seed, program, folder, hosts, settings, .. } = *spec;
+        let world = World::new(&spec.profile.link, spec.profile.terrestrial.as_ref(), seed)?;
+        let found = world.measure()?;
         measured();
-        let (congestion, receive_window_bytes) =
-            (Some(contender.ends()), contender.receive_window());
-        let tuning = Tuning { congestion, receive_window_bytes, ..Tuning::default() };
-        world.tune_client(&tuning)?;
-        world.tune_server(&tuning)?;
-        let _origin = Origin::start(&world.server)?;
-        let settings = toml::Table::new();
-        let stage = Stage { world: &world, profile, folder, program, hosts, settings: &settings };
+        tune(&world, contender, &spec.tunings)?;
+        let origin = Origin::start(&world.server)?;
+        let profile = if contender.is_granted() { spec.granted } else { spec.profile };
+        let stage = Stage { world: &world, profile, folder, program, hosts, settings };
         let name = contender.name();
-        let failed = |error| anyhow!("{name}: {error}");
-        let mut running = contender.start(&stage).map_err(failed)?;
-        if let Err(why) = world.client.block_on(async || first_byte(SILENCE).await)? {
-            running.check().map_err(failed)?;
-            let (seconds, said) = (SILENCE.as_secs(), running.said());
-            bail!("{name}: nothing came through within {seconds} s ({why}){said}");
-        }
-        Ok(Self { name, running, _origin, world })
+        let failed = |source| StandError::Contender { name, source, said: String::new() };
+        let running = contender.start(&stage).map_err(failed)?;
+        Ok(Self { name, running, origin, world, measured: found })
+    }
+
+    /// Waits until data passes the system under test.
+    pub fn warm_up(&mut self) -> Result<(), StandError> {
+        let first = self.world.client.block_on(async || first_byte(SILENCE).await)?;
+        self.check()?;
+        first.map_err(|why| {
+            let (why, said) = (why.to_string(), self.running.said());
+            StandError::Silent { name: self.name, why, said }
+        })
+    }
+
+    /// Checks that the system under test still runs.
+    pub fn check(&mut self) -> Result<(), StandError> {
+        let checked = self.running.check();
+        let said = || self.running.said();
+        checked.map_err(|source| StandError::Contender { name: self.name, source, said: said() })
     }
 
     /// Checks that the system under test still runs and that the link followed its model. Returns
     /// the lateness of its packets.
-    pub fn finish(mut self) -> anyhow::Result<Lateness> {
-        self.running.check().map_err(|error| anyhow!("{}: {error}", self.name))?;
+    pub fn finish(mut self) -> Result<Lateness, StandError> {
+        self.check()?;
         Ok(Lateness::of([&self.world.sound_counters()?]))
     }
+}
+
+/// Applies TCP settings to both ends, and to relays if TCP crosses the link between them.
+fn tune(
+    world: &World,
+    contender: &dyn Contender,
+    Tunings { client, server, relays }: &Tunings,
+) -> Result<(), EmuError> {
+    let of = |tuning: &Tuning| {
+        let windows = [tuning.receive_window_bytes, contender.receive_window()];
+        let receive_window_bytes = windows.into_iter().flatten().min();
+        let congestion = tuning.congestion.or(Some(contender.ends()));
+        Tuning { congestion, receive_window_bytes, ..*tuning }
+    };
+    world.tune_client(&of(client))?;
+    world.tune_server(&of(server))?;
+    if contender.has_tcp_on_link() {
+        world.tune_link(relays)?;
+    }
+    Ok(())
 }

@@ -10,15 +10,12 @@ use std::time::Duration;
 
 use super::cell::{self, Found, Job};
 use super::gate::Gate;
+use super::stand::MEASURED_AT_ONCE;
 use crate::contender::{Contender, Spread};
-use crate::experiment::no_folder;
 use crate::profile::Profile;
 use crate::result::{Row, Sample};
+use crate::scratch::no_folder;
 use crate::workload::Workload;
-
-/// Maximum testbeds whose links are measured concurrently. Each sends bursts and needs punctual
-/// packets.
-const MEASURED_AT_ONCE: usize = 8;
 
 /// Maximum total traffic of all testbeds that two cores emulate with millisecond accuracy.
 const CARRIED_BPS: u64 = 120_000_000;

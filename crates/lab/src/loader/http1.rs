@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
+use super::Protocol;
 use super::connect::{Connection, IsUp};
 use super::fetch::Job;
-use super::{Pool, Protocol};
+use super::pool::Pool;
 
 /// Event of a pool.
 enum Event {

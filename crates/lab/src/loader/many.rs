@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
-use super::Pool;
 use super::connect::{Connection, IsUp, Sender};
 use super::fetch::{Asking, Job};
+use super::pool::Pool;
 
 /// Event of the connection's keeper.
 enum Event {

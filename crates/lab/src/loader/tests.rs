@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::site::{Authority, Resource, ServerSettings, Shape, SiteServer};
+use crate::site::{Ports, Site, TlsVersion};
 
 /// Ports that an unprivileged process may use.
 const PORTS: Ports = Ports { http: 18080, https: 18443, proxy: 18843 };

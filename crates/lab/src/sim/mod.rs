@@ -6,6 +6,7 @@
 
 pub mod aerotcp;
 pub mod fleet;
+pub mod flow_key;
 pub mod net;
 pub mod pair;
 pub mod parallel;

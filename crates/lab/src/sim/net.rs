@@ -40,7 +40,6 @@ use tokio::{
 };
 
 use super::trace::{Event, Outcome};
-use socket::Bound;
 pub use socket::Socket;
 
 /// Receive buffer of one socket. Datagrams beyond it are dropped, as in a kernel.
@@ -168,19 +167,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// Opens a socket. Port 0 chooses a free one.
-    pub fn bind(&self, port: u16) -> io::Result<Socket> {
-        let mut state = self.net.inner.lock();
-        let sockets = &mut state.nodes[self.id].sockets;
-        let port = match port {
-            0 => (FIRST_FREE_PORT..=u16::MAX).find(|port| !sockets.contains_key(port)),
-            port => Some(port).filter(|port| !sockets.contains_key(port)),
-        };
-        let port = port.ok_or(io::ErrorKind::AddrInUse)?;
-        sockets.insert(port, Receiver::default());
-        Ok(Socket { bound: Arc::new(Bound { node: self.clone(), port }) })
-    }
-
     /// Current address.
     pub fn ip(&self) -> IpAddr {
         self.net.inner.lock().nodes[self.id].ip

@@ -12,12 +12,13 @@ use bentpipe_channel::{Counters, DirectionSpec, Packet};
 use bentpipe_flow::Target;
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, Flows, HubConfig, HubCore, Read,
-    SecretKey, SessionId, Settings, Write,
+    SecretKey, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
+pub use super::flow_key::FlowKey;
 use super::rival::{End, Rival};
 use super::trace::{Digest, Event, Outcome};
 use super::way::{Tap, Way};
@@ -30,9 +31,6 @@ const AIR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1))
 const HUB: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)), 4_500);
 /// IPv4 and UDP headers.
 const OUTER_BYTES: usize = 28;
-
-/// Identifier of a flow at one end.
-pub type FlowKey = (SessionId, u64);
 
 /// An air end, which can open flows.
 pub trait Opens: Core {

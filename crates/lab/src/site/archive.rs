@@ -11,11 +11,8 @@ use http::uri::PathAndQuery;
 use rustls::pki_types::DnsName;
 use serde::{Deserialize, Serialize};
 
-use super::{Domain, Kind, Recorded, Resource, Site};
+use super::{Domain, Kind, MAX_RESOURCES, Recorded, Resource, Site};
 
-/// Maximum resources of a site: more than twice the requests of the 90th percentile of the HTTP
-/// Archive.
-pub const MAX_RESOURCES: usize = 1024;
 /// Maximum domains of a site. Each has four sockets, so 1024 sockets in all.
 pub const MAX_DOMAINS: usize = 256;
 /// Maximum size of a body. Recorded films are not replayed.

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use super::noise::{bitmap_head, noise};
 use super::{Kind, Site};
-use crate::workload::content::{bitmap_head, noise};
 
 /// Maximum bytes per slice.
 const SLICE_BYTES: u64 = 64 << 10;

@@ -7,10 +7,11 @@
 
 mod kept;
 mod relay;
+mod settings;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +27,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Authority, AuthorityError, Ports, Site};
+use super::{AuthorityError, Site};
 use crate::emu::EmuError;
 use crate::emu::Service;
 use kept::Kept;
 pub use kept::NothingKept;
 use relay::{Origin, Scheme};
+pub use settings::RecorderSettings;
 
 /// Maximum concurrent connections of the browser: six to each of 32 domains.
 const MAX_CLIENTS: usize = 192;
@@ -41,29 +43,6 @@ const MAX_NAMES: usize = 512;
 const SESSIONS: usize = 16;
 /// Maximum total time for resolution, connection and response.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Settings of a recorder.
-#[derive(Debug, Clone)]
-pub struct RecorderSettings {
-    /// Signer of the certificates that the browser sees.
-    pub authority: Authority,
-    /// Accepted root certificates for the sites' own certificates.
-    pub roots: Arc<rustls::RootCertStore>,
-    /// Additional names with their addresses, which the system cannot resolve.
-    pub hosts: Vec<(String, IpAddr)>,
-    /// Ports of the sites that receive the requests to ports 80 and 443.
-    pub ports: Ports,
-}
-
-impl RecorderSettings {
-    /// Root certificates, names and ports of the system.
-    pub fn of_this_system(authority: Authority) -> Self {
-        let mut roots = rustls::RootCertStore::empty();
-        // Certificates that TLS does not accept are useless here and left out.
-        let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Self { authority, roots: Arc::new(roots), hosts: Vec::new(), ports: Ports::default() }
-    }
-}
 
 /// A recording proxy. It ends when this is dropped.
 pub struct Recorder {

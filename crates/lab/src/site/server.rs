@@ -3,6 +3,7 @@
 
 mod answer;
 mod h3;
+mod settings;
 
 use std::convert::Infallible;
 use std::io;
@@ -17,50 +18,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Authority, AuthorityError, DEFAULT_MAX_STREAMS, Ports, Site, TlsVersion};
-use crate::emu::{Congestion, EmuError, Host, Service, listen_here};
+use super::{AuthorityError, Ports, Site};
+use crate::emu::{EmuError, Host, Service, listen_here};
 use answer::Shelf;
-
-/// TLS sessions cached for each of TLS and QUIC: 2 for each connection, enough for two visits to a
-/// site of 33 domains. 4 MB.
-const SESSIONS: usize = 1024;
+use settings::SESSIONS;
+pub use settings::ServerSettings;
 
 /// Attempts to bind an address that is still in use, one second in all. A process forked at that
 /// moment holds the last site's sockets until it executes its own program.
 const BINDS: usize = 100;
 const BETWEEN_BINDS: Duration = Duration::from_millis(10);
 
-/// Settings of a site's servers.
-#[derive(Debug, Clone)]
-pub struct ServerSettings {
-    /// Signer of its certificates.
-    pub authority: Authority,
-    /// The only version of TLS over TCP. QUIC always uses 1.3.
-    pub tls: TlsVersion,
-    /// Maximum concurrent requests on one connection of HTTP/2 or HTTP/3.
-    pub max_streams: u32,
-    /// Congestion control of QUIC; TCP uses the kernel's.
-    pub congestion: Congestion,
-    /// Ports of the servers.
-    pub ports: Ports,
-}
-
 /// The servers of a site. They end when this is dropped.
 pub struct SiteServer {
     _service: Service,
-}
-
-impl ServerSettings {
-    /// TLS 1.3, a hundred streams, CUBIC, the protocols' default ports.
-    pub fn new(authority: Authority) -> Self {
-        Self {
-            authority,
-            tls: TlsVersion::Tls13,
-            max_streams: DEFAULT_MAX_STREAMS,
-            congestion: Congestion::Cubic,
-            ports: Ports::default(),
-        }
-    }
 }
 
 /// Open sockets at one address.

@@ -1,17 +1,12 @@
 //! Content of the origin: bytes that follow from the path, so that a client can verify every one of
 //! them.
 
-use std::sync::OnceLock;
-
 use bytes::Bytes;
-use rand::{RngCore, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+
+use crate::site::noise::{bitmap_head, noise};
 
 /// Announced length of an endless download: 12 hours at 200 Mbit/s.
 pub const ENDLESS_BYTES: u64 = 1 << 40;
-
-/// Period of the noise. It is a prime, so that no block of a round size recurs at the same place.
-const PERIOD_BYTES: usize = 1_048_573;
 
 /// Maximum bytes per slice.
 const SLICE_BYTES: u64 = 64 << 10;
@@ -22,10 +17,6 @@ const IMAGE_BYTES: [u64; 25] = [
     80_000, 5_000, 15_000, 30_000, 5_000, 15_000, 5_000, 60_000, 15_000, 5_000, 30_000, 15_000,
     10_000,
 ];
-
-/// Width of every image in pixels. The height follows from the length.
-const IMAGE_WIDTH: u32 = 64;
-const BMP_HEADER_BYTES: u32 = 54;
 
 /// An object with a path: a few specific bytes, then noise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,43 +96,11 @@ fn image_bytes(number: usize) -> u64 {
     IMAGE_BYTES[number % IMAGE_BYTES.len()] + number as u64
 }
 
-/// Noise for `key` from `offset` on, at most `most` bytes. The noise of two keys has nothing in
-/// common, so a compressor with a window over many bodies cannot exploit earlier ones.
-pub(crate) fn noise(key: u64, offset: u64, most: usize) -> impl Iterator<Item = u8> {
-    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
-    let noise = NOISE.get_or_init(|| {
-        let mut noise = vec![0; PERIOD_BYTES];
-        ChaCha8Rng::seed_from_u64(0xbe9).fill_bytes(&mut noise);
-        noise
-    });
-    let start = (key.wrapping_add(offset) % PERIOD_BYTES as u64) as usize;
-    let mask = key.rotate_right(8 * (offset % 8) as u32).to_le_bytes();
-    let part = &noise[start..PERIOD_BYTES.min(start.saturating_add(most))];
-    part.iter().zip(mask.into_iter().cycle()).map(|(noise, mask)| noise ^ mask)
-}
-
 /// A valid picture of noise, because browsers stop loading an image that they cannot decode. It is
 /// uncompressed, so that its length can be chosen.
 fn image(number: usize) -> Object {
     let bytes = image_bytes(number) as u32;
     Object { head: bitmap_head(bytes), bytes: bytes.into(), kind: "image/bmp" }
-}
-
-/// Header of a bitmap of `bytes`.
-pub(crate) fn bitmap_head(bytes: u32) -> Bytes {
-    let pixels_bytes = bytes - BMP_HEADER_BYTES;
-    let height = pixels_bytes / (4 * IMAGE_WIDTH);
-    let mut head = Vec::with_capacity(BMP_HEADER_BYTES as usize);
-    head.extend_from_slice(b"BM");
-    for field in [bytes, 0, BMP_HEADER_BYTES, 40, IMAGE_WIDTH, height] {
-        head.extend_from_slice(&field.to_le_bytes());
-    }
-    // One plane, 32 bits for each pixel, and no compression, palette or declared resolution.
-    head.extend_from_slice(&[1, 0, 32, 0]);
-    for field in [0, pixels_bytes, 0, 0, 0, 0] {
-        head.extend_from_slice(&field.to_le_bytes());
-    }
-    head.into()
 }
 
 fn page(objects: usize) -> Object {
@@ -173,6 +132,7 @@ pub(crate) fn saved<'a>(bodies: impl IntoIterator<Item = &'a Vec<u8>>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::site::noise::BMP_HEADER_BYTES;
 
     fn whole(object: &Object) -> Vec<u8> {
         let mut all = Vec::new();

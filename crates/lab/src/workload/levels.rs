@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::content::bitmap_head;
+use crate::site::noise::bitmap_head;
 
 /// Number of objects, without the document.
 pub const OBJECTS: usize = STYLES + FONTS + IMAGES;

@@ -2,7 +2,6 @@
 //! that requests them.
 
 pub mod bulk;
-pub mod chromium;
 pub mod client;
 pub mod content;
 pub mod levels;

@@ -8,6 +8,8 @@
 //! [`Air`] and [`Hub`] are the link's own. Their parts ([`Handle`], [`Flow`]) drive any
 //! [`Core`](crate::Core), so that another transport needs no edge of its own.
 
+#![allow(clippy::disallowed_methods, reason = "the edge gives the core the time, which is tokio's")]
+
 mod air;
 mod datagram;
 mod driver;

@@ -13,7 +13,8 @@ use bentpipe_results::Row;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::{Scope, WorkError};
+use super::error::WorkError;
+use super::scope::Scope;
 use crate::figures::per;
 use crate::link::duration;
 

@@ -8,8 +8,8 @@ use bentpipe_lab::loader::Protocol;
 use bentpipe_lab::site::Site;
 use bentpipe_results::Row;
 
-use super::site::{SiteError, keep};
-use super::{Scope, WorkError};
+use super::error::{SiteError, WorkError};
+use super::scope::{Scope, keep};
 use crate::figures::per;
 
 /// Metrics of a repeat view. A grid that requests one of them has repeat views.

@@ -9,7 +9,8 @@ use bentpipe_results::{Content, Row};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::{Scope, WorkError, reason};
+use super::error::{WorkError, reason};
+use super::scope::Scope;
 use crate::figures::{extra_traffic, jain, per};
 
 /// Result of a run.

@@ -18,7 +18,8 @@ use bentpipe_results::Row;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Scope, WorkError, reason};
+use super::error::{WorkError, reason};
+use super::scope::Scope;
 use crate::figures::{jain, per};
 use crate::link::duration;
 

@@ -1,73 +1,27 @@
 //! `page` and `archive`: a document with its objects on one domain, or a site with several, loaded
 //! with empty caches by the page-load client or by real Chromium.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use bentpipe_lab::emu::EmuError;
+use bentpipe_lab::emu::{EmuError, LinkCounters};
 use bentpipe_lab::loader::{
     DEFAULT_CONNECTIONS, Load, Protocol, Qlog, RATE_SLOT, Tickets, Visit, load, warm,
 };
-use bentpipe_lab::site::{
-    Authority, DEFAULT_MAX_STREAMS, ServerSettings, Shape, Site, SiteServer, TlsVersion,
-};
-use bentpipe_results::{self as results, Content, Row};
+use bentpipe_lab::site::{DEFAULT_MAX_STREAMS, ServerSettings, Site, SiteServer, TlsVersion};
+use bentpipe_results::{self as results, Row};
 use time::OffsetDateTime;
 
-use super::site::{SiteError, keep};
-use super::{Scope, WorkError, chromium, nothing};
+use super::chromium;
+use super::error::{SiteError, WorkError};
+use super::scope::{Scope, keep};
+use super::sites::site;
+use super::values::nothing;
 use crate::figures::per;
-use crate::job::Job;
 use crate::raw;
 use crate::settle::PAUSE;
 
-/// Seed of all site models, so that the sites are the same in every run of every version.
-const MODELS: u64 = 1;
 /// First number of visits that only obtain tickets.
 const WARMING: u64 = 1 << 32;
-
-/// Sites of a testbed's cells, and the server of the current one.
-pub struct Sites {
-    /// Names and addresses of the sites.
-    pub hosts: Vec<(String, IpAddr)>,
-    authority: Authority,
-    serving: Option<(results::Cell, SiteServer)>,
-}
-
-impl Sites {
-    /// Collects the sites of these cells.
-    pub fn new<'a>(jobs: impl Iterator<Item = &'a Job<'a>>) -> Result<Self, SiteError> {
-        let mut hosts = Vec::new();
-        for job in jobs.filter(|job| loads(job)) {
-            hosts.extend(site(job, 0)?.hosts());
-        }
-        hosts.sort();
-        hosts.dedup();
-        Ok(Self { hosts, authority: Authority::new()?, serving: None })
-    }
-
-    /// Key hash of the certificate authority, for a browser.
-    pub fn key_hash(&self) -> String {
-        self.authority.key_hash()
-    }
-}
-
-fn loads(job: &Job<'_>) -> bool {
-    matches!(job.grid.workload, results::Workload::Page | results::Workload::Archive)
-}
-
-/// Site that the cell loads, as seen by visit `visit`.
-fn site(job: &Job<'_>, visit: u64) -> Result<Site, SiteError> {
-    let page = job.page();
-    match page.map(|page| (&page.id, page.content)) {
-        Some((_, Content::Objects { count, bytes })) => Ok(Site::page(count, bytes, visit)),
-        Some((name, Content::Site { connections, kilobytes, requests, domains })) => {
-            let shape = Shape { connections, kilobytes, requests, domains };
-            Ok(Site::model(name, &shape, MODELS, visit)?)
-        }
-        _ => Err(SiteError::NoPage(page.map_or_else(String::new, |page| page.id.clone()))),
-    }
-}
 
 /// Performs one run.
 pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
@@ -97,22 +51,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
         rates: scope.job.grid.metrics.iter().any(|metric| metric == "rate"),
         ..Load::new(&site, protocol, scope.job.planned.deadline)
     };
-    let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
-    let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
-    let visited = scope.world.client.block_on(async || {
-        if protocol.resumes() {
-            if let Err(error) = warm(&asked, &mut tickets, WARMING + number).await {
-                return Ok(Err(error.to_string()));
-            }
-            // Its connections close meanwhile, so that none of their packets counts for the
-            // measured visit.
-            tokio::time::sleep(farewells).await;
-        }
-        let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
-        let visit = load(&asked, &mut tickets).await;
-        Ok::<_, EmuError>(Ok((before, begun, visit)))
-    })??;
-    let (before, begun, visit) = match visited {
+    let visited = match visit(scope, &asked)? {
         Ok(visited) => visited,
         // The preceding visit, which obtains tickets, failed: count a failed load.
         Err(why) => {
@@ -120,7 +59,43 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
             return Ok(nothing(scope.job));
         }
     };
-    let after = scope.world.radio_counters()?;
+    values(scope, &asked, &visited)
+}
+
+/// A visit that was measured.
+struct Measured {
+    before: LinkCounters,
+    after: LinkCounters,
+    begun: OffsetDateTime,
+    visit: Visit,
+}
+
+/// Loads the site, after a visit for tickets if the protocol needs them. The inner error is the
+/// failure of that visit.
+fn visit(scope: &Scope<'_>, asked: &Load<'_>) -> Result<Result<Measured, String>, WorkError> {
+    let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
+    let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
+    let visited = world.client.block_on(async || {
+        if asked.protocol.resumes() {
+            if let Err(error) = warm(asked, &mut tickets, WARMING + number).await {
+                return Ok(Err(error));
+            }
+            // Its connections close meanwhile, so that none of their packets counts for the
+            // measured visit.
+            tokio::time::sleep(farewells).await;
+        }
+        let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
+        let visit = load(asked, &mut tickets).await;
+        Ok::<_, EmuError>(Ok((before, begun, visit)))
+    })??;
+    let after = world.radio_counters()?;
+    Ok(visited.map(|(before, begun, visit)| Measured { before, after, begun, visit }))
+}
+
+/// Values of a measured visit, and its HAR file.
+fn values(scope: &mut Scope<'_>, asked: &Load<'_>, it: &Measured) -> Result<Vec<Row>, WorkError> {
+    let Measured { before, after, begun, visit } = it;
+    let protocol = asked.protocol;
     // After a broken connection there may be no ticket left for the next one: that is a failed
     // load.
     if protocol.resumes() && visit.connections_anew > 0 && !visit.failed() {
@@ -128,11 +103,11 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
         return Err(SiteError::Anew { protocol: protocol.name(), anew, connections }.into());
     }
     if let Some(raw) = scope.raw {
-        keep(raw, scope, "", &visit.har(&asked, begun).to_string()).map_err(SiteError::from)?;
+        keep(raw, scope, "", &visit.har(asked, *begun).to_string()).map_err(SiteError::from)?;
     }
     scope.failed = visit.entries.iter().find_map(|entry| entry.failed.clone());
-    let mut values = of_visit(&visit, scope.scene.rate_bps(false));
-    let ways = [(before.forward, after.forward), (before.return_, after.return_)];
+    let mut values = of_visit(visit, scope.scene.rate_bps(false));
+    let ways = [(&before.forward, &after.forward), (&before.return_, &after.return_)];
     let sum = |of: fn(&bentpipe_lab::emu::WireCounters) -> u64| -> f64 {
         ways.iter().map(|(before, after)| (of(after) - of(before)) as f64).sum()
     };

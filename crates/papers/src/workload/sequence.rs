@@ -12,7 +12,8 @@ use bentpipe_lab::workload::origin::{Arrival, Uploads};
 use bentpipe_results::{Content, Row};
 use tokio::time::timeout;
 
-use super::{Scope, WorkError};
+use super::error::WorkError;
+use super::scope::Scope;
 use crate::figures::Transfer;
 
 /// Time for which other users are active before the transfer starts.

@@ -3,13 +3,12 @@
 use bentpipe_lab::browser::BrowserError;
 use bentpipe_lab::contender::{self, ContenderError};
 use bentpipe_lab::emu::{EmuError, MeasureError, TooLate};
-use bentpipe_lab::experiment::stand::SILENCE;
+use bentpipe_lab::experiment::stand::StandError;
 
 use crate::link::SceneError;
 use crate::raw::RawError;
 use crate::settle::DRAIN;
-use crate::workload::WorkError;
-use crate::workload::site::SiteError;
+use crate::workload::{SiteError, WorkError};
 
 /// Reason why a testbed gave no results, or no further ones.
 #[derive(Debug, thiserror::Error)]
@@ -23,26 +22,9 @@ pub enum WorldError {
     /// The system under test is unknown.
     #[error(transparent)]
     Unknown(#[from] contender::UnknownContender),
-    /// A system under test could not be set up, or has ended.
-    #[error("{name}: {source}{said}")]
-    Contender {
-        /// Name of the system.
-        name: &'static str,
-        /// Cause.
-        source: ContenderError,
-        /// Its last message.
-        said: String,
-    },
-    /// No data passes the system under test.
-    #[error("{name}: nothing came through within {} s ({why}){said}", SILENCE.as_secs())]
-    Silent {
-        /// Name of the system.
-        name: &'static str,
-        /// Last observation.
-        why: String,
-        /// Its last message.
-        said: String,
-    },
+    /// The testbed could not be set up, or its system under test has ended or passes no data.
+    #[error(transparent)]
+    Stand(#[from] StandError),
     /// The emulator was late.
     #[error(transparent)]
     Late(#[from] TooLate),
@@ -90,7 +72,7 @@ impl WorldError {
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unknown(_) | Self::Site(_) | Self::Declared(_) | Self::Raw(_) => false,
-            Self::Contender { source, .. } => !matches!(
+            Self::Stand(StandError::Contender { source, .. }) => !matches!(
                 source,
                 ContenderError::Missing { .. }
                     | ContenderError::Setting { .. }
@@ -109,7 +91,13 @@ impl WorldError {
 
     /// Returns `true` if this machine was too busy, which may change.
     pub fn is_of_machine(&self) -> bool {
-        matches!(self, Self::Late(_) | Self::Unmodelled(_) | Self::Measure(_))
+        matches!(
+            self,
+            Self::Late(_)
+                | Self::Unmodelled(_)
+                | Self::Measure(_)
+                | Self::Stand(StandError::Measure(_))
+        )
     }
 
     /// Returns `true` if the error concerns only the run in progress, and not others in its
@@ -124,7 +112,7 @@ mod tests {
     use super::*;
 
     fn missing(source: ContenderError) -> WorldError {
-        WorldError::Contender { name: "kcptun", source, said: String::new() }
+        StandError::Contender { name: "kcptun", source, said: String::new() }.into()
     }
 
     fn work(source: WorkError) -> WorldError {

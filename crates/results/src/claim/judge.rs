@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::verdict::{Cover, Figure, Held, Verdict};
+use super::verdict::{Cover, Figure, Outcome, Verdict};
 use super::{Bound, Claim, Compare, Take};
 use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::{Statistic, percentile};
@@ -110,12 +110,17 @@ impl Claim {
             faulty: measured.iter().filter(|one| self.is_faulty(one, &needed)).count(),
         };
         if used.is_empty() {
-            return Verdict { held: Held::NotMeasured, found: None, figures: Vec::new(), cover };
+            return Verdict {
+                outcome: Outcome::NotMeasured,
+                found: None,
+                figures: Vec::new(),
+                cover,
+            };
         }
         let figures: Vec<Figure> =
             combinations.into_iter().map(|one| self.figure(one, &seen)).collect();
-        let (held, found) = self.verdict(&figures);
-        Verdict { held, found, figures, cover }
+        let (outcome, found) = self.verdict(&figures);
+        Verdict { outcome, found, figures, cover }
     }
 
     /// Figure of one combination, from its measured cells.
@@ -192,7 +197,7 @@ impl Claim {
     /// Judges the figures. A figure that is undecided or lacks cells may have any value; the
     /// verdict is open only if that matters. While cells are missing, no claim counts as
     /// reproduced, because unmeasured cells support nothing.
-    fn verdict(&self, figures: &[Figure]) -> (Held, Option<f64>) {
+    fn verdict(&self, figures: &[Figure]) -> (Outcome, Option<f64>) {
         let with = |unknown: f64| -> Vec<f64> {
             let one = |one: &Figure| one.value.filter(|_| one.keeps.is_some()).unwrap_or(unknown);
             figures.iter().map(one).collect()
@@ -212,10 +217,10 @@ impl Claim {
             }
         };
         let is_missing = figures.iter().any(|one| !one.missing.is_empty());
-        let held = match keeps {
-            Some(true) if !is_missing => Held::Held,
-            Some(false) => Held::NotHeld,
-            _ => Held::Undecided,
+        let outcome = match keeps {
+            Some(true) if !is_missing => Outcome::Reproduced,
+            Some(false) => Outcome::NotReproduced,
+            _ => Outcome::Undecided,
         };
         let values: Vec<f64> = figures.iter().filter_map(|one| one.value).collect();
         let found = match self.take {
@@ -227,7 +232,7 @@ impl Claim {
             }
         };
         let is_open = figures.iter().any(|one| one.value.is_none() && one.missing.is_empty());
-        (held, found.filter(|_| !is_open))
+        (outcome, found.filter(|_| !is_open))
     }
 
     /// Value that is nearest to breaking the bound, or farthest beyond it.

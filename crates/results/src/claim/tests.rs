@@ -36,9 +36,9 @@ fn cell(name: &str, values: &[f64]) -> Measured {
 }
 
 /// Verdict if exactly the measured cells were planned.
-fn judge(text: &str, cells: &[Measured]) -> (Held, Option<f64>) {
+fn judge(text: &str, cells: &[Measured]) -> (Outcome, Option<f64>) {
     let verdict = judge_of(text, cells, cells);
-    (verdict.held, verdict.found)
+    (verdict.outcome, verdict.found)
 }
 
 fn judge_of(text: &str, measured: &[Measured], planned: &[Measured]) -> Verdict {
@@ -53,28 +53,31 @@ const NEVER: f64 = f64::INFINITY;
 fn a_value_is_held_against_its_bound() {
     let cells = [cell("bentpipe a", &[1.0, 2.0, 9.0])];
     let of = |bound: &str| judge(&format!("of = {{ contender = 'bentpipe' }}\n{bound}"), &cells);
-    assert_eq!(of("below = 2.1"), (Held::Held, Some(2.0)));
-    assert_eq!(of("below = 2.0"), (Held::NotHeld, Some(2.0)));
-    assert_eq!(of("above = 2.0"), (Held::NotHeld, Some(2.0)));
-    assert_eq!(of("between = [2.0, 3.0]"), (Held::Held, Some(2.0)));
-    assert_eq!(of("between = [2.5, 3.0]"), (Held::NotHeld, Some(2.0)));
+    assert_eq!(of("below = 2.1"), (Outcome::Reproduced, Some(2.0)));
+    assert_eq!(of("below = 2.0"), (Outcome::NotReproduced, Some(2.0)));
+    assert_eq!(of("above = 2.0"), (Outcome::NotReproduced, Some(2.0)));
+    assert_eq!(of("between = [2.0, 3.0]"), (Outcome::Reproduced, Some(2.0)));
+    assert_eq!(of("between = [2.5, 3.0]"), (Outcome::NotReproduced, Some(2.0)));
     for (statistic, value) in [("mean", 4.0), ("p95", 9.0), ("max", 9.0), ("min", 1.0)] {
-        assert_eq!(of(&format!("statistic = '{statistic}'\nabove = 0")), (Held::Held, Some(value)));
+        assert_eq!(
+            of(&format!("statistic = '{statistic}'\nabove = 0")),
+            (Outcome::Reproduced, Some(value))
+        );
     }
     let none = judge("of = { contender = 'kcptun' }\nbelow = 1", &cells);
-    assert_eq!(none, (Held::NotMeasured, None));
+    assert_eq!(none, (Outcome::NotMeasured, None));
 }
 
 #[test]
 fn a_time_that_did_not_finish_is_infinite_and_two_of_them_tell_nothing() {
     let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\nabove = 2";
     let pair = |one: f64, two: f64| [cell("e2e-bbr a", &[one]), cell("bentpipe a", &[two])];
-    assert_eq!(judge(text, &pair(3.0, 1.0)), (Held::Held, Some(3.0)));
-    assert_eq!(judge(text, &pair(NEVER, 1.0)), (Held::Held, Some(NEVER)));
-    assert_eq!(judge(text, &pair(1.0, NEVER)), (Held::NotHeld, Some(0.0)));
-    assert_eq!(judge(text, &pair(NEVER, NEVER)), (Held::Undecided, None));
-    assert_eq!(judge(text, &pair(0.0, 0.0)), (Held::Undecided, None));
-    assert_eq!(judge(text, &pair(1.0, 1.0)[..1]), (Held::NotMeasured, None));
+    assert_eq!(judge(text, &pair(3.0, 1.0)), (Outcome::Reproduced, Some(3.0)));
+    assert_eq!(judge(text, &pair(NEVER, 1.0)), (Outcome::Reproduced, Some(NEVER)));
+    assert_eq!(judge(text, &pair(1.0, NEVER)), (Outcome::NotReproduced, Some(0.0)));
+    assert_eq!(judge(text, &pair(NEVER, NEVER)), (Outcome::Undecided, None));
+    assert_eq!(judge(text, &pair(0.0, 0.0)), (Outcome::Undecided, None));
+    assert_eq!(judge(text, &pair(1.0, 1.0)[..1]), (Outcome::NotMeasured, None));
 }
 
 #[test]
@@ -91,16 +94,22 @@ fn each_forms_a_value_for_every_combination_that_all_patterns_have() {
         let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n";
         judge(&format!("{text}each = ['page']\n{rest}"), &cells)
     };
-    assert_eq!(of("take = 'median'\nabove = 1"), (Held::Held, Some(3.0)));
-    assert_eq!(of("take = 'mean'\nabove = 3"), (Held::NotHeld, Some(3.0)));
-    assert_eq!(of("take = 'max'\nabove = 3"), (Held::Held, Some(4.0)));
-    assert_eq!(of("take = 'min'\nabove = 3"), (Held::NotHeld, Some(2.0)));
-    assert_eq!(of("take = 'all'\nabove = 1"), (Held::Held, Some(2.0)));
-    assert_eq!(of("take = 'all'\nabove = 2"), (Held::NotHeld, Some(2.0)));
-    assert_eq!(of("take = 'fraction'\nholds-for = 0.5\nabove = 2"), (Held::Held, Some(0.5)));
-    assert_eq!(of("take = 'fraction'\nholds-for = 0.6\nabove = 2"), (Held::NotHeld, Some(0.5)));
+    assert_eq!(of("take = 'median'\nabove = 1"), (Outcome::Reproduced, Some(3.0)));
+    assert_eq!(of("take = 'mean'\nabove = 3"), (Outcome::NotReproduced, Some(3.0)));
+    assert_eq!(of("take = 'max'\nabove = 3"), (Outcome::Reproduced, Some(4.0)));
+    assert_eq!(of("take = 'min'\nabove = 3"), (Outcome::NotReproduced, Some(2.0)));
+    assert_eq!(of("take = 'all'\nabove = 1"), (Outcome::Reproduced, Some(2.0)));
+    assert_eq!(of("take = 'all'\nabove = 2"), (Outcome::NotReproduced, Some(2.0)));
+    assert_eq!(
+        of("take = 'fraction'\nholds-for = 0.5\nabove = 2"),
+        (Outcome::Reproduced, Some(0.5))
+    );
+    assert_eq!(
+        of("take = 'fraction'\nholds-for = 0.6\nabove = 2"),
+        (Outcome::NotReproduced, Some(0.5))
+    );
     let only = of("where = { page = ['b', 'c'] }\ntake = 'all'\nabove = 2");
-    assert_eq!(only, (Held::Held, Some(4.0)));
+    assert_eq!(only, (Outcome::Reproduced, Some(4.0)));
 }
 
 #[test]
@@ -117,18 +126,18 @@ fn an_undecided_combination_leaves_open_only_what_it_could_change() {
         let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n";
         judge(&format!("{text}each = ['page']\n{rest}"), &cells).0
     };
-    assert_eq!(of("take = 'all'\nabove = 2"), Held::Undecided);
-    assert_eq!(of("take = 'all'\nabove = 3.5"), Held::NotHeld);
-    assert_eq!(of("take = 'max'\nabove = 3.5"), Held::Held);
-    assert_eq!(of("take = 'max'\nbelow = 5"), Held::Undecided);
-    assert_eq!(of("take = 'min'\nbelow = 3.5"), Held::Held);
-    assert_eq!(of("take = 'median'\nbetween = [3, 4]"), Held::Held);
-    assert_eq!(of("take = 'mean'\nabove = 1"), Held::Held);
-    assert_eq!(of("take = 'mean'\nbelow = 1"), Held::NotHeld);
-    assert_eq!(of("take = 'mean'\nabove = 3"), Held::Undecided);
-    assert_eq!(of("take = 'fraction'\nholds-for = 0.6\nabove = 2"), Held::Held);
-    assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 2"), Held::Undecided);
-    assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 3.5"), Held::NotHeld);
+    assert_eq!(of("take = 'all'\nabove = 2"), Outcome::Undecided);
+    assert_eq!(of("take = 'all'\nabove = 3.5"), Outcome::NotReproduced);
+    assert_eq!(of("take = 'max'\nabove = 3.5"), Outcome::Reproduced);
+    assert_eq!(of("take = 'max'\nbelow = 5"), Outcome::Undecided);
+    assert_eq!(of("take = 'min'\nbelow = 3.5"), Outcome::Reproduced);
+    assert_eq!(of("take = 'median'\nbetween = [3, 4]"), Outcome::Reproduced);
+    assert_eq!(of("take = 'mean'\nabove = 1"), Outcome::Reproduced);
+    assert_eq!(of("take = 'mean'\nbelow = 1"), Outcome::NotReproduced);
+    assert_eq!(of("take = 'mean'\nabove = 3"), Outcome::Undecided);
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.6\nabove = 2"), Outcome::Reproduced);
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 2"), Outcome::Undecided);
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 3.5"), Outcome::NotReproduced);
 }
 
 /// Pages a, b and c. One system under test takes twice, four times and three times as long as the
@@ -150,24 +159,24 @@ fn a_claim_with_cells_missing_is_not_held() {
     let of = |rest: &str, count: usize| {
         let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n";
         let verdict = judge_of(&format!("{text}each = ['page']\n{rest}"), &all[..count], &all);
-        (verdict.held, verdict.found, verdict.cover.measured)
+        (verdict.outcome, verdict.found, verdict.cover.measured)
     };
     let each = "take = 'all'\nabove = 1.5";
-    assert_eq!(of(each, 6), (Held::Held, Some(2.0), 6));
-    assert_eq!(of(each, 5), (Held::Undecided, Some(2.0), 5));
-    assert_eq!(of(each, 4), (Held::Undecided, Some(2.0), 4));
-    assert_eq!(of(each, 1), (Held::Undecided, None, 1));
-    assert_eq!(of(each, 0), (Held::NotMeasured, None, 0));
+    assert_eq!(of(each, 6), (Outcome::Reproduced, Some(2.0), 6));
+    assert_eq!(of(each, 5), (Outcome::Undecided, Some(2.0), 5));
+    assert_eq!(of(each, 4), (Outcome::Undecided, Some(2.0), 4));
+    assert_eq!(of(each, 1), (Outcome::Undecided, None, 1));
+    assert_eq!(of(each, 0), (Outcome::NotMeasured, None, 0));
     // The measured cells refute it, whatever the missing ones would give.
-    assert_eq!(of("take = 'all'\nabove = 2.5", 4), (Held::NotHeld, Some(2.0), 4));
-    assert_eq!(of("take = 'max'\nbelow = 3.5", 4), (Held::NotHeld, Some(4.0), 4));
-    assert_eq!(of("take = 'min'\nabove = 2.5", 4), (Held::NotHeld, Some(2.0), 4));
+    assert_eq!(of("take = 'all'\nabove = 2.5", 4), (Outcome::NotReproduced, Some(2.0), 4));
+    assert_eq!(of("take = 'max'\nbelow = 3.5", 4), (Outcome::NotReproduced, Some(4.0), 4));
+    assert_eq!(of("take = 'min'\nabove = 2.5", 4), (Outcome::NotReproduced, Some(2.0), 4));
     let most = "take = 'fraction'\nholds-for = 0.9\nabove = 2.5";
-    assert_eq!(of(most, 4), (Held::NotHeld, Some(0.5), 4));
+    assert_eq!(of(most, 4), (Outcome::NotReproduced, Some(0.5), 4));
     // One slow page is not enough while others are missing.
-    assert_eq!(of("take = 'max'\nabove = 3.5", 6), (Held::Held, Some(4.0), 6));
-    assert_eq!(of("take = 'max'\nabove = 3.5", 4), (Held::Undecided, Some(4.0), 4));
-    assert_eq!(of("take = 'median'\nabove = 1", 4), (Held::Undecided, Some(3.0), 4));
+    assert_eq!(of("take = 'max'\nabove = 3.5", 6), (Outcome::Reproduced, Some(4.0), 6));
+    assert_eq!(of("take = 'max'\nabove = 3.5", 4), (Outcome::Undecided, Some(4.0), 4));
+    assert_eq!(of("take = 'median'\nabove = 1", 4), (Outcome::Undecided, Some(3.0), 4));
 }
 
 #[test]
@@ -177,7 +186,11 @@ fn a_pooled_value_that_lacks_cells_is_open() {
         "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\npool = 'mean'\n";
     for bound in ["above = 1", "below = 1"] {
         let verdict = judge_of(&format!("{text}{bound}"), &all[..5], &all);
-        assert_eq!((verdict.held, verdict.found), (Held::Undecided, Some(10.0 / 3.0)), "{bound}");
+        assert_eq!(
+            (verdict.outcome, verdict.found),
+            (Outcome::Undecided, Some(10.0 / 3.0)),
+            "{bound}"
+        );
         let [one] = verdict.figures.as_slice() else { panic!("{verdict:?}") };
         assert_eq!((one.keeps, one.cells.len()), (None, 4));
         assert_eq!(one.missing, [all[5].cell.clone()]);
@@ -218,13 +231,13 @@ fn a_difference_keeps_the_sign_that_a_quotient_loses() {
         let cells: Vec<&Measured> = cells.iter().collect();
         let planned: Vec<&Cell> = cells.iter().map(|one| &one.cell).collect();
         let verdict = claim.judge(&cells, &planned);
-        (verdict.held, verdict.found)
+        (verdict.outcome, verdict.found)
     };
-    assert_eq!(of(0.25, -0.25, "above = 0"), (Held::Held, Some(0.5)));
+    assert_eq!(of(0.25, -0.25, "above = 0"), (Outcome::Reproduced, Some(0.5)));
     // The quotient would be 2, which is above 1.
-    assert_eq!(of(-0.5, -0.25, "above = 0"), (Held::NotHeld, Some(-0.25)));
-    assert_eq!(of(0.25, 0.0, "above = 0"), (Held::Held, Some(0.25)));
-    assert_eq!(of(0.0, 0.0, "above = 0"), (Held::NotHeld, Some(0.0)));
+    assert_eq!(of(-0.5, -0.25, "above = 0"), (Outcome::NotReproduced, Some(-0.25)));
+    assert_eq!(of(0.25, 0.0, "above = 0"), (Outcome::Reproduced, Some(0.25)));
+    assert_eq!(of(0.0, 0.0, "above = 0"), (Outcome::NotReproduced, Some(0.0)));
 }
 
 /// A missing difference may be negative, so it can break a bound that a missing time could not.
@@ -233,10 +246,10 @@ fn a_missing_difference_may_be_anything() {
     let all = three_pages();
     let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n\
                 each = ['page']\ntake = 'mean'\n";
-    let of = |rest: &str| judge_of(&format!("{text}{rest}"), &all[..4], &all).held;
-    assert_eq!(of("above = 5"), Held::Undecided);
-    assert_eq!(of("below = 1.5"), Held::NotHeld);
-    assert_eq!(of("compare = 'difference'\nbelow = 1.5"), Held::Undecided);
+    let of = |rest: &str| judge_of(&format!("{text}{rest}"), &all[..4], &all).outcome;
+    assert_eq!(of("above = 5"), Outcome::Undecided);
+    assert_eq!(of("below = 1.5"), Outcome::NotReproduced);
+    assert_eq!(of("compare = 'difference'\nbelow = 1.5"), Outcome::Undecided);
 }
 
 #[test]
@@ -248,13 +261,13 @@ fn what_cannot_be_is_as_if_it_had_not_been_measured() {
         let mut one = cell("bentpipe a", &[]);
         one.rows.extend(values.iter().enumerate().map(|(run, v)| row("utilization", run, *v)));
         let verdict = claim.judge(&[&one], &[&one.cell]);
-        (verdict.held, verdict.found, verdict.cover.words())
+        (verdict.outcome, verdict.found, verdict.cover.words())
     };
-    let of_one = |words: &str| (Held::NotHeld, Some(0.8), words.to_owned());
+    let of_one = |words: &str| (Outcome::NotReproduced, Some(0.8), words.to_owned());
     assert_eq!(of(&[0.8]), of_one("1 of 1 cell, 1 run each"));
     assert_eq!(of(&[0.8, 1.8]), of_one("1 of 1 cell, 1 run each, values of 1 set aside"));
     let none = "0 of 1 cell, values of 1 set aside";
-    assert_eq!(of(&[1.8]), (Held::NotMeasured, None, none.to_owned()));
+    assert_eq!(of(&[1.8]), (Outcome::NotMeasured, None, none.to_owned()));
 }
 
 #[test]
@@ -268,14 +281,14 @@ fn a_pooled_value_uses_the_cells_that_both_sides_have() {
         cell("bentpipe d", &[100.0]),
     ];
     let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\nabove = 1\n";
-    assert_eq!(judge(&format!("{text}pool = 'mean'"), &cells), (Held::Held, Some(2.0)));
-    assert_eq!(judge(text, &cells), (Held::Undecided, None));
+    assert_eq!(judge(&format!("{text}pool = 'mean'"), &cells), (Outcome::Reproduced, Some(2.0)));
+    assert_eq!(judge(text, &cells), (Outcome::Undecided, None));
     let alone = judge("of = { contender = 'e2e-bbr' }\npool = 'mean'\nbelow = 1", &cells);
-    assert_eq!(alone, (Held::NotHeld, Some(110.0 / 3.0)));
+    assert_eq!(alone, (Outcome::NotReproduced, Some(110.0 / 3.0)));
     // If the patterns require different pages, the page does not decide about partners.
     let apart = "of = { contender = 'e2e-bbr', page = ['a', 'c'] }\n\
                  against = { contender = 'bentpipe', page = ['b', 'd'] }\npool = 'mean'\nbelow = 1";
-    assert_eq!(judge(apart, &cells), (Held::Held, Some(51.0 / 52.0)));
+    assert_eq!(judge(apart, &cells), (Outcome::Reproduced, Some(51.0 / 52.0)));
 }
 
 #[test]
@@ -290,7 +303,7 @@ fn bases_divide_before() {
                 of-base = { contender = 'e2e-bbr', page = 'b' }\n\
                 against = { contender = 'bentpipe', page = 'a' }\n\
                 against-base = { contender = 'bentpipe', page = 'b' }\nabove = 1.9";
-    assert_eq!(judge(text, &cells), (Held::Held, Some(2.0)));
+    assert_eq!(judge(text, &cells), (Outcome::Reproduced, Some(2.0)));
 }
 
 #[test]
@@ -298,8 +311,8 @@ fn over_divides_by_another_metric_of_the_cell() {
     let mut one = cell("bentpipe a", &[3.0]);
     one.rows.push(row("ceiling", 0, 0.5));
     let text = "of = { contender = 'bentpipe' }\nover = 'ceiling'\nabove = 5";
-    assert_eq!(judge(text, &[one]), (Held::Held, Some(6.0)));
-    assert_eq!(judge(text, &[cell("bentpipe a", &[3.0])]), (Held::NotMeasured, None));
+    assert_eq!(judge(text, &[one]), (Outcome::Reproduced, Some(6.0)));
+    assert_eq!(judge(text, &[cell("bentpipe a", &[3.0])]), (Outcome::NotMeasured, None));
 }
 
 #[test]
@@ -307,7 +320,7 @@ fn a_pattern_goes_before_where() {
     let cells = [cell("e2e-bbr a", &[6.0]), cell("e2e-bbr b", &[2.0])];
     let text = "of = { page = 'a' }\nagainst = { contender = 'e2e-bbr' }\n\
                 where = { page = 'b', contender = 'e2e-bbr' }\nabove = 2";
-    assert_eq!(judge(text, &cells), (Held::Held, Some(3.0)));
+    assert_eq!(judge(text, &cells), (Outcome::Reproduced, Some(3.0)));
 }
 
 #[test]
@@ -389,7 +402,7 @@ fn the_claims_built_in_fit_the_studies_built_in() {
         let verdicts = claims.judge(&studies, &[], quick);
         assert_eq!(verdicts.len(), claims.all.len());
         for (claim, verdict) in verdicts {
-            assert_eq!(verdict.held, Held::NotMeasured, "{}", claim.id);
+            assert_eq!(verdict.outcome, Outcome::NotMeasured, "{}", claim.id);
             let (cover, is_full) = (verdict.cover, FULL_ONLY.contains(&claim.id.as_str()));
             assert_eq!(cover.planned == 0, quick && is_full, "{}: {cover:?}", claim.id);
             assert!(cover.full >= cover.planned && cover.full > 0, "{}: {cover:?}", claim.id);
@@ -413,10 +426,10 @@ fn every_claim_is_judged_when_its_cells_are_there() {
         }
         for (claim, verdict) in claims.judge(&studies, &measured, quick) {
             if verdict.cover.planned == 0 {
-                assert!(quick && verdict.held == Held::NotMeasured, "{}", claim.id);
+                assert!(quick && verdict.outcome == Outcome::NotMeasured, "{}", claim.id);
                 continue;
             }
-            let decided = matches!(verdict.held, Held::Held | Held::NotHeld);
+            let decided = matches!(verdict.outcome, Outcome::Reproduced | Outcome::NotReproduced);
             assert!(decided && verdict.found.is_some(), "{}: {verdict:?}", claim.id);
             assert_eq!(verdict.cover.measured, verdict.cover.planned, "{}", claim.id);
         }
@@ -429,8 +442,12 @@ fn every_claim_is_judged_when_its_cells_are_there() {
         let judged = claims.judge(&studies, &part, quick);
         for (claim, verdict) in &judged {
             let is_whole = verdict.cover.measured == verdict.cover.planned;
-            assert!(is_whole || verdict.held != Held::Held, "{}: {verdict:?}", claim.id);
+            assert!(
+                is_whole || verdict.outcome != Outcome::Reproduced,
+                "{}: {verdict:?}",
+                claim.id
+            );
         }
-        assert!(judged.iter().any(|(_, verdict)| verdict.held == Held::Undecided));
+        assert!(judged.iter().any(|(_, verdict)| verdict.outcome == Outcome::Undecided));
     }
 }

@@ -6,7 +6,7 @@ use crate::measured::Cell;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
     /// Outcome.
-    pub held: Held,
+    pub outcome: Outcome,
     /// Value over all combinations, if they are decided. For `all` it is the value nearest to
     /// breaking the bound or farthest beyond it. For `fraction` it is the fraction that satisfies
     /// the bound. If cells are missing, it covers only the measured ones.
@@ -19,11 +19,11 @@ pub struct Verdict {
 
 /// Outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Held {
+pub enum Outcome {
     /// Reproduced: all planned cells were measured and support the claim.
-    Held,
+    Reproduced,
     /// Not reproduced, whatever the missing cells may give.
-    NotHeld,
+    NotReproduced,
     /// Undecided, because cells are missing, or because a quotient of two infinite or two zero
     /// values leaves it open.
     Undecided,
@@ -66,14 +66,23 @@ pub struct Cover {
     pub faulty: usize,
 }
 
-impl Held {
-    /// Wording in reports.
+impl Outcome {
+    /// Wording in reports, for a claim of a paper.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Held => "held",
-            Self::NotHeld => "not held",
+            Self::Reproduced => "reproduced",
+            Self::NotReproduced => "not reproduced",
             Self::Undecided => "undecided",
             Self::NotMeasured => "not measured",
+        }
+    }
+
+    /// Wording in reports, for a goal of Bentpipe.
+    pub fn goal_words(self) -> &'static str {
+        match self {
+            Self::Reproduced => "met",
+            Self::NotReproduced => "missed",
+            other => other.words(),
         }
     }
 }

@@ -4,14 +4,14 @@ use maud::{Markup, html};
 
 use super::Worked;
 use super::format::{DIGITS, digits_apart, digits_to, show_to, unit};
-use crate::claim::{Bound, Claim, Compare, Figure, Held, PaperValue, Take, Verdict};
+use crate::claim::{Bound, Claim, Compare, Figure, Outcome, PaperValue, Take, Verdict};
 use crate::statistics::{MIN_FOR_P95, Statistic};
 
 /// Number of claims with each outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    pub held: usize,
-    pub not_held: usize,
+    pub reproduced: usize,
+    pub not_reproduced: usize,
     pub undecided: usize,
     pub not_measured: usize,
 }
@@ -20,11 +20,11 @@ impl Counts {
     pub fn of<'a>(verdicts: impl IntoIterator<Item = &'a Verdict>) -> Self {
         let mut counts = Self::default();
         for verdict in verdicts {
-            *match verdict.held {
-                Held::Held => &mut counts.held,
-                Held::NotHeld => &mut counts.not_held,
-                Held::Undecided => &mut counts.undecided,
-                Held::NotMeasured => &mut counts.not_measured,
+            *match verdict.outcome {
+                Outcome::Reproduced => &mut counts.reproduced,
+                Outcome::NotReproduced => &mut counts.not_reproduced,
+                Outcome::Undecided => &mut counts.undecided,
+                Outcome::NotMeasured => &mut counts.not_measured,
             } += 1;
         }
         counts
@@ -32,14 +32,14 @@ impl Counts {
 }
 
 /// The verdict as a coloured word.
-pub(super) fn badge(held: Held) -> Markup {
-    let class = match held {
-        Held::Held => "held",
-        Held::NotHeld => "not-held",
-        Held::Undecided => "undecided",
-        Held::NotMeasured => "not-measured",
+pub(super) fn badge(outcome: Outcome, words: &str) -> Markup {
+    let class = match outcome {
+        Outcome::Reproduced => "reproduced",
+        Outcome::NotReproduced => "not-reproduced",
+        Outcome::Undecided => "undecided",
+        Outcome::NotMeasured => "not-measured",
     };
-    html! { span class={ "badge " (class) } { (held.words()) } }
+    html! { span class={ "badge " (class) } { (words) } }
 }
 
 /// The claims about a section.
@@ -57,21 +57,21 @@ pub(super) fn claims(worked: &Worked<'_>, study: &str, section: &str) -> Markup 
 
 fn one(worked: &Worked<'_>, claim: &Claim, verdict: &Verdict) -> Markup {
     html! {
-        (badge(verdict.held))
+        (badge(verdict.outcome, claim.words(verdict.outcome)))
         p {
             @if claim.paper == "bentpipe" { strong { "Bentpipe: " } }
             (claim.claim)
             " " span.at { "(" (claim.at) ")" }
             span.beside { (verdict.cover.words()) }
         }
-        @if let Some(why) = claim.differs(verdict.held) { p.differs { (why) } }
+        @if let Some(why) = claim.differs(verdict.outcome) { p.differs { (why) } }
         details {
             summary {
                 @match verdict.found {
                     Some(found) => { "found " b { (value(claim, found)) } ", " }
                     None => {}
                 }
-                "to hold it must be " (bound(claim, verdict))
+                "it must be " (bound(claim, verdict))
                 @if let Some(paper) = claim.paper_value { "; the paper: " (paper_value(claim, paper)) }
             }
             @if let Some(note) = &claim.note { p.note { (note) } }

@@ -8,7 +8,7 @@ use super::format::folded;
 use super::section::Shown;
 use super::values::{Given, given};
 use super::{Report, Worked};
-use crate::claim::{Claim, Held, Verdict};
+use crate::claim::{Claim, Outcome, Verdict};
 use crate::study::Study;
 
 /// Width of a line outside tables, in columns.
@@ -59,21 +59,22 @@ fn goals(out: &mut String, worked: &Worked<'_>) {
         return;
     }
     heading(out, "##", "What Bentpipe is to show");
-    paragraph(out, &format!("Of what is asked of it: {}.", counts(&goals)));
+    paragraph(out, &format!("Of what is asked of it: {}.", counts(&goals, ["met", "missed"])));
     row(out, &["study", "asked", "found", "bound", "", "by"]);
     row(out, &["---", "---", "---", "---", "---", "---"]);
     for (claim, verdict) in &goals {
         let found = verdict.found.map_or_else(|| "–".into(), |found| value(claim, found));
         let (bound, by) = (bound(claim, verdict), verdict.cover.words());
-        let held = verdict.held.words();
-        row(out, &[&claim.experiment, &claim.claim, &found, &bound, held, &by]);
+        let outcome = claim.words(verdict.outcome);
+        row(out, &[&claim.experiment, &claim.claim, &found, &bound, outcome, &by]);
     }
     out.push('\n');
-    let why: Vec<_> = goals.iter().filter(|(_, verdict)| verdict.held == Held::NotHeld).collect();
+    let why: Vec<_> =
+        goals.iter().filter(|(_, verdict)| verdict.outcome == Outcome::NotReproduced).collect();
     if !why.is_empty() {
-        paragraph(out, "Why those are not held that are not:");
+        paragraph(out, "Reasons for the goals that are missed:");
         for (claim, verdict) in why {
-            let why = claim.differs(verdict.held).unwrap_or("It is not known why.");
+            let why = claim.differs(verdict.outcome).unwrap_or("It is not known why.");
             item(out, &format!("*{}: {}* {}", claim.experiment, plain(&claim.claim), plain(why)));
         }
         out.push('\n');
@@ -85,12 +86,17 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
     let own: Vec<&Judged<'_>> = of_paper(worked, &study.name).collect();
     paragraph(
         out,
-        &format!("`experiments/{}.toml`. Of the paper's claims: {}.", study.name, counts(&own)),
+        &format!(
+            "`experiments/{}.toml`. Of the paper's claims: {}.",
+            study.name,
+            counts(&own, ["reproduced", "not reproduced"])
+        ),
     );
     numbers(out, worked, study);
-    let open: Vec<_> = own.iter().filter(|(_, verdict)| verdict.held != Held::Held).collect();
+    let open: Vec<_> =
+        own.iter().filter(|(_, verdict)| verdict.outcome != Outcome::Reproduced).collect();
     if !open.is_empty() {
-        paragraph(out, "Its claims that are not held, or of which that is not known:");
+        paragraph(out, "Its claims that are not reproduced or undecided:");
     }
     for (claim, verdict) in open {
         item(out, &open_claim(claim, verdict));
@@ -150,30 +156,33 @@ fn differences(given: &[Given], shown: &Shown<'_>) -> Vec<String> {
 /// A claim that is not reproduced or undecided.
 fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
     let said = plain(&claim.claim);
-    if verdict.held == Held::NotMeasured {
+    if verdict.outcome == Outcome::NotMeasured {
         let why = if verdict.cover.planned == 0 { "In the full run only" } else { "Not measured" };
         return format!("*{why}:* {said}");
     }
     let found = verdict.found.map(|found| format!("found {}, ", value(claim, found)));
     let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
-    let why = claim.differs(verdict.held).map(|why| format!(" {}", plain(why)));
-    let held = match verdict.held {
-        Held::Undecided => "Undecided",
-        _ => "Not held",
+    let why = claim.differs(verdict.outcome).map(|why| format!(" {}", plain(why)));
+    let outcome = match verdict.outcome {
+        Outcome::Undecided => "Undecided",
+        _ => "Not reproduced",
     };
     let cover = verdict.cover.words();
-    format!("*{held}:* {said} ({found}asked {bound}; {cover}.){}", why.unwrap_or_default())
+    format!("*{outcome}:* {said} ({found}asked {bound}; {cover}.){}", why.unwrap_or_default())
 }
 
 fn of_paper<'a>(worked: &'a Worked<'a>, paper: &'a str) -> impl Iterator<Item = &'a Judged<'a>> {
     worked.verdicts.iter().filter(move |(claim, _)| claim.paper == paper)
 }
 
-/// Counts such as `3 held, 1 not held, 2 undecided, 4 not measured`.
-fn counts(of: &[&Judged<'_>]) -> String {
+/// Counts such as `3 reproduced, 1 not reproduced, 2 undecided, 4 not measured`, with these words for
+/// the first two.
+fn counts(of: &[&Judged<'_>], [yes, no]: [&str; 2]) -> String {
     let counts = Counts::of(of.iter().map(|(_, verdict)| verdict));
-    let Counts { held, not_held, undecided, not_measured } = counts;
-    format!("{held} held, {not_held} not held, {undecided} undecided, {not_measured} not measured")
+    let Counts { reproduced, not_reproduced, undecided, not_measured } = counts;
+    format!(
+        "{reproduced} {yes}, {not_reproduced} {no}, {undecided} undecided, {not_measured} not measured"
+    )
 }
 
 fn heading(out: &mut String, level: &str, text: &str) {

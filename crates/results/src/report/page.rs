@@ -11,6 +11,7 @@ use super::index::anchor;
 use super::links::links;
 use super::section::Shown;
 use super::{Report, Worked, set_aside};
+use crate::claim::Outcome;
 use crate::measured::{Measured, Row};
 use crate::statistics::{MIN_FOR_P95, Statistic};
 use crate::study::{Grid, Planned, Section, Study};
@@ -138,8 +139,8 @@ fn overview(worked: &Worked<'_>) -> Markup {
                 li { b { "–" } ", " b { "not in the quick part" } ": only the full run has it." }
                 li { b { "lost" } ": the paper has the value, the text that we have of it has not." }
                 li {
-                    (badge(crate::Held::Undecided)) " cells that judge it are missing, or two endless or two empty values were to be divided; "
-                    (badge(crate::Held::NotMeasured)) " this run has no cells that judge it."
+                    (badge(Outcome::Undecided, Outcome::Undecided.words())) " cells that judge it are missing, or two endless or two empty values were to be divided; "
+                    (badge(Outcome::NotMeasured, Outcome::NotMeasured.words())) " this run has no cells that judge it."
                 }
             }
         }
@@ -163,8 +164,8 @@ fn papers(worked: &Worked<'_>) -> Markup {
         div.scroll tabindex="0" role="region" aria-label="The papers and their claims" {
             table.papers {
                 thead { tr {
-                    th scope="col" { "Paper" } th.number scope="col" { "Its claims: held" }
-                    th.number scope="col" { "not held" } th.number scope="col" { "undecided" } th.number scope="col" { "not measured" }
+                    th scope="col" { "Paper" } th.number scope="col" { "Its claims: reproduced" }
+                    th.number scope="col" { "not reproduced" } th.number scope="col" { "undecided" } th.number scope="col" { "not measured" }
                     th.number scope="col" { "cells" }
                 } }
                 tbody { @for study in worked.report.studies {
@@ -176,7 +177,7 @@ fn papers(worked: &Worked<'_>) -> Markup {
                             a href={ "#" (study.name) } { (study.paper) }
                             span.beside { (byline(study)) }
                         }
-                        td.number data-label="held" { (counts.held) } td.number data-label="not held" { (counts.not_held) }
+                        td.number data-label="reproduced" { (counts.reproduced) } td.number data-label="not reproduced" { (counts.not_reproduced) }
                         td.number data-label="undecided" { (counts.undecided) } td.number data-label="not measured" { (counts.not_measured) }
                         td.number data-label="cells" { (cells) }
                     }
@@ -194,7 +195,7 @@ fn goals(worked: &Worked<'_>) -> Markup {
             h2 { "What Bentpipe is to show" }
             ul.claims.goals { @for (claim, verdict) in goals {
                 li {
-                    (badge(verdict.held))
+                    (badge(verdict.outcome, claim.words(verdict.outcome)))
                     p {
                         a href={ "#claim-" (claim.id.replace('/', "-")) } { (claim.claim) }
                         @if let Some(found) = verdict.found {

@@ -1,194 +1,13 @@
+mod run;
+
 use std::path::Path;
 
 use super::*;
-use crate::folder::LinkRange;
-use crate::measured::{Cell, Row, unit_of};
-
-const PAPER: &str = r#"
-paper = "On <b>links</b> & \"loss\""
-authors = "A. Author"
-year = 2019
-about = "About </script> it."
-
-[[page]]
-id = "one"
-objects = 1
-bytes = 100
-
-[[grid]]
-id = "pages"
-workload = "page"
-runs = 2
-deadline = "60 s"
-metrics = ["plt", "wait"]
-fixed = { engine = "emu", page = "one" }
-settings = { connections = 6 }
-
-[[grid.axes]]
-contender = ["e2e-cubic", "bentpipe", "kcptun"]
-link = ["da2gc", "mss"]
-protocol = ["http/1.1", "http/2"]
-
-[grid.quick]
-runs = 1
-
-[[section]]
-id = "fig"
-at = "figure 1"
-title = "Times <i>"
-grid = "pages"
-today = "e2e-cubic"
-with = "bentpipe"
-method = "Theirs."
-ours = "Ours."
-deviations = ["A difference."]
-figure = "bars"
-x = "link"
-y = "plt"
-colour = "protocol"
-note = "A note."
-
-[[section.paper]]
-where = { link = "mss", protocol = "http/1.1" }
-metric = "plt"
-unit = "s"
-low = 1.0
-high = 10.0
-text = "1 to 10 s"
-
-[[section.paper]]
-where = { protocol = "http/2" }
-against = { protocol = "http/1.1" }
-metric = "plt"
-unit = "ratio"
-kind = "max"
-value = 4.8
-text = "up to 4.8 times"
-
-[[section.paper]]
-where = { link = "da2gc" }
-metric = "plt"
-unit = "s"
-lost = true
-text = "the curve"
-
-[[unchecked]]
-at = "section 9"
-claim = "Passengers are glad."
-why = "Nobody was asked."
-"#;
-
-const CLAIMS: &str = r#"
-[[claim]]
-id = "small/slower"
-paper = "small"
-section = "fig"
-at = "section 2"
-claim = "HTTP/2 is slower."
-metric = "plt"
-of = { contender = "e2e-cubic", protocol = "http/2" }
-against = { contender = "e2e-cubic", protocol = "http/1.1" }
-each = ["link"]
-take = "all"
-above = 1.5
-differs = "It is not known why."
-
-[[claim]]
-id = "bentpipe/fast"
-paper = "bentpipe"
-experiment = "small"
-section = "fig"
-at = "ours"
-claim = "Bentpipe takes a second."
-metric = "plt"
-of = { contender = "bentpipe", protocol = "http/1.1", link = "mss" }
-below = 1.0
-differs = "Light takes longer."
-
-[[claim]]
-id = "small/kcptun"
-paper = "small"
-section = "fig"
-at = "section 3"
-claim = "A tunnel helps."
-metric = "plt"
-of = { contender = "kcptun", protocol = "http/1.1", link = "mss" }
-below = 1.0
-"#;
-
-fn row(metric: &str, run: u32, value: f64, finished: bool) -> Row {
-    Row {
-        metric: metric.into(),
-        unit: unit_of(metric).unwrap().into(),
-        series: String::new(),
-        x: None,
-        run,
-        seed: 40 + u64::from(run),
-        value,
-        finished,
-    }
-}
-
-fn cell(contender: &str, link: &str, protocol: &str, values: [f64; 2]) -> Measured {
-    let columns = [
-        ("engine", "emu"),
-        ("page", "one"),
-        ("contender", contender),
-        ("link", link),
-        ("protocol", protocol),
-    ];
-    let rows = (0..).zip(values).map(|(run, value)| row("plt", run, value, value < 60.0)).collect();
-    Measured { paper: "small".into(), grid: "pages".into(), cell: Cell::of(columns), rows }
-}
-
-fn with<T>(vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
-    with_more(Vec::new(), vega, look)
-}
-
-fn with_more<T>(more: Vec<Measured>, vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
-    let studies = [Study::parse("small", "small.toml", PAPER).unwrap()];
-    let claims = Claims::parse("claims.toml", CLAIMS).unwrap();
-    claims.check(&studies).unwrap();
-    let mut measured = vec![
-        cell("e2e-cubic", "mss", "http/1.1", [8.0, 12.0]),
-        cell("e2e-cubic", "mss", "http/2", [16.0, 60.0]),
-        cell("e2e-cubic", "da2gc", "http/1.1", [4.0, 4.0]),
-        cell("e2e-cubic", "da2gc", "http/2", [8.0, 8.0]),
-        cell("bentpipe", "mss", "http/1.1", [2.0, 3.0]),
-    ];
-    measured[4].rows.extend([row("wait", 0, 0.5, true), row("wait", 0, 0.7, true)]);
-    measured.extend(more);
-    let manifest = Manifest {
-        version: "0.1.0".into(),
-        studies: vec![("small".into(), "0123456789abcdef".into())],
-        seed: 7,
-        quick: true,
-        builds: Vec::new(),
-        hosts: Vec::new(),
-        links: vec![LinkRange {
-            paper: "small".into(),
-            grid: "pages".into(),
-            place: [("link".to_owned(), "mss".to_owned())].into(),
-            path: "radio".into(),
-            direction: "return".into(),
-            cells: 5,
-            delay_ms: Some([380.74, 380.86]),
-            rate_mbps: None,
-            loss: [0.0444, 0.0812],
-        }],
-    };
-    let made = [("command".to_owned(), "bentpipe papers <x>".to_owned())];
-    let files = Files::new(Path::new("/run"), Path::new("/run"), true);
-    look(&Report {
-        studies: &studies,
-        claims: &claims,
-        measured: &measured,
-        manifest: &manifest,
-        made: &made,
-        files: &files,
-        vega,
-    })
-}
+use crate::claim::Claims;
+use crate::folder::Manifest;
+use crate::measured::{Measured, Row};
+use crate::study::Study;
+use run::{CLAIMS, PAPER, cell, row, with, with_more};
 
 /// All texts between `from` and `to`.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
@@ -196,7 +15,7 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn markdown_has_the_papers_numbers_beside_ours_and_what_is_not_held() {
+fn markdown_has_the_papers_numbers_beside_ours_and_what_is_not_reproduced() {
     let page = with(None, markdown);
     for line in [
         "- command: bentpipe papers \\<x>",
@@ -303,18 +122,15 @@ fn what_the_paper_says_stands_beside_what_was_measured() {
 }
 
 #[test]
-fn claims_are_held_or_not_and_say_by_what() {
+fn claims_are_reproduced_or_not_and_say_by_what() {
     let page = with(None, html);
     let of = |id: &str| page.split(&format!("id=\"claim-{id}\"")).nth(1).unwrap();
     let badge = |id| between(of(id), "class=\"badge ", "\"")[0];
-    assert_eq!(badge("small-slower"), "held");
-    assert_eq!(badge("bentpipe-fast"), "not-held");
+    assert_eq!(badge("small-slower"), "reproduced");
+    assert_eq!(badge("bentpipe-fast"), "not-reproduced");
     assert_eq!(badge("small-kcptun"), "not-measured");
-    assert!(
-        of("small-slower")
-            .contains("found <b>2 ×</b>, to hold it must be above 1.5 × in every cell")
-    );
-    assert!(of("bentpipe-fast").contains("found <b>2.5 s</b>, to hold it must be below 1 s"));
+    assert!(of("small-slower").contains("found <b>2 ×</b>, it must be above 1.5 × in every cell"));
+    assert!(of("bentpipe-fast").contains("found <b>2.5 s</b>, it must be below 1 s"));
     let cover = |id| between(of(id), "<span class=\"beside\">", "</span>")[0];
     assert_eq!(cover("small-slower"), "4 of 4 cells, 2 runs each");
     assert_eq!(cover("bentpipe-fast"), "1 of 1 cell, 2 runs each");
@@ -334,7 +150,7 @@ fn what_was_found_can_be_told_from_what_was_asked() {
     };
     let (page, text) = with(None, look);
     let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
-    assert!(claim.contains("found <b>2.5 s</b>, to hold it must be below 2.4999 s"), "{claim}");
+    assert!(claim.contains("found <b>2.5 s</b>, it must be below 2.4999 s"), "{claim}");
     assert!(page.contains("found 2.5 s; asked: below 2.4999 s"));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("(found 2.5 s, asked below 2.4999 s;"), "{text}");
@@ -356,7 +172,10 @@ fn a_claim_that_lacks_cells_says_so() {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let says = "undecided HTTP/2 is slower. (found ∞, asked above 1.5 × in every cell; 3 of 4 cells, 2 runs each)";
     assert!(text.contains(says), "{text}");
-    assert!(text.contains("Claims: 0 held, 0 not held, 1 undecided, 1 not measured"), "{text}");
+    assert!(
+        text.contains("Claims: 0 reproduced, 0 not reproduced, 1 undecided, 1 not measured"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -468,17 +287,23 @@ fn the_text_has_the_same_in_80_columns() {
         value.contains("1 to 10 s") && value.contains(" 10 s") && value.ends_with("2.5 s"),
         "{value}"
     );
-    assert!(text.contains("Claims: 1 held, 0 not held, 0 undecided, 1 not measured"), "{text}");
+    assert!(
+        text.contains("Claims: 1 reproduced, 0 not reproduced, 0 undecided, 1 not measured"),
+        "{text}"
+    );
     for says in [
-        "  not held     small: Bentpipe takes a second. (found 2.5 s, asked below 1 s; 1",
-        "               of 1 cell, 2 runs each)",
-        "  held         HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
+        "  missed          small: Bentpipe takes a second. (found 2.5 s, asked below 1 s;",
+        "                  1 of 1 cell, 2 runs each)",
+        "  reproduced      HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
     ] {
         assert!(text.contains(says), "{says}: {text}");
     }
-    assert!(text.contains("\n               Light takes longer.\n"), "{text}");
-    assert!(!text.contains("It is not known why."), "it is held: {text}");
-    assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
+    assert!(text.contains("\n                  Light takes longer.\n"), "{text}");
+    assert!(!text.contains("It is not known why."), "it is reproduced: {text}");
+    assert!(
+        text.contains("All claims: 1 reproduced, 1 not reproduced, 0 undecided, 1 not measured"),
+        "{text}"
+    );
 }
 
 /// Shows each built-in study with a value in every cell of its quick run. Every kind of figure and

@@ -7,7 +7,7 @@ use super::format::{clipped, folded};
 use super::section::Shown;
 use super::values::given;
 use super::{Report, Worked, set_aside};
-use crate::claim::{Claim, Held, Verdict};
+use crate::claim::{Claim, Outcome, Verdict};
 use crate::measured::Measured;
 use crate::study::{Section, Study};
 
@@ -82,11 +82,11 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
     line(out, &counts("Claims", Counts::of(own.iter().map(|(_, verdict)| verdict))));
     for (claim, verdict) in &own {
         let cover = verdict.cover.words();
-        let text = match verdict.held {
+        let text = match verdict.outcome {
             // These claims are counted above and need no line of their own.
-            Held::NotMeasured => continue,
-            Held::Held => format!("{} ({cover})", claim.claim),
-            Held::NotHeld | Held::Undecided => {
+            Outcome::NotMeasured => continue,
+            Outcome::Reproduced => format!("{} ({cover})", claim.claim),
+            Outcome::NotReproduced | Outcome::Undecided => {
                 let found = verdict.found.map(|found| format!("found {}, ", value(claim, found)));
                 let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
                 format!("{} ({found}asked {bound}; {cover})", claim.claim)
@@ -99,9 +99,9 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
 
 /// A verdict in words, with the reason if it is not reproduced.
 fn judged(out: &mut String, claim: &Claim, verdict: &Verdict, text: &str) {
-    wrapped(out, &format!("  {:<13}", verdict.held.words()), text);
-    if let Some(why) = claim.differs(verdict.held) {
-        wrapped(out, &" ".repeat(15), why);
+    wrapped(out, &format!("  {:<16}", claim.words(verdict.outcome)), text);
+    if let Some(why) = claim.differs(verdict.outcome) {
+        wrapped(out, &" ".repeat(18), why);
     }
 }
 
@@ -136,9 +136,9 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
 }
 
 fn counts(what: &str, counts: Counts) -> String {
-    let Counts { held, not_held, undecided, not_measured } = counts;
+    let Counts { reproduced, not_reproduced, undecided, not_measured } = counts;
     format!(
-        "{what}: {held} held, {not_held} not held, {undecided} undecided, {not_measured} not measured"
+        "{what}: {reproduced} reproduced, {not_reproduced} not reproduced, {undecided} undecided, {not_measured} not measured"
     )
 }
 

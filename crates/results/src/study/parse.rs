@@ -123,7 +123,7 @@ struct WrittenStated {
 
 pub(super) fn parse(name: &str, place: &str, text: &str) -> Result<Study, StudyError> {
     let wrong = |why| StudyError::Wrong { place: place.into(), why };
-    let written: WrittenStudy = crate::parse_toml(text)
+    let written: WrittenStudy = crate::toml_text::parse_toml(text)
         .map_err(|(line, why)| StudyError::Wrong { place: format!("{place}:{line}"), why })?;
     Ok(Study {
         name: name.into(),

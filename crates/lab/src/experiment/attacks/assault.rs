@@ -1,39 +1,20 @@
-//! A running attack: its thread, its rate and its progress.
+//! A running attack.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use anyhow::bail;
-use tokio::time::{Instant, sleep};
 
 use super::scene::Scene;
+use super::tally::Tally;
 use super::{Attack, cabin, shares, site, stranger};
-use crate::emu::{EmuError, Host, Service, give_way};
-
-/// Interval between checks for due attempts.
-const TICK: Duration = Duration::from_millis(1);
+use crate::emu::Service;
 
 /// An attack that continues until it is dropped.
 pub struct Assault {
     tally: Arc<Tally>,
     stated: u32,
     _services: Vec<Service>,
-}
-
-/// Progress of an attack.
-#[derive(Default)]
-pub struct Tally {
-    /// Connections, streams or datagrams so far.
-    pub made: AtomicU64,
-    /// Attempts that were due so far, if the attack has a rate.
-    pub due: AtomicU64,
-    /// Bytes received so far, if the attack is a download.
-    pub bytes: AtomicU64,
-    /// Attempts that the attacker saw refused or reset.
-    pub refused: AtomicU64,
-    /// `true` once the attack is established: it holds its connections, or has reached its rate.
-    pub stands: AtomicBool,
 }
 
 impl Assault {
@@ -80,8 +61,8 @@ impl Assault {
     }
 
     /// Bytes that a downloading attacker has received so far.
-    pub fn bytes(&self) -> u64 {
-        self.tally.bytes.load(Relaxed)
+    pub fn bytes(&self) -> &AtomicU64 {
+        &self.tally.bytes
     }
 
     /// Fraction of the due attempts that the attacker had time for. An attack that holds
@@ -99,38 +80,5 @@ impl Assault {
     /// Attempts so far, and those that the attacker saw refused.
     pub fn counts(&self) -> [u64; 2] {
         [&self.tally.made, &self.tally.refused].map(|count| count.load(Relaxed))
-    }
-}
-
-/// Starts an attacker's thread inside `host`. A real attacker has a separate computer, so this
-/// thread only uses processor time that the gateways leave.
-pub fn start<F: Future<Output = ()>>(
-    host: &Host,
-    attack: impl FnOnce() -> F + Send + 'static,
-) -> Result<Service, EmuError> {
-    Service::start(host, move || {
-        give_way();
-        attack()
-    })
-}
-
-/// Calls `act` `rate` times per second forever, with the number of each call.
-pub async fn paced(rate: u64, tally: &Tally, mut act: impl FnMut(u64)) {
-    let began = Instant::now();
-    let mut done = 0;
-    loop {
-        let due = (began.elapsed().as_secs_f64() * rate as f64) as u64;
-        // Calls that this machine had no time for are not made up for later.
-        let first = done.max(due.saturating_sub(rate.div_ceil(10)));
-        for number in first..due {
-            act(number);
-        }
-        tally.made.fetch_add(due.saturating_sub(first), Relaxed);
-        tally.due.fetch_add(due - done, Relaxed);
-        done = due;
-        if due >= rate {
-            tally.stands.store(true, Relaxed);
-        }
-        sleep(TICK).await;
     }
 }

@@ -13,8 +13,8 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::assault::{self, Tally, paced};
 use super::scene::{ECHO_PORT, Scene, server_for};
+use super::tally::{self, Tally, paced};
 use super::victim::question;
 use crate::emu::Service;
 use crate::emu::{AIR_CABIN, DEVICE, EmuError, SERVER};
@@ -41,7 +41,7 @@ const UDP: u8 = 17;
 /// Opens `total` connections from all addresses in turn, sends a byte on each and leaves it idle.
 pub fn hold_connections(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let addresses = scene.attacker.addresses.clone();
-    assault::start(&scene.attacker.host, move || async move {
+    tally::start(&scene.attacker.host, move || async move {
         let opening = Arc::new(Semaphore::new(OPENING));
         for number in 0..total {
             let from = addresses[number as usize % addresses.len()];
@@ -82,7 +82,7 @@ pub async fn connect_to(from: IpAddr, port: u16) -> std::io::Result<TcpStream> {
 /// Opens `rate` connections per second and resets each after a short time.
 pub fn open(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let from = IpAddr::from(DEVICE.v4);
-    assault::start(&scene.attacker.host, move || async move {
+    tally::start(&scene.attacker.host, move || async move {
         paced(rate, &tally, |_| {
             let tally = tally.clone();
             tokio::spawn(async move {
@@ -105,7 +105,7 @@ pub fn open(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuE
 /// source port.
 pub fn spoof(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let spoofer = Spoofer::new(scene, seed)?;
-    assault::start(&scene.attacker.host, move || spoofer.send(rate, tally))
+    tally::start(&scene.attacker.host, move || spoofer.send(rate, tally))
 }
 
 /// Sender of datagrams with forged sources.
@@ -161,7 +161,7 @@ fn spoofed(rng: &mut ChaCha8Rng) -> [u8; IP_BYTES + UDP_BYTES + 1] {
 /// keeps them in use.
 pub fn take_ports(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let addresses = scene.attacker.addresses.clone();
-    assault::start(&scene.attacker.host, move || async move {
+    tally::start(&scene.attacker.host, move || async move {
         let gap = Duration::from_secs(1) / (FLOWS_PER_ADDRESS * addresses.len() as u64) as u32;
         let mut held = Vec::new();
         for number in 0..total.min(MAX_SOCKETS) {
@@ -195,7 +195,7 @@ async fn flow(from: IpAddr) -> std::io::Result<UdpSocket> {
 pub fn ask_names(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let addresses: Vec<_> =
         scene.attacker.addresses.iter().copied().filter(IpAddr::is_ipv4).collect();
-    assault::start(&scene.attacker.host, move || async move {
+    tally::start(&scene.attacker.host, move || async move {
         let mut sockets = Vec::new();
         for from in addresses {
             let Ok(socket) = UdpSocket::bind((from, 0)).await else { continue };

@@ -8,13 +8,11 @@ use bentpipe_gateway::status;
 use tokio::time::sleep;
 
 use super::Attack;
+use super::files::STATUS_FILES;
 use super::scene::Scene;
 
 /// Interval at which the gateways write their status, plus a margin.
 const STATUS_INTERVAL: Duration = Duration::from_millis(1_500);
-
-/// Names of the gateways' status files.
-pub const STATUS_FILES: [&str; 2] = ["air-status.json", "ground-status.json"];
 
 /// Refusals during an attack.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -7,10 +7,15 @@ use bentpipe_link::SecretKey;
 use bentpipe_units::BitRate;
 
 use super::Attack;
-use super::evidence::STATUS_FILES;
-use super::scene::{ORIGIN_PORT, SITE_NAME};
 use crate::emu::{AIR_CABIN, DEVICE_INTERFACE, GROUND, SERVER};
 use crate::profile::Profile;
+
+/// Names of the gateways' status files.
+pub const STATUS_FILES: [&str; 2] = ["air-status.json", "ground-status.json"];
+/// Port of the origin behind the operator's own site.
+pub const ORIGIN_PORT: u16 = 8081;
+/// Name of the operator's own site.
+pub const SITE_NAME: &str = "site.test";
 
 /// Network of the fake-IP addresses: a /15.
 pub const INSTANT_NETWORK: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);

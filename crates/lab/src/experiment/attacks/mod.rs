@@ -9,6 +9,7 @@
 mod assault;
 mod attack;
 mod cabin;
+mod choice;
 mod evidence;
 mod files;
 mod found;
@@ -17,6 +18,7 @@ mod shares;
 mod sim;
 mod site;
 mod stranger;
+mod tally;
 mod victim;
 
 use std::cell::RefCell;
@@ -27,10 +29,10 @@ use tokio::time::{Instant, sleep};
 
 use super::report::Report;
 use crate::emu::EmuError;
-use crate::experiment::no_folder;
-use crate::profile::Profile;
+use crate::scratch::no_folder;
 use assault::Assault;
 pub use attack::{Attack, UnknownAttack};
+pub use choice::Choice;
 use evidence::Before;
 use files::BOUND_BYTES;
 use found::{Found, text};
@@ -54,21 +56,6 @@ const END_AT: f64 = 2.0;
 
 /// Attempts at an attack if the emulator loses packets because it lacks processor time.
 const ATTEMPTS: u32 = 3;
-
-/// Selection of the experiment.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// Profile of the link.
-    pub profile: Profile,
-    /// Attacks, each in a new testbed.
-    pub attacks: Vec<Attack>,
-    /// Number of pages before the attack, and during it.
-    pub pages: u16,
-    /// Strength of the attacker, as a multiple of the stated one.
-    pub factor: u32,
-    /// Seed of the link's losses and of the attacker's random bytes.
-    pub seed: u64,
-}
 
 /// Plays all attacks, one after the other. The gateways are the program `program`, and files are in
 /// `folder`.
@@ -139,7 +126,7 @@ async fn play(
         }
         victim::browse(scene, attack, 1 + pages..1 + 2 * pages, &attacked).await?;
         if attack == Attack::Shares {
-            return Ok(shares::measure(&assault).await);
+            return Ok(shares::measure(assault.bytes()).await);
         }
         anyhow::Ok(Vec::new())
     };

@@ -13,13 +13,13 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::runtime::{self, Runtime};
 
 use super::Attack;
-use super::files::{self, Keys};
+use super::files::{self, Keys, ORIGIN_PORT, SITE_NAME};
 use crate::contender::pair::{Pair, PairError, new_key, write_private};
 use crate::contender::process::Process;
 use crate::emu::Service;
 use crate::emu::{Device, EmuError, Host, SERVER, World};
-use crate::experiment::no_folder;
 use crate::profile::Profile;
+use crate::scratch::no_folder;
 use crate::site::{Authority, ServerSettings, Site, SiteServer};
 use crate::workload::secure::Identity;
 
@@ -27,10 +27,6 @@ use crate::workload::secure::Identity;
 pub const ECHO_PORT: u16 = 7;
 /// Port of the server that sends endlessly (RFC 864).
 pub const CHARGEN_PORT: u16 = 19;
-/// Port of the origin behind the operator's own site.
-pub const ORIGIN_PORT: u16 = 8081;
-/// Name of the operator's own site.
-pub const SITE_NAME: &str = "site.test";
 /// Path at the origin that never gets a response.
 pub const SLOW_PATH: &str = "/slow";
 /// Path at the origin of a large object.

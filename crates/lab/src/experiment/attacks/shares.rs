@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 
-use super::assault::{self, Assault, Tally};
 use super::cabin::{Spoofer, connect_to};
 use super::scene::{CHARGEN_PORT, Scene};
+use super::tally::{self, Tally};
 use crate::emu::{EmuError, Service, passenger};
 
 /// Number of passengers with one download each, in addition to the attacker.
@@ -40,7 +40,7 @@ pub fn download(
 ) -> Result<Service, EmuError> {
     let addresses = scene.attacker.addresses.clone();
     let spoofer = Spoofer::new(scene, seed)?;
-    assault::start(&scene.attacker.host, move || async move {
+    tally::start(&scene.attacker.host, move || async move {
         tokio::spawn(spoofer.send(SPOOFED_PER_SECOND, Arc::default()));
         for number in 0..total {
             // Half of the downloads use IPv4 addresses, and half IPv6.
@@ -77,7 +77,7 @@ async fn drain(from: IpAddr, bytes: &AtomicU64) {
 
 /// Bytes that each passenger received while all of them downloaded, with the attacker's device
 /// first.
-pub async fn measure(assault: &Assault) -> Vec<u64> {
+pub async fn measure(attacker: &AtomicU64) -> Vec<u64> {
     let honest: Vec<Arc<AtomicU64>> = (0..HONEST).map(|_| Arc::default()).collect();
     let downloads = honest.iter().zip(1..).map(|(bytes, number)| {
         let (bytes, from) = (bytes.clone(), IpAddr::from(passenger(number)));
@@ -86,7 +86,7 @@ pub async fn measure(assault: &Assault) -> Vec<u64> {
     let downloads: Vec<_> = downloads.collect();
     let count = || -> Vec<u64> {
         let others = honest.iter().map(|bytes| bytes.load(Relaxed));
-        std::iter::once(assault.bytes()).chain(others).collect()
+        std::iter::once(attacker.load(Relaxed)).chain(others).collect()
     };
     sleep(BEGIN).await;
     let before = count();

@@ -14,8 +14,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::Attack;
-use super::assault::{self, Tally};
-use super::scene::{BIG_PATH, SITE_NAME, SLOW_PATH, Scene};
+use super::files::SITE_NAME;
+use super::scene::{BIG_PATH, SLOW_PATH, Scene};
+use super::tally::{self, Tally};
 use crate::emu::SERVER;
 use crate::emu::Service;
 
@@ -49,7 +50,7 @@ pub fn start(
     tally: Arc<Tally>,
 ) -> anyhow::Result<Service> {
     let tls = tls(scene).map_err(|error| anyhow!("{error}"))?;
-    Ok(assault::start(&scene.attacker.host, move || async move {
+    Ok(tally::start(&scene.attacker.host, move || async move {
         let opening = Arc::new(tokio::sync::Semaphore::new(OPENING));
         for number in 0..connections {
             let (tls, tally, opening) = (tls.clone(), tally.clone(), opening.clone());

@@ -10,8 +10,8 @@ use bentpipe_link::secure::{DATA, INIT, INIT_BYTES, MacKey, RESPONSE};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::assault::{self, Tally, paced};
 use super::scene::Scene;
+use super::tally::{self, Tally, paced};
 use crate::emu::Service;
 use crate::emu::{AIR_CABIN, DEVICE, EmuError, GROUND, Host, SERVER};
 
@@ -101,7 +101,7 @@ fn flood(
         socket.set_nonblocking(true).map_err(EmuError::Thread)?;
         sockets.push(socket);
     }
-    assault::start(host, move || async move {
+    tally::start(host, move || async move {
         let mut answer = [0; 256];
         paced(rate, &tally, |number| {
             let number = number as usize;

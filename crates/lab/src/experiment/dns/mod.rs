@@ -3,6 +3,7 @@
 //!
 //! The method is that of Mile High WiFi, section 5.1: popular names, each queried twice in a row.
 
+mod choice;
 mod passengers;
 mod world;
 
@@ -17,8 +18,8 @@ use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
 use crate::experiment::engine::Engine;
 use crate::experiment::virtual_link::virtually;
-use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
+pub use choice::Choice;
 use passengers::{Asked, NAMES, PAUSE, is_right, popular};
 use world::{Flight, Memory, World};
 
@@ -41,19 +42,6 @@ const FIRST_ON_BOARD: f64 = 0.95;
 const SECOND_ON_BOARD: f64 = 0.999;
 const COLD_ROUND_TRIPS: f64 = 1.05;
 const SAVED_TOLERANCE: f64 = 0.05;
-
-/// Selection of questions.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// Profile of the link.
-    pub profile: Profile,
-    /// Number of passengers.
-    pub passengers: u8,
-    /// Length of the run. The first five minutes are not measured.
-    pub length: Duration,
-    /// Seed of losses and questions.
-    pub seed: u64,
-}
 
 /// All measurements.
 struct Seen {
@@ -282,6 +270,7 @@ fn median(samples: &Samples) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Profile;
 
     #[test]
     fn ten_minutes_of_ten_passengers_reach_the_targets() {

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::outcome::{Outcome, limit};
 use super::{Cell, Choice, Work, percent};
 use crate::contender::BENTPIPE;
-use crate::experiment::no_folder;
 use crate::experiment::progress::Live;
 use crate::experiment::transfers::{Cell as Found, Plan};
+use crate::scratch::no_folder;
 use anyhow::{anyhow, bail};
 
 /// Measured length of a long download.

@@ -7,7 +7,8 @@ use bentpipe_link::Class;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Choice, WAYS, bulk_down, left, of_run, p95_at_first, wait};
+use super::Choice;
+use super::parts::{WAYS, bulk_down, left, of_run, p95_at_first, wait};
 use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, delay, millis, percent, row};
 use crate::experiment::table::{align, pairs, seconds, table};
@@ -83,7 +84,7 @@ fn one(choice: &Choice, cabin: &mut dyn Traffic, seed: u64) -> Found {
     let flows = newcomers(cabin, from + choice.length, &mut rng);
     let (to, lost) = (cabin.now(), cabin.counted().lost_since(&before));
     let objects = objects(choice, cabin, to + choice.length, &mut rng);
-    cabin.pass(super::AFTERWARDS);
+    cabin.pass(super::parts::AFTERWARDS);
     let mut found = Found::default();
     for (_, way) in WAYS {
         let transits = flows.iter().map(|&flow| cabin.course(flow).first_transits()[way]);

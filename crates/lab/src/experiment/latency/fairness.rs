@@ -3,7 +3,8 @@
 
 use bentpipe_link::Class;
 
-use super::{Choice, bulk_down, got};
+use super::Choice;
+use super::parts::{bulk_down, got};
 use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, row};
 use crate::experiment::table::pairs;

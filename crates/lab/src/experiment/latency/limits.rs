@@ -3,7 +3,8 @@
 use bentpipe_link::{Class, Limits, PerClass};
 use bentpipe_units::BitRate;
 
-use super::{Choice, WAYS, left, of_run};
+use super::Choice;
+use super::parts::{WAYS, left, of_run};
 use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, millis, row};
 use crate::experiment::table::{align, table};
@@ -101,7 +102,7 @@ fn promises(choice: &Choice, cabin: &mut dyn Traffic, found: &mut Found) {
     cabin.pass(choice.length);
     let to = cabin.now();
     let after = PROMISED.map(|(class, _)| cabin.class_bytes(class));
-    cabin.pass(super::AFTERWARDS);
+    cabin.pass(super::parts::AFTERWARDS);
     for (_, way) in WAYS {
         let possible = rates(&choice.profile)[way].bytes_in(choice.length) as f64;
         for (index, (_, percent)) in PROMISED.iter().enumerate() {
@@ -119,7 +120,7 @@ fn promises(choice: &Choice, cabin: &mut dyn Traffic, found: &mut Found) {
 
 /// Rate of one class's download alone, in bit/s. The download continues.
 fn idle(choice: &Choice, cabin: &mut dyn Traffic, class: Class) -> f64 {
-    let stream = cabin.open(super::bulk_down(class, BULK));
+    let stream = cabin.open(super::parts::bulk_down(class, BULK));
     cabin.pass(choice.warm());
     let before = cabin.course(stream).got[DOWN];
     cabin.pass(choice.length);
@@ -130,8 +131,8 @@ fn idle(choice: &Choice, cabin: &mut dyn Traffic, class: Class) -> f64 {
 /// Starts best effort next to lower effort. Returns lower effort's fraction of both classes' bytes
 /// from one round trip later on.
 fn yielding(choice: &Choice, cabin: &mut dyn Traffic) -> f64 {
-    let best = cabin.open(super::bulk_down(Class::BestEffort, BULK + 1));
-    cabin.wait(super::AFTERWARDS, |cabin| cabin.course(best).first_transits()[UP].is_some());
+    let best = cabin.open(super::parts::bulk_down(Class::BestEffort, BULK + 1));
+    cabin.wait(super::parts::AFTERWARDS, |cabin| cabin.course(best).first_transits()[UP].is_some());
     cabin.pass(choice.profile.link.rtt());
     let both = [Class::LowerEffort, Class::BestEffort];
     let before = both.map(|class| cabin.class_bytes(class)[DOWN]);

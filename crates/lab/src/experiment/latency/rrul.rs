@@ -3,7 +3,8 @@
 
 use bentpipe_link::Class;
 
-use super::{Choice, WAYS, got, left};
+use super::Choice;
+use super::parts::{WAYS, got, left};
 use crate::experiment::engine::Engine;
 use crate::experiment::report::{Report, delay, percent, row};
 use crate::experiment::table::{align, table};
@@ -62,14 +63,14 @@ fn one(choice: &Choice, bulk: bool, cabin: &mut dyn Traffic) -> Found {
             let passenger = BULK + index;
             streams.push(cabin.open(Carry { class, passenger, up: ENDLESS, down: ENDLESS }));
         }
-        let phase = super::PROBE_GAP * index / CLASSES;
+        let phase = super::parts::PROBE_GAP * index / CLASSES;
         probes.push(cabin.talk(choice.probe(class, PROBE + index, phase)));
     }
     cabin.pass(choice.warm());
     let (from, before) = (cabin.now(), rates(cabin, &streams));
     cabin.pass(choice.length);
     let (to, after) = (cabin.now(), rates(cabin, &streams));
-    cabin.pass(super::AFTERWARDS);
+    cabin.pass(super::parts::AFTERWARDS);
     let seconds = choice.length.as_secs_f64();
     let of = |index: usize| {
         let rate = |way: usize| {
@@ -131,7 +132,7 @@ fn text(choice: &Choice, lines: &Lines) -> String {
          another's packet each {} ms: how long these take beyond propagation, in ms,\n\
          and % that never come, without the bulk and with it (+); {} runs of {} s.\n\n{}\n",
         choice.profile.about,
-        super::PROBE_GAP.as_millis(),
+        super::parts::PROBE_GAP.as_millis(),
         choice.runs,
         choice.length.as_secs(),
         table.trim_fmt()

@@ -10,6 +10,7 @@ pub mod figure;
 pub mod links;
 pub mod play;
 pub mod table;
+mod traffic;
 
 use std::fmt;
 use std::str::FromStr;

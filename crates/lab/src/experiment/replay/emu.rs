@@ -11,10 +11,10 @@ use super::{Choice, Loaded};
 use crate::browser::{self, Browser};
 use crate::contender::Contender;
 use crate::emu::{Host, SERVER, is_site};
-use crate::experiment::no_folder;
-use crate::experiment::stand::{Spec, Stand};
+use crate::experiment::stand::{Spec, Stand, Tunings};
 use crate::loader::{self, Load, Protocol, Tickets};
 use crate::result::Sample;
+use crate::scratch::no_folder;
 use crate::site::{Authority, ServerSettings, Site, SiteServer};
 
 /// Pause between the visit that provides tickets and the measured one, in addition to two round
@@ -54,7 +54,17 @@ pub fn check(site: &Site, protocol: Protocol, in_browser: bool) -> Result<(), St
 pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> anyhow::Result<Loaded> {
     let By { contender, browser, program, folder } = *by;
     let hosts = &choice.site.hosts();
-    let spec = Spec { contender, profile: choice.profile, seed, program, folder, hosts };
+    let spec = Spec {
+        contender,
+        profile: choice.profile,
+        granted: choice.profile,
+        seed,
+        tunings: Tunings::default(),
+        program,
+        folder,
+        hosts,
+        settings: &toml::Table::new(),
+    };
     let stand = Stand::start(&spec, || ())?;
     let (authority, congestion) = (Authority::new()?, contender.ends());
     let settings = ServerSettings { congestion, ..ServerSettings::new(authority.clone()) };

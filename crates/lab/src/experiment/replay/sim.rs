@@ -47,36 +47,80 @@ struct Asked {
 pub(super) fn load(load: &Load<'_>, choice: &Choice<'_>, seed: u64) -> Result<Visit, NoSession> {
     let mut cabin = SimTraffic::new(choice.profile, &Settings::default(), &roomy(), seed)?;
     let behind = choice.profile.terrestrial.as_ref().map_or(Duration::ZERO, |path| 2 * path.rtt());
-    let (site, began) = (load.site, cabin.now());
-    let deadline = began + load.deadline;
-    let mut waiting = vec![VecDeque::new(); site.domains.len()];
-    let mut busy = vec![0; site.domains.len()];
-    let mut found: Vec<Option<Duration>> = vec![None; site.resources.len()];
-    let mut entries: Vec<Option<Entry>> = vec![None; site.resources.len()];
-    let mut under_way: Vec<Asked> = Vec::new();
-    let mut connections = 0;
-    found[0] = Some(began);
-    waiting[site.resources[0].domain].push_back(0);
+    let began = cabin.now();
+    let mut replay = Replay::new(load, began);
     loop {
-        for (waiting, busy) in waiting.iter_mut().zip(&mut busy) {
-            while *busy < load.connections {
+        replay.ask(&mut cabin);
+        if replay.under_way.is_empty() || cabin.now() >= began + load.deadline {
+            break;
+        }
+        let ends = replay.under_way.iter().filter_map(|one| one.ends);
+        let next = ends.fold(began + load.deadline, Duration::min);
+        cabin.step(next);
+        replay.receive(&cabin, behind);
+        replay.finish(cabin.now());
+    }
+    Ok(replay.visit(&cabin))
+}
+
+/// State of a load.
+struct Replay<'a> {
+    load: &'a Load<'a>,
+    began: Duration,
+    /// Resources of each domain that wait for a connection.
+    waiting: Vec<VecDeque<usize>>,
+    /// Connections in use to each domain.
+    busy: Vec<usize>,
+    /// Time at which each resource was found.
+    found: Vec<Option<Duration>>,
+    entries: Vec<Option<Entry>>,
+    under_way: Vec<Asked>,
+    connections: u32,
+}
+
+impl<'a> Replay<'a> {
+    /// A load whose document has been found and nothing else.
+    fn new(load: &'a Load<'a>, began: Duration) -> Self {
+        let (domains, resources) = (load.site.domains.len(), load.site.resources.len());
+        let mut replay = Self {
+            load,
+            began,
+            waiting: vec![VecDeque::new(); domains],
+            busy: vec![0; domains],
+            found: vec![None; resources],
+            entries: vec![None; resources],
+            under_way: Vec::new(),
+            connections: 0,
+        };
+        replay.find(0, began);
+        replay
+    }
+
+    fn find(&mut self, resource: usize, now: Duration) {
+        self.found[resource] = Some(now);
+        self.waiting[self.load.site.resources[resource].domain].push_back(resource);
+    }
+
+    /// Requests waiting resources as long as their domains have free connections.
+    fn ask(&mut self, cabin: &mut SimTraffic) {
+        for (waiting, busy) in self.waiting.iter_mut().zip(&mut self.busy) {
+            while *busy < self.load.connections {
                 let Some(resource) = waiting.pop_front() else { break };
-                let down = HEADER_BYTES + site.resources[resource].bytes;
+                let down = HEADER_BYTES + self.load.site.resources[resource].bytes;
                 let (class, passenger) = (Class::BestEffort, READER);
                 let carry = Carry { class, passenger, up: REQUEST_BYTES, down };
                 let (stream, at) = (cabin.open(carry), cabin.now());
-                under_way.push(Asked { resource, stream, at, first: None, ends: None });
+                self.under_way.push(Asked { resource, stream, at, first: None, ends: None });
                 *busy += 1;
-                connections += 1;
+                self.connections += 1;
             }
         }
-        if under_way.is_empty() || cabin.now() >= deadline {
-            break;
-        }
-        let next = under_way.iter().filter_map(|one| one.ends).fold(deadline, Duration::min);
-        cabin.step(next);
+    }
+
+    /// Records the first and the last byte of each request, `behind` after their arrival.
+    fn receive(&mut self, cabin: &SimTraffic, behind: Duration) {
         let now = cabin.now();
-        for one in &mut under_way {
+        for one in &mut self.under_way {
             let course = cabin.course(one.stream);
             if one.first.is_none() && course.got[DOWN] > 0 {
                 one.first = Some(now + behind);
@@ -85,41 +129,51 @@ pub(super) fn load(load: &Load<'_>, choice: &Choice<'_>, seed: u64) -> Result<Vi
                 one.ends = Some(now + behind);
             }
         }
-        under_way.retain(|one| {
-            let Some(ends) = one.ends.filter(|ends| *ends <= now) else { return true };
-            let domain = site.resources[one.resource].domain;
-            busy[domain] -= 1;
-            let since = found[one.resource].unwrap_or(began);
-            let bytes = site.resources[one.resource].bytes;
-            entries[one.resource] =
-                Some(Entry { status: Some(200), bytes, ..entry(load, one, since, began, ends) });
-            for next in site.found_in(one.resource) {
-                found[next] = Some(now);
-                waiting[site.resources[next].domain].push_back(next);
+    }
+
+    /// Ends the requests that are complete at `now`, and finds the resources that they name.
+    fn finish(&mut self, now: Duration) {
+        let is_done = |one: &mut Asked| one.ends.is_some_and(|ends| ends <= now);
+        let done: Vec<Asked> = self.under_way.extract_if(.., is_done).collect();
+        for one in done {
+            let resource = &self.load.site.resources[one.resource];
+            self.busy[resource.domain] -= 1;
+            let ended = self.entry(&one, one.ends.unwrap_or(now));
+            let bytes = resource.bytes;
+            self.entries[one.resource] = Some(Entry { status: Some(200), bytes, ..ended });
+            for next in self.load.site.found_in(one.resource) {
+                self.find(next, now);
             }
-            false
-        });
+        }
     }
-    let (end, finished) = (cabin.now(), under_way.is_empty());
-    for one in &under_way {
-        let since = found[one.resource].unwrap_or(began);
-        let got = cabin.course(one.stream).got[DOWN].saturating_sub(HEADER_BYTES);
-        let failed = Some("the deadline came before its last byte".into());
-        let status = one.first.filter(|first| *first <= end).map(|_| 200);
-        let cut = entry(load, one, since, began, end);
-        entries[one.resource] = Some(Entry { status, bytes: got, failed, ..cut });
+
+    fn entry(&self, one: &Asked, ends: Duration) -> Entry {
+        let found = self.found[one.resource].unwrap_or(self.began);
+        entry(self.load, one, found, self.began, ends)
     }
-    Ok(Visit {
-        entries: entries.into_iter().flatten().collect(),
-        connections,
-        connections_dropped: 0,
-        connections_resumed: 0,
-        connections_anew: 0,
-        took: end - began,
-        finished,
-        rates: Vec::new(),
-        protocol: load.protocol,
-    })
+
+    /// The visit, which cuts off the requests in progress.
+    fn visit(mut self, cabin: &SimTraffic) -> Visit {
+        let end = cabin.now();
+        for one in &self.under_way {
+            let got = cabin.course(one.stream).got[DOWN].saturating_sub(HEADER_BYTES);
+            let failed = Some("the deadline came before its last byte".into());
+            let status = one.first.filter(|first| *first <= end).map(|_| 200);
+            let cut = self.entry(one, end);
+            self.entries[one.resource] = Some(Entry { status, bytes: got, failed, ..cut });
+        }
+        Visit {
+            entries: self.entries.into_iter().flatten().collect(),
+            connections: self.connections,
+            connections_dropped: 0,
+            connections_resumed: 0,
+            connections_anew: 0,
+            took: end - self.began,
+            finished: self.under_way.is_empty(),
+            rates: Vec::new(),
+            protocol: self.load.protocol,
+        }
+    }
 }
 
 /// Entry of a request that lasts until `ends`, without its result.

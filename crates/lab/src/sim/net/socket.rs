@@ -14,7 +14,7 @@ use bentpipe_link::Dscp;
 use bentpipe_link::io::Writable;
 use quinn::udp::{RecvMeta, Transmit};
 
-use super::{Datagram, Node};
+use super::{Datagram, FIRST_FREE_PORT, Node, Receiver};
 
 /// A UDP socket of the network. Sending never blocks, because the link's queue drops excess
 /// datagrams. Clones share the socket, which closes with the last one.
@@ -27,6 +27,21 @@ pub struct Socket {
 pub(super) struct Bound {
     pub(super) node: Node,
     pub(super) port: u16,
+}
+
+impl Node {
+    /// Opens a socket. Port 0 chooses a free one.
+    pub fn bind(&self, port: u16) -> io::Result<Socket> {
+        let mut state = self.net.inner.lock();
+        let sockets = &mut state.nodes[self.id].sockets;
+        let port = match port {
+            0 => (FIRST_FREE_PORT..=u16::MAX).find(|port| !sockets.contains_key(port)),
+            port => Some(port).filter(|port| !sockets.contains_key(port)),
+        };
+        let port = port.ok_or(io::ErrorKind::AddrInUse)?;
+        sockets.insert(port, Receiver::default());
+        Ok(Socket { bound: Arc::new(Bound { node: self.clone(), port }) })
+    }
 }
 
 impl Socket {

@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
 use super::{End, Rival, Sent};
-use crate::sim::pair::FlowKey;
+use crate::sim::flow_key::FlowKey;
 
 /// Bytes per read or write.
 const CHUNK_BYTES: usize = 16 << 10;

@@ -1,4 +1,4 @@
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use http_body_util::{BodyExt, Empty};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -6,7 +6,7 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::loader::{self, Load, Protocol, Tickets};
-use crate::site::{ServerSettings, Shape, SiteServer};
+use crate::site::{Authority, Ports, ServerSettings, Shape, SiteServer};
 
 const PORTS: Ports = Ports { http: 18080, https: 18443, proxy: 18843 };
 const DEADLINE: Duration = Duration::from_secs(60);

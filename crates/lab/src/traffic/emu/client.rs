@@ -13,7 +13,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use super::fault::Fault;
 use super::log::Log;
-use super::{Order, port};
+use super::order::{Order, port};
 use crate::emu::Service;
 use crate::emu::{EmuError, Host, SERVER, be_punctual, passenger};
 use crate::traffic::{Carry, DOWN, ENDLESS, Talk, UP};

@@ -17,7 +17,7 @@ use bentpipe_link::io::{Air, Hub, UdpSocket};
 use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass};
 use bentpipe_net::Inherited;
 
-use super::port;
+use super::order::port;
 use crate::contender::pair::{PairSpec, PassedQuic};
 use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, World};
 use crate::emu::{Service, Serving};

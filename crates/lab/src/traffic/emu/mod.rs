@@ -15,6 +15,7 @@ mod client;
 pub mod fault;
 pub(crate) mod gateways;
 mod log;
+mod order;
 mod server;
 
 use std::path::Path;
@@ -28,22 +29,12 @@ use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
 use crate::contender::pair::PassedQuic;
 use crate::emu::Service;
 use crate::emu::World;
-use crate::experiment::no_folder;
 use crate::profile::Profile;
+use crate::scratch::no_folder;
 use fault::Fault;
 use gateways::Gateways;
 use log::Log;
-
-/// Server port for a class.
-fn port(class: Class) -> u16 {
-    7000 + u16::from(class.to_u8())
-}
-
-/// Next action for the client's host.
-enum Order {
-    Carry(usize, Carry),
-    Talk(usize, Talk),
-}
+use order::Order;
 
 /// A running testbed with its traffic. It runs until dropped.
 pub struct EmuTraffic {

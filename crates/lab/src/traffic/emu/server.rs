@@ -13,7 +13,7 @@ use super::client::{HEAD_BYTES, HELLO, head, receive, send, speak};
 use super::fault::Fault;
 use super::fault::is_of_this_host;
 use super::log::Log;
-use super::port;
+use super::order::port;
 use crate::emu::Service;
 use crate::emu::{EmuError, Host, SERVER, be_punctual};
 use crate::traffic::{DOWN, ENDLESS, UP};

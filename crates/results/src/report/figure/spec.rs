@@ -32,61 +32,67 @@ impl Drawing<'_> {
             "axis": axis(unit_of(&figure.y)), "scale": { "zero": true },
         });
         match figure.kind {
-            FigureKind::Lines if self.is_over_time() => json!({
-                // A connection that carried data only for a moment is a point.
-                "mark": { "type": "line", "strokeWidth": 1, "opacity": 0.75, "point": { "filled": true, "size": 8 } },
-                "encoding": {
-                    "x": { "field": "x", "type": "quantitative", "title": self.x_title() },
-                    "y": y, "color": colour, "detail": { "field": "s" },
-                },
-            }),
-            FigureKind::Lines => {
-                let interval = json!({ "y": { "field": "low", "type": "quantitative" }, "y2": { "field": "high" } });
-                json!({
-                    "encoding": { "x": self.x(rows), "color": colour },
-                    "layer": [
-                        { "mark": { "type": "rule", "opacity": 0.5 }, "encoding": interval },
-                        { "mark": { "type": "line", "strokeWidth": 2 }, "encoding": { "y": y } },
-                        { "mark": { "type": "point", "filled": true, "size": 40 }, "encoding": { "y": y, "tooltip": tooltip } },
-                    ],
-                })
-            }
-            FigureKind::Cdf => json!({
-                "mark": { "type": "line", "interpolate": "step-after", "strokeWidth": 2 },
-                "encoding": {
-                    "x": { "field": "x", "type": "quantitative", "title": format!("{}, s", name(&figure.x)), "scale": { "type": "symlog", "constant": 0.1 } },
-                    "y": { "field": "y", "type": "quantitative", "title": "share of objects", "axis": axis(Some("ratio")), "scale": { "domain": [0, 1] } },
-                    "color": colour,
-                },
-            }),
-            FigureKind::Scatter => {
-                let log = |field: &str, metric: &str| {
-                    let most =
-                        rows.iter().filter_map(|row| row[field].as_f64()).fold(1.0, f64::max);
-                    json!({
-                        "field": field, "type": "quantitative", "title": name(metric),
-                        "axis": { "format": "~%", "values": [0.001, 0.01, 0.1, 1.0, 10.0] },
-                        "scale": { "type": "log", "domainMin": FOOT, "domainMax": most },
-                    })
-                };
-                json!({
-                    "mark": { "type": "point", "filled": true, "size": 50, "opacity": 0.8 },
-                    "encoding": { "x": log("x", &figure.x), "y": log("y", &figure.y), "color": colour, "tooltip": tooltip },
-                })
-            }
-            FigureKind::Waterfall => json!({
-                "mark": { "type": "bar", "height": { "band": 0.8 } },
-                "encoding": {
-                    "x": { "field": "x", "type": "quantitative", "title": "seconds since the page's start", "scale": { "nice": false } },
-                    "x2": { "field": "x2" },
-                    "y": { "field": "y", "type": "ordinal", "title": "objects, in the order asked for", "axis": { "labels": false, "ticks": false, "grid": false } },
-                    "color": colour, "tooltip": tooltip,
-                },
-            }),
+            FigureKind::Lines if self.is_over_time() => self.over_time(&colour, &y),
+            FigureKind::Lines => self.lines(rows, &colour, &y, &tooltip),
+            FigureKind::Cdf => self.cdf(&colour),
+            FigureKind::Scatter => self.scatter(rows, &colour, &tooltip),
+            FigureKind::Waterfall => waterfall(&colour, &tooltip),
             FigureKind::Bars | FigureKind::Box | FigureKind::Table => {
                 self.bars(rows, &colour, &y, &tooltip)
             }
         }
+    }
+
+    fn over_time(&self, colour: &Value, y: &Value) -> Value {
+        json!({
+            // A connection that carried data only for a moment is a point.
+            "mark": { "type": "line", "strokeWidth": 1, "opacity": 0.75, "point": { "filled": true, "size": 8 } },
+            "encoding": {
+                "x": { "field": "x", "type": "quantitative", "title": self.x_title() },
+                "y": y, "color": colour, "detail": { "field": "s" },
+            },
+        })
+    }
+
+    fn lines(&self, rows: &[Value], colour: &Value, y: &Value, tooltip: &Value) -> Value {
+        let interval =
+            json!({ "y": { "field": "low", "type": "quantitative" }, "y2": { "field": "high" } });
+        json!({
+            "encoding": { "x": self.x(rows), "color": colour },
+            "layer": [
+                { "mark": { "type": "rule", "opacity": 0.5 }, "encoding": interval },
+                { "mark": { "type": "line", "strokeWidth": 2 }, "encoding": { "y": y } },
+                { "mark": { "type": "point", "filled": true, "size": 40 }, "encoding": { "y": y, "tooltip": tooltip } },
+            ],
+        })
+    }
+
+    fn cdf(&self, colour: &Value) -> Value {
+        let title = format!("{}, s", name(&self.shown.section.figure.x));
+        json!({
+            "mark": { "type": "line", "interpolate": "step-after", "strokeWidth": 2 },
+            "encoding": {
+                "x": { "field": "x", "type": "quantitative", "title": title, "scale": { "type": "symlog", "constant": 0.1 } },
+                "y": { "field": "y", "type": "quantitative", "title": "share of objects", "axis": axis(Some("ratio")), "scale": { "domain": [0, 1] } },
+                "color": colour,
+            },
+        })
+    }
+
+    fn scatter(&self, rows: &[Value], colour: &Value, tooltip: &Value) -> Value {
+        let figure = &self.shown.section.figure;
+        let log = |field: &str, metric: &str| {
+            let max = rows.iter().filter_map(|row| row[field].as_f64()).fold(1.0, f64::max);
+            json!({
+                "field": field, "type": "quantitative", "title": name(metric),
+                "axis": { "format": "~%", "values": [0.001, 0.01, 0.1, 1.0, 10.0] },
+                "scale": { "type": "log", "domainMin": FOOT, "domainMax": max },
+            })
+        };
+        json!({
+            "mark": { "type": "point", "filled": true, "size": 50, "opacity": 0.8 },
+            "encoding": { "x": log("x", &figure.x), "y": log("y", &figure.y), "color": colour, "tooltip": tooltip },
+        })
     }
 
     fn bars(&self, rows: &[Value], colour: &Value, y: &Value, tooltip: &Value) -> Value {
@@ -154,6 +160,18 @@ impl Drawing<'_> {
             }
         }
     }
+}
+
+fn waterfall(colour: &Value, tooltip: &Value) -> Value {
+    json!({
+        "mark": { "type": "bar", "height": { "band": 0.8 } },
+        "encoding": {
+            "x": { "field": "x", "type": "quantitative", "title": "seconds since the page's start", "scale": { "nice": false } },
+            "x2": { "field": "x2" },
+            "y": { "field": "y", "type": "ordinal", "title": "objects, in the order asked for", "axis": { "labels": false, "ticks": false, "grid": false } },
+            "color": colour, "tooltip": tooltip,
+        },
+    })
 }
 
 fn axis(unit: Option<&str>) -> Value {

@@ -1,0 +1,59 @@
+//! Progress of an attack, its thread and its rate.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::emu::{EmuError, Host, Service, give_way};
+
+/// Interval between checks for due attempts.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Progress of an attack.
+#[derive(Default)]
+pub struct Tally {
+    /// Connections, streams or datagrams so far.
+    pub made: AtomicU64,
+    /// Attempts that were due so far, if the attack has a rate.
+    pub due: AtomicU64,
+    /// Bytes received so far, if the attack is a download.
+    pub bytes: AtomicU64,
+    /// Attempts that the attacker saw refused or reset.
+    pub refused: AtomicU64,
+    /// `true` once the attack is established: it holds its connections, or has reached its rate.
+    pub stands: AtomicBool,
+}
+
+/// Starts an attacker's thread inside `host`. A real attacker has a separate computer, so this
+/// thread only uses processor time that the gateways leave.
+pub fn start<F: Future<Output = ()>>(
+    host: &Host,
+    attack: impl FnOnce() -> F + Send + 'static,
+) -> Result<Service, EmuError> {
+    Service::start(host, move || {
+        give_way();
+        attack()
+    })
+}
+
+/// Calls `act` `rate` times per second forever, with the number of each call.
+pub async fn paced(rate: u64, tally: &Tally, mut act: impl FnMut(u64)) {
+    let began = Instant::now();
+    let mut done = 0;
+    loop {
+        let due = (began.elapsed().as_secs_f64() * rate as f64) as u64;
+        // Calls that this machine had no time for are not made up for later.
+        let first = done.max(due.saturating_sub(rate.div_ceil(10)));
+        for number in first..due {
+            act(number);
+        }
+        tally.made.fetch_add(due.saturating_sub(first), Relaxed);
+        tally.due.fetch_add(due - done, Relaxed);
+        done = due;
+        if due >= rate {
+            tally.stands.store(true, Relaxed);
+        }
+        sleep(TICK).await;
+    }
+}

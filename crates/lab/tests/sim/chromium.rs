@@ -1,0 +1,4 @@
+//! Real Chromium on loopback, which needs no emulated hosts.
+
+mod browser;
+mod site;

@@ -1,0 +1,5 @@
+//! Client and server over real sockets, in one binary.
+
+mod datagrams;
+mod loopback;
+mod standard;
