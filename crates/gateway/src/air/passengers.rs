@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bentpipe_dns::Asker;
+use bentpipe_flow::passenger;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,16 +25,10 @@ use crate::refusals::{self, Holding};
 use crate::usage::OTHERS;
 
 pub use crate::flows::Kind;
+pub use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
 
-/// Maximum number of passengers tracked: ten times a wide-body's cabin, in about 400 KiB.
-pub const MAX_PASSENGERS: usize = 4096;
-
-/// Number shared by sources without a known device, and by passengers beyond [`MAX_PASSENGERS`].
-pub const EVERYONE_ELSE: u32 = 0;
-
-/// Number of the gateway's own flows: DNS, and the preload. Those of passengers are smaller, so that
-/// nobody has a part in its turns.
-pub const GATEWAY: u32 = MAX_PASSENGERS as u32 + 1;
+/// Maximum number of passengers tracked.
+const MAX_PASSENGERS: usize = passenger::MAX_PASSENGERS as usize;
 
 /// Divisor of a table's limit for [`EVERYONE_ELSE`]: 256 of 4,096 flows.
 const PART_OF_EVERYONE_ELSE: usize = 16;
