@@ -87,7 +87,11 @@ impl FlowTable {
         let id = self.seen.end();
         let mut opening = Vec::new();
         crate::wire::open::put(open, id, &mut opening)?;
-        if self.len() >= self.limits.max_flows || !self.make_room(open.passenger) {
+        if !self.has_room() {
+            self.refuse(open.passenger);
+            return Ok(None);
+        }
+        if !self.make_room(open.passenger) {
             return Ok(None);
         }
         self.seen.insert(id);
@@ -117,9 +121,14 @@ impl FlowTable {
         let max = self.max_datagram_flows();
         let flows = &self.flows;
         let active = |id: &&u64| flows.get(**id).map(|flow| flow.state().active);
-        let Ok(victims) = self.datagrams.quota.victims(passenger, max) else { return false };
+        let held = self.datagrams.quota.count();
+        let Ok(victims) = self.datagrams.quota.victims(passenger, max) else {
+            self.refusals.count(true, passenger, held, max);
+            return false;
+        };
         let idlest = victims.and_then(|ids| ids.iter().min_by_key(active).copied());
         if let Some(idlest) = idlest {
+            self.refusals.count(false, passenger, held, max);
             self.reset(idlest, ResetCode::Limit);
         }
         true

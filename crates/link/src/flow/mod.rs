@@ -46,6 +46,7 @@ pub use limits::FlowLimits;
 pub use memory::RESERVE_PARTS;
 pub use pool::Pool;
 pub use pressure::{Lending, Pressure};
+pub use quota::FlowRefusals;
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};
 pub use table::{FlowEvent, FlowTable};

@@ -13,7 +13,7 @@ use super::limits::FlowLimits;
 use super::memory::{ReceiveMemory, SendMemory};
 use super::scheduling::{Turns, received};
 use super::state::{Flow, FlowMap, Stream};
-use super::{Pressure, Read, Write};
+use super::{FlowRefusals, Pressure, Read, Write};
 use crate::lane::{Lane, RangeSet};
 
 /// An event for the owner of a flow.
@@ -60,6 +60,8 @@ pub struct FlowTable {
     pub(super) bursts: Bursts,
     pub(super) datagrams: Datagrams,
     pub(super) events: VecDeque<FlowEvent>,
+    /// Refusals since they were last taken.
+    pub(super) refusals: FlowRefusals,
     /// Start of the session.
     pub(super) began: Duration,
     /// Time of the last call of [`Self::traffic`].
@@ -80,6 +82,7 @@ impl FlowTable {
             bursts: Bursts::default(),
             datagrams: Datagrams::default(),
             events: VecDeque::new(),
+            refusals: FlowRefusals::default(),
             began: now,
             last_traffic: now,
             limits,
@@ -130,6 +133,21 @@ impl FlowTable {
         }
     }
 
+    /// Returns `true` if another flow may be opened or accepted.
+    pub(super) fn has_room(&self) -> bool {
+        self.len() < self.limits.max_flows
+    }
+
+    /// Counts a flow of `passenger` that the limit of all flows refuses.
+    pub(super) fn refuse(&mut self, passenger: u32) {
+        self.refusals.count(true, passenger, self.len(), self.limits.max_flows);
+    }
+
+    /// Takes the counts of refusals since the last call.
+    pub fn take_refusals(&mut self) -> FlowRefusals {
+        std::mem::take(&mut self.refusals)
+    }
+
     /// Bytes that wait in flows, in both directions.
     pub fn held_bytes(&self) -> u64 {
         let streams = self.send_memory.unsent_bytes() as u64 + self.receive_memory.bytes();
@@ -152,7 +170,8 @@ impl FlowTable {
         passenger: u32,
         now: Duration,
     ) -> Option<u64> {
-        if self.len() >= self.limits.max_flows {
+        if !self.has_room() {
+            self.refuse(passenger);
             return None;
         }
         let id = self.seen.end();
