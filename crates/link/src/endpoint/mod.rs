@@ -10,6 +10,8 @@ mod hub;
 mod initiator;
 mod known;
 mod load;
+#[cfg(test)]
+mod outage_tests;
 mod peer_addresses;
 mod reclaim;
 mod responder;

@@ -84,9 +84,9 @@ impl FlowTable {
         open: &OpenDatagrams,
         now: Duration,
     ) -> Result<Option<u64>, TargetError> {
-        let id = self.seen.end();
         let mut opening = Vec::new();
-        crate::wire::open::put(open, id, &mut opening)?;
+        // Checks the target before a number is taken.
+        open.target.encode(&mut opening)?;
         if !self.has_room() {
             self.refuse(open.passenger);
             return Ok(None);
@@ -94,7 +94,9 @@ impl FlowTable {
         if !self.make_room(open.passenger) {
             return Ok(None);
         }
-        self.seen.insert(id);
+        let id = self.next_number();
+        opening.clear();
+        crate::wire::open::put(open, id, &mut opening)?;
         let mut flow = self.datagram_flow(id, open, now);
         flow.state.control.open = Some(opening);
         self.datagrams.quota.enter(open.passenger, id);
