@@ -48,6 +48,12 @@ pub enum StartError {
          lines above say where; please report them, and let the service manager restart it"
     )]
     Failed(&'static str),
+    /// The gateway has stopped serving although no stop was requested.
+    #[error(
+        "the gateway stopped serving although no stop was requested: the lines above say why; \
+         please report them, and let the service manager restart it"
+    )]
+    Ended,
     /// The system's name servers cannot be determined.
     #[error(
         "the name servers of this machine cannot be read: {0}\n\
