@@ -237,11 +237,23 @@ impl Table {
         let each =
             if number == EVERYONE_ELSE { part(limit.all).min(limit.each) } else { limit.each };
         let most = PoolLimits { all: limit.all, each, own_may_end };
-        self.make_room(kind as usize, number, most, ended)?;
         let unanswered = unanswered(kind);
-        if let Some(pool) = unanswered {
-            let all = (limit.all / PART_UNANSWERED).max(1);
-            let most = PoolLimits { all, each: each.min(all), own_may_end: true };
+        let pools = [
+            Some((kind as usize, most)),
+            unanswered.map(|pool| {
+                let all = (limit.all / PART_UNANSWERED).max(1);
+                (pool, PoolLimits { all, each: each.min(all), own_may_end: true })
+            }),
+        ];
+        let pools = pools.into_iter().flatten();
+        // No entry is evicted for a newcomer that another table refuses.
+        for (pool, most) in pools.clone() {
+            self.pools[pool]
+                .rank()
+                .pays(number, most)
+                .map_err(|full| self.full(pool, number, full))?;
+        }
+        for (pool, most) in pools {
             self.make_room(pool, number, most, ended)?;
         }
         self.last_id += 1;
@@ -273,10 +285,12 @@ impl Table {
                 }
                 Ok(())
             }
-            Err(Full { most }) => {
-                Err(Taken { limit: limit_of(pool), who: self.standing(pool, number, most) })
-            }
+            Err(full) => Err(self.full(pool, number, full)),
         }
+    }
+
+    fn full(&self, pool: usize, number: u32, Full { most }: Full) -> Taken {
+        Taken { limit: limit_of(pool), who: self.standing(pool, number, most) }
     }
 
     fn standing(&self, pool: usize, number: u32, most: usize) -> Standing {
