@@ -5,6 +5,7 @@
 #   unbound  the resolver for comparisons, a signer for zones, and dnsperf for scripts/bench-dns
 #   kcptun   the tunnel that the lab compares with the gateways
 #   vega     the bundle that draws the figures of reports
+#   musl     what a static program is built with
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -57,12 +58,18 @@ unbound_needs() {
 kcptun_needs() {
     echo 'kcptun-client kcptun kcptun kcptun kcptun'
 }
+
+# On Alpine, the compiler of the system is musl's.
+musl_needs() {
+    echo 'musl-gcc musl-tools musl-gcc musl-dev musl'
+}
 list=needs
 case ${1:-} in
 python | vega) list=python_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
 kcptun) list=kcptun_needs ;;
+musl) list=musl_needs ;;
 esac
 
 # Certificates for the download of rustup; a minimal Debian has none.
@@ -116,6 +123,14 @@ fi
 if [ "${1:-}" = vega ]; then
     root=$(cd "$(dirname "$0")/.." && pwd)
     "$root/scripts/vega/install.sh" "$root/target/vega"
+fi
+
+if [ "${1:-}" = musl ]; then
+    target=x86_64-unknown-linux-musl
+    if ! rustup target list --installed 2>/dev/null | grep -q "^$target\$"; then
+        say "installing Rust's standard library for $target (rustup)"
+        rustup target add "$target"
+    fi
 fi
 
 say "ready: $(cargo --version), $(cc --version | head -n 1), $(nft --version | cut -d' ' -f1,2)"

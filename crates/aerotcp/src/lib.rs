@@ -64,6 +64,8 @@
 //!
 //! All but [`io`] take time, randomness and packets as arguments.
 
+#![forbid(unsafe_code)]
+
 mod conn;
 mod endpoint;
 #[cfg(any(test, feature = "fuzzing"))]

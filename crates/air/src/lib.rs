@@ -33,6 +33,7 @@ mod udp;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_classify::Name;
@@ -132,13 +133,19 @@ pub async fn run_over(
     let modem = config.link.modem.as_ref().map(RateSource::start);
     let status = gateway.tell_status(config.status.as_ref());
     notify::ready();
+    let is_stopping = AtomicBool::new(false);
     let shutdown = async {
         shutdown.await;
+        is_stopping.store(true, Ordering::Relaxed);
         notify::stopping();
+    };
+    let over = |()| match is_stopping.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err(TransportError::Ended.into()),
     };
     let outcome = tokio::select! {
         () = connector.failed() => Err(TransportError::Failed(config.link.transport.name()).into()),
-        () = gateway.serve(shutdown) => Ok(()),
+        ended = gateway.serve(shutdown) => over(ended),
         () = follow_modem(modem.as_ref(), &*connector) => Ok(()),
         () = keep(usage.clone()) => Ok(()),
         () = status => Ok(()),

@@ -339,6 +339,21 @@ mod tests {
         assert_eq!(text, expected);
     }
 
+    #[test]
+    fn a_kernel_with_too_few_ports_is_told() {
+        // More flows than any range has ports.
+        let text = described(
+            "ground.toml",
+            &format!(
+                "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n\
+                 [limits.udp]\nmax-flows = 100000\n[[aircraft]]\nname = \"D-ABCD\"\n\
+                 public-key = \"{KEY}\"\nrate = \"1.89 Mbit/s\"\nmax-datagram-flows = 100000\n"
+            ),
+        );
+        let row = "  note          passengers may open 100000 flows of UDP, and the kernel has";
+        assert!(text.contains(row), "{text}");
+    }
+
     /// The cabin example in its own folder, with keys and certificates.
     fn cabin() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();

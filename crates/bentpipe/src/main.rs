@@ -1,5 +1,7 @@
 //! The `bentpipe` command: gateways, keys, classes and the lab.
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod classify;
 mod confine;

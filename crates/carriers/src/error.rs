@@ -26,6 +26,12 @@ pub enum TransportError {
     /// AeroTCP cannot work as configured.
     #[error(transparent)]
     AeroTcp(#[from] AeroTcpError),
+    /// The gateway has stopped serving although no stop was requested.
+    #[error(
+        "the gateway stopped serving although no stop was requested: the lines above say why; \
+         please report them, and let the service manager restart it"
+    )]
+    Ended,
     /// The transport's task has ended.
     #[error(
         "the {0} transport ended by a fault of this program, and nothing is carried any more: the \

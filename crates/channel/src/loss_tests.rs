@@ -46,8 +46,9 @@ fn standard_error(p: f64, memory: f64, n: u64) -> f64 {
 }
 
 proptest! {
-    // The bounds are statistical: a fixed seed keeps a correct model from failing by chance.
-    #![proptest_config(ProptestConfig { cases: 24, rng_seed: proptest::test_runner::RngSeed::Fixed(11), ..Default::default() })]
+    // The bounds are statistical. At five standard errors, a correct model fails by chance once in
+    // thousands of runs from fresh seeds.
+    #![proptest_config(ProptestConfig { cases: 24, ..Default::default() })]
 
     #[test]
     fn independent_losses_have_the_expected_rate(percent in 0.0f64..100.0, seed: u64) {

@@ -38,7 +38,8 @@ pub enum Action<C> {
         /// Time for which clients may use them.
         lifetime: Duration,
     },
-    /// A limit affected a client; [`Resolver::usage`](crate::Resolver::usage) returns its usage.
+    /// A limit affected a client; [`Resolver::usage`](crate::Resolver::usage) returns its
+    /// usage, and [`FakeIpPool::usage`](crate::FakeIpPool::usage) that of fake-IP addresses.
     Limited {
         /// Client.
         client: Asker,
@@ -56,4 +57,6 @@ pub enum Limited {
     Room,
     /// The client waited and was evicted for another.
     Evicted,
+    /// No fake-IP address for another name: the ground answers the query instead.
+    Names,
 }

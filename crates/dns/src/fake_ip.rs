@@ -65,6 +65,17 @@ pub enum PoolError {
     Domain(String),
 }
 
+/// Use of a pool, for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// Names that the client began.
+    pub own: usize,
+    /// Names of all clients.
+    pub all: usize,
+    /// The client's limit if it has reached that, otherwise the limit of all names.
+    pub max: usize,
+}
+
 /// Pool of fake-IP addresses and their names.
 #[derive(Debug)]
 pub struct FakeIpPool {
@@ -84,6 +95,8 @@ pub struct FakeIpPool {
     count_by_network: BTreeMap<u64, usize>,
     next: u32,
     rate: crate::limit::Bucket,
+    /// `true` if a limit refused a name since the last call of [`FakeIpPool::take_refused`].
+    refused: bool,
 }
 
 #[derive(Debug)]
@@ -144,6 +157,7 @@ impl FakeIpPool {
             count_by_network,
             next,
             rate,
+            refused: false,
         })
     }
 
@@ -196,6 +210,18 @@ impl FakeIpPool {
         Some((reply, record))
     }
 
+    /// Returns `true` if a limit refused a name since the last call.
+    pub(crate) fn take_refused(&mut self) -> bool {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Number of names that `client` began, of all names, and their limits.
+    pub fn usage(&self, client: Asker) -> PoolUsage {
+        let own = self.count_by_client.get(&client).copied().unwrap_or(0);
+        let max = if own >= MAX_NAMES_OF_ONE { MAX_NAMES_OF_ONE } else { MAX_NAMES };
+        PoolUsage { own, all: self.by_name.len(), max }
+    }
+
     /// Returns `true` if the pool may answer for `name`. Names without a dot belong to the cabin's
     /// own network, and those under `.invalid`, `.local` and so on to none at all (RFC 6761, RFC
     /// 6762).
@@ -222,11 +248,12 @@ impl FakeIpPool {
             return Some((number, write_again.then_some(record)));
         }
         self.expire(now);
-        if !self.rate.take(NAMES_PER_SECOND, NAMES_PER_SECOND, now) || !self.make_room(client, now)
-        {
+        let may_begin =
+            self.rate.take(NAMES_PER_SECOND, NAMES_PER_SECOND, now) && self.make_room(client, now);
+        let Some(number) = may_begin.then(|| self.free_number()).flatten() else {
+            self.refused = true;
             return None;
-        }
-        let number = self.free_number()?;
+        };
         self.insert(number, name.clone(), (now, until), client);
         Some((number, Some(Record::FakeIp { number, until, name })))
     }

@@ -82,7 +82,7 @@ pub use answer::{Answer, AnswerError, Kind, min_ttl};
 pub use asker::Asker;
 pub use counts::Counts;
 pub use designated::Designated;
-pub use fake_ip::{FakeIpPool, PoolError};
+pub use fake_ip::{FakeIpPool, PoolError, PoolUsage};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::{fuzz_journal, fuzz_message};
 pub use key::Key;

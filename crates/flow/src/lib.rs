@@ -21,6 +21,7 @@
 mod claim;
 mod code;
 mod open;
+pub mod passenger;
 mod target;
 mod traffic;
 

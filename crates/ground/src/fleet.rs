@@ -40,8 +40,8 @@ struct Aircraft {
     /// Ceiling of each passenger in the network class.
     ceiling: Arc<PassengerCeiling>,
     opening: [Bucket; Kind::COUNT],
-    /// Share of the opening rate for each passenger.
-    of_passengers: [Rates; Kind::COUNT],
+    /// Share of the opening rate for each passenger; `None` for a standard client, which has none.
+    of_passengers: Option<[Rates; Kind::COUNT]>,
 }
 
 /// Open flows of each [`Kind`]. The kinds have separate limits.
@@ -87,14 +87,15 @@ impl Fleet {
             };
             let bounds = (most, one.flows_per_second, one.highest_class);
             let ceiling = one.classes.passenger_ceil();
-            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds, ceiling))
+            let rates = [0; Kind::COUNT].map(|_| Rates::new(one.flows_per_second));
+            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds, ceiling, Some(rates)))
         });
         let clients = clients.iter().map(|one| {
             // A standard client cannot open flows of other kinds.
             let (streams, datagrams) = (one.max_flows, one.max_datagram_flows);
             let most = FlowLimits { streams, datagrams, ip: 0 };
             let bounds = (most, one.flows_per_second, one.highest_class);
-            (one.login().identity(), Aircraft::new(one.name(), bounds, None))
+            (one.login().identity(), Aircraft::new(one.name(), bounds, None, None))
         });
         let (keys, aircraft): (Vec<_>, Vec<_>) = aircraft.chain(clients).unzip();
         let tables = Arc::new(Tables([0; Kind::COUNT].map(|_| Mutex::new(Table::new()))));
@@ -130,7 +131,8 @@ impl Fleet {
         let (number, aircraft) = self.aircraft(key).ok_or(ResetCode::Forbidden)?;
         // The passenger's share is checked first, so that its refused flows do not use the
         // aircraft's rate.
-        let may_open = aircraft.of_passengers[kind as usize].take(passenger);
+        let rates = aircraft.of_passengers.as_ref().map(|rates| &rates[kind as usize]);
+        let may_open = rates.is_none_or(|rates| rates.take(passenger));
         if !may_open || !aircraft.opening[kind as usize].take() {
             let limit = [Limit::TcpOpens, Limit::UdpOpens, Limit::IpOpens][kind as usize];
             let most = aircraft.per_second as usize;
@@ -197,6 +199,7 @@ impl Aircraft {
         name: &str,
         (most, per_second, highest_class): (FlowLimits, u32, Class),
         ceiling: Option<BitRate>,
+        of_passengers: Option<[Rates; Kind::COUNT]>,
     ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
@@ -205,7 +208,7 @@ impl Aircraft {
             per_second,
             ceiling: PassengerCeiling::new(ceiling),
             opening: [0; Kind::COUNT].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
-            of_passengers: [0; Kind::COUNT].map(|_| Rates::new(per_second)),
+            of_passengers,
         })
     }
 }
@@ -248,6 +251,7 @@ impl Drop for FlowPermit {
 mod tests {
     use super::Kind::{Datagrams, Streams};
     use super::*;
+    use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
     use std::time::Duration;
 
     fn fleet() -> Fleet {
@@ -317,12 +321,12 @@ mod tests {
     async fn opening_is_paced() {
         let fleet = fleet();
         for _ in 0..4 {
-            assert!(fleet.admit(&[2; 32], Streams, 0).is_ok());
+            assert!(fleet.admit(&[2; 32], Streams, GATEWAY).is_ok());
         }
-        assert_eq!(refused(fleet.admit(&[2; 32], Streams, 0)), Some(ResetCode::Limit));
+        assert_eq!(refused(fleet.admit(&[2; 32], Streams, GATEWAY)), Some(ResetCode::Limit));
         tokio::time::advance(Duration::from_millis(500)).await;
-        assert!(fleet.admit(&[2; 32], Streams, 0).is_ok());
-        assert_eq!(refused(fleet.admit(&[2; 32], Streams, 0)), Some(ResetCode::Limit));
+        assert!(fleet.admit(&[2; 32], Streams, GATEWAY).is_ok());
+        assert_eq!(refused(fleet.admit(&[2; 32], Streams, GATEWAY)), Some(ResetCode::Limit));
     }
 
     #[tokio::test(start_paused = true)]
@@ -332,18 +336,21 @@ mod tests {
         let counters = Arc::<Counters>::default();
         let most = FlowLimits { streams: 65_536, datagrams: 65_536, ip: 1 };
         let fleet = Fleet::new(&[toml::from_str(&one).unwrap()], &[], most, counters.clone());
-        let (mut hostile, mut others, mut gateway) = (0, 0, 0);
+        let (mut hostile, mut invented, mut others, mut gateway) = (0, 0, 0, 0);
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(100)).await;
             let opened = |passenger| usize::from(fleet.admit(&[2; 32], Streams, passenger).is_ok());
             hostile += (0..500).map(|_| opened(1)).sum::<usize>();
+            invented += (0..500).map(|_| opened(EVERYONE_ELSE)).sum::<usize>();
             others += (2..22).map(opened).sum::<usize>();
-            gateway += opened(0);
+            gateway += (0..10).map(|_| opened(GATEWAY)).sum::<usize>();
         }
         // Ten seconds at an eighth of the total of 500 a second, plus a burst of four times that.
         assert!((620..=880).contains(&hostile), "{hostile}");
-        assert_eq!((others, gateway), (2_000, 100));
+        assert!((620..=880).contains(&invented), "{invented}");
+        // More than a passenger's share of 62 a second.
+        assert_eq!((others, gateway), (2_000, 1_000));
         let refused = counters.refusals.count_refused(Limit::TcpOpens);
-        assert_eq!(refused, 50_000 - hostile as u64);
+        assert_eq!(refused, 100_000 - (hostile + invented) as u64);
     }
 }

@@ -33,6 +33,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_flow::{Host, ResetCode, Service, Target};
@@ -136,9 +137,15 @@ pub async fn run_over(
         tracing::info!(address, transport, aircraft, "serving");
     }
     notify::ready();
+    let is_stopping = AtomicBool::new(false);
     let shutdown = async {
         shutdown.await;
+        is_stopping.store(true, Ordering::Relaxed);
         notify::stopping();
+    };
+    let over = |()| match is_stopping.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err(TransportError::Ended.into()),
     };
     let counters = gateway.counters();
     let pulses = || acceptors.iter().filter_map(|from| from.pulse()).collect();
@@ -147,7 +154,7 @@ pub async fn run_over(
         // fails.
         biased;
         name = failed(&acceptors) => Err(TransportError::Failed(name).into()),
-        () = gateway.serve(acceptors.clone(), shutdown) => Ok(()),
+        ended = gateway.serve(acceptors.clone(), shutdown) => over(ended),
         () = gateway.follow_configs(&acceptors, again) => Ok(()),
         () = gateway.tell_status(config, &acceptors) => Ok(()),
         () = notify::feed_watchdog(pulses) => Ok(()),

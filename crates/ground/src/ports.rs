@@ -91,6 +91,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_range_without_a_port_for_each_flow_is_reported() {
+        let config = |sources: &str, max_flows: usize| {
+            let text = format!(
+                "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n\
+                 [[aircraft]]\nname = \"D-A\"\nrate = \"1 Mbit/s\"\n\
+                 public-key = \"AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=\"\n\
+                 max-datagram-flows = {max_flows}\n[dial]\nsources = [{sources}]\n"
+            );
+            let folder = tempfile::tempdir().unwrap();
+            let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+            std::fs::write(folder.path().join("own.key"), key).unwrap();
+            GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap()
+        };
+        let range = Range { first: 32_768, last: 33_767 };
+        let short = |sources, flows| shortage(&config(sources, flows), range);
+        // Half of 1,000 ports is the system's, on each of two sources of one family.
+        let two = "\"192.0.2.1\", \"192.0.2.2\"";
+        assert_eq!(short(two, 1_000), None);
+        let text = short(two, 1_001).unwrap();
+        let start = "passengers may open 1001 flows of UDP, and the kernel has 1000 ports for them";
+        assert!(text.starts_with(start), "{text}");
+        assert!(short("", 501).is_some() && short("", 500).is_none());
+        assert!(short("\"192.0.2.1\", \"2001:db8::1\"", 501).is_some(), "one IPv4 source");
+    }
+
+    #[test]
     fn passengers_leave_ports_to_the_system() {
         let budget = |text: &str| Range::parse(text).unwrap().budget();
         assert_eq!(budget("32768\t60999\n"), Budget { own: 21_119, shared: 3_017 });

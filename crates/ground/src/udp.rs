@@ -164,7 +164,7 @@ impl Udp {
     /// Returns the reset code for a flow without a socket, and logs the cause.
     fn refusal(&self, protocol: u8, error: &io::Error) -> ResetCode {
         match error.kind() {
-            // Not a fault of this gateway. Refusals by port shares are counted elsewhere.
+            // Not a fault of this gateway. `Mappings` counts these refusals.
             io::ErrorKind::AddrInUse | io::ErrorKind::QuotaExceeded => ResetCode::Limit,
             io::ErrorKind::PermissionDenied if ip::is_echo(protocol) => {
                 self.log.warn(

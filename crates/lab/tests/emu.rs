@@ -23,6 +23,8 @@ mod modem;
 mod reach;
 #[path = "emu/share.rs"]
 mod share;
+#[path = "emu/timed.rs"]
+mod timed;
 #[path = "emu/traffic.rs"]
 mod traffic;
 #[path = "emu/tuning.rs"]

@@ -136,10 +136,10 @@ pub use bentpipe_schedule::{
     PassengerActivity, PerClass, SnapshotLimits,
 };
 pub use endpoint::{
-    AirConfig, AirCore, Aircraft, Core, Filter, Flows, HubConfig, HubCore, MAX_SHARDS,
-    MemoryRefused, Overflow, Refused, SessionId, ShardMessage, shard_of_packet,
+    AirConfig, AirCore, Aircraft, Core, Filter, Flows, FlowsRefused, HubConfig, HubCore,
+    MAX_SHARDS, MemoryRefused, Overflow, Refused, SessionId, ShardMessage, shard_of_packet,
 };
-pub use flow::{FlowEvent, Read, Receive, SendError, Write};
+pub use flow::{FlowEvent, FlowRefusals, Read, Receive, SendError, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};
 pub use memory::{REMEMBERED_LIFETIME, Remembered};

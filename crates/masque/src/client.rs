@@ -17,7 +17,8 @@ use tokio::{
 };
 
 use crate::{
-    StartError, datagrams::queue::QueueBudget, flow::Flow, socket::Socket, stream::var_int, tls,
+    StartError, datagrams::queue::QueueBudget, flow::Flow, socket::Socket, stream::var_int,
+    task::Task, tls,
 };
 pub use config::ClientConfig;
 pub use connection::ConnectError;
@@ -41,6 +42,8 @@ pub struct Client {
     open_timeout: Duration,
     budget: Arc<QueueBudget>,
     endpoint: quinn::Endpoint,
+    /// The task that reconnects.
+    task: Task,
     /// The client reconnects while a sender exists.
     _alive: mpsc::Sender<()>,
 }
@@ -63,9 +66,9 @@ impl Client {
             publish,
             budget: budget.clone(),
         };
-        tokio::spawn(reconnector.run(dropped));
+        let task = Task::spawn(reconnector.run(dropped));
         let opening = Arc::new(Semaphore::new(MAX_OPENING));
-        Ok(Client { state, opening, open_timeout, budget, endpoint, _alive: alive })
+        Ok(Client { state, opening, open_timeout, budget, endpoint, task, _alive: alive })
     }
 
     /// Opens a flow to `authority` (`host:port`) and returns at once.
@@ -128,8 +131,20 @@ impl Client {
         let _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
     }
 
+    /// Waits until the background task has ended by a fault; waits for ever otherwise.
+    pub async fn failed(&self) {
+        self.task.failed().await;
+    }
+
+    /// Number of turns of the background task. The call requests another turn, so that the next call
+    /// returns more unless the task hangs.
+    pub fn pulse(&self) -> u64 {
+        self.task.pulse()
+    }
+
     /// Closes the connection for good, resets all flows, and waits until the server was notified.
     pub async fn close(&self) {
+        self.task.close();
         self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
         self.endpoint.wait_idle().await;
     }

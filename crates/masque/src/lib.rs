@@ -140,6 +140,7 @@ mod server;
 mod settings;
 mod socket;
 mod stream;
+mod task;
 mod template;
 mod tls;
 mod unproven;

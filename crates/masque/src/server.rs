@@ -38,6 +38,7 @@ use crate::{
     settings::Transport,
     socket::Socket,
     stream::var_int,
+    task::Task,
     template::Target,
     tls::{self, Certificate},
     unproven::{Arrival, RefusedConnections, Unproven, UnprovenPermit},
@@ -97,6 +98,8 @@ pub struct Server {
     incoming: tokio::sync::Mutex<mpsc::Receiver<Incoming>>,
     datagrams_dropped: Arc<AtomicU64>,
     unproven: Arc<Unproven>,
+    /// The task that accepts connections.
+    task: Task,
 }
 
 impl Server {
@@ -117,9 +120,9 @@ impl Server {
             datagrams_dropped: datagrams_dropped.clone(),
         });
         let unproven = Arc::<Unproven>::default();
-        tokio::spawn(listen(endpoint.clone(), shared, unproven.clone()));
+        let task = Task::spawn(listen(endpoint.clone(), shared, unproven.clone()));
         let incoming = tokio::sync::Mutex::new(incoming);
-        Ok(Server { endpoint, incoming, datagrams_dropped, unproven })
+        Ok(Server { endpoint, incoming, datagrams_dropped, unproven, task })
     }
 
     /// Waits for the next request of a client that is served. Returns `None` if the server is
@@ -143,8 +146,20 @@ impl Server {
         self.unproven.take_refused()
     }
 
+    /// Waits until the background task has ended by a fault; waits for ever otherwise.
+    pub async fn failed(&self) {
+        self.task.failed().await;
+    }
+
+    /// Number of turns of the background task. The call requests another turn, so that the next call
+    /// returns more unless the task hangs.
+    pub fn pulse(&self) -> u64 {
+        self.task.pulse()
+    }
+
     /// Closes all connections, and waits until the clients were notified.
     pub async fn close(&self) {
+        self.task.close();
         self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
         self.endpoint.wait_idle().await;
     }

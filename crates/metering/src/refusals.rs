@@ -37,19 +37,27 @@ pub enum Limit {
     SiteConnections,
     /// External UDP ports of the ground gateway.
     UdpPorts,
+    /// Ephemeral ports of the kernel, which other programs use too.
+    KernelPorts,
+    /// Flows of a protocol without ports to one destination.
+    RawDestinations,
     /// DNS queries, per second or pending.
     DnsQuestions,
+    /// Fake-IP addresses (instant names).
+    InstantNames,
     /// Slots for pages and downloads of Split HTTP.
     Pages,
     /// Link handshakes processed per second.
     Handshakes,
     /// Memory of all sessions of the link, in bytes.
     Memory,
+    /// Flows of one session of the link.
+    LinkFlows,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::TcpFlows,
         Self::UdpFlows,
         Self::IpFlows,
@@ -59,10 +67,14 @@ impl Limit {
         Self::Passengers,
         Self::SiteConnections,
         Self::UdpPorts,
+        Self::KernelPorts,
+        Self::RawDestinations,
         Self::DnsQuestions,
+        Self::InstantNames,
         Self::Pages,
         Self::Handshakes,
         Self::Memory,
+        Self::LinkFlows,
     ];
 
     /// Name in counters and in the log.
@@ -77,10 +89,14 @@ impl Limit {
             Self::Passengers => "passengers",
             Self::SiteConnections => "site-connections",
             Self::UdpPorts => "udp-ports",
+            Self::KernelPorts => "kernel-ports",
+            Self::RawDestinations => "raw-destinations",
             Self::DnsQuestions => "dns-questions",
+            Self::InstantNames => "instant-names",
             Self::Pages => "pages",
             Self::Handshakes => "handshakes",
             Self::Memory => "memory",
+            Self::LinkFlows => "link-flows",
         }
     }
 }

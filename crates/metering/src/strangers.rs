@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{MemoryRefused, Refused};
+use bentpipe_link::{FlowsRefused, MemoryRefused, Refused};
 use tokio::time::sleep;
 
 use crate::counters::Counters;
@@ -27,6 +27,9 @@ pub async fn count(take: impl Fn() -> Refused, most: usize, counters: &Counters)
         count_handshakes(&refused, most, counters);
         if let Some(memory) = &refused.memory {
             count_memory(memory, counters);
+        }
+        if let Some(flows) = &refused.flows {
+            count_flows(flows, counters);
         }
     }
 }
@@ -60,9 +63,25 @@ fn count_memory(memory: &MemoryRefused, counters: &Counters) {
     }
 }
 
+fn count_flows(refused: &FlowsRefused, counters: &Counters) {
+    let FlowsRefused { session, flows } = refused;
+    let who = || Holding {
+        newcomer: format!("{session} (passenger {})", flows.passenger).trim_start().to_owned(),
+        held: flows.held,
+        most: flows.max,
+        ..Holding::default()
+    };
+    if flows.refused > 0 {
+        counters.refusals.refused_times(Limit::LinkFlows, flows.refused, who);
+    }
+    for _ in 0..flows.ended {
+        counters.refusals.evicted(Limit::LinkFlows, who);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use bentpipe_link::Overflow;
+    use bentpipe_link::{FlowRefusals, Overflow};
 
     use super::*;
 
@@ -79,7 +98,9 @@ mod tests {
         let busiest = Some(([192, 0, 2, 1].into(), 2));
         let overflow = Overflow { aircraft: 4, handshakes: 1 };
         let memory = Some(memory);
-        let refused = Refused { datagrams: 7, handshakes: 3, busiest, memory, overflow };
+        let flows = FlowRefusals { refused: 2, ended: 1, passenger: 7, held: 8, max: 8 };
+        let flows = Some(FlowsRefused { session: "D-A".to_owned(), flows });
+        let refused = Refused { datagrams: 7, handshakes: 3, busiest, memory, overflow, flows };
         let counters = Counters::default();
         let counting = count(|| refused.clone(), MAX_HANDSHAKES, &counters);
         let waited = tokio::time::timeout(2 * LOOK + LOOK / 2, counting).await;
@@ -90,5 +111,7 @@ mod tests {
         assert_eq!(counters.refusals.count_refused(Limit::Handshakes), 6);
         assert_eq!(counters.refusals.count_refused(Limit::Memory), 10);
         assert_eq!(counters.refusals.count_evicted(Limit::Memory), 4);
+        assert_eq!(counters.refusals.count_refused(Limit::LinkFlows), 4);
+        assert_eq!(counters.refusals.count_evicted(Limit::LinkFlows), 2);
     }
 }

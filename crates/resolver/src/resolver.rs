@@ -221,11 +221,17 @@ impl Resolver {
                 largest: held.largest.map(|(asker, held)| (asker.to_string(), held)),
             }
         };
+        let names = || {
+            let usage = self.lock().pool().map(|pool| pool.usage(client));
+            let (holds, held, most) = usage.map_or((0, 0, 0), |it| (it.own, it.all, it.max));
+            Holding { newcomer: client.to_string(), holds, held, most, largest: None }
+        };
         match by {
             Limited::Rate | Limited::Room => {
                 self.counters.refusals.refused(Limit::DnsQuestions, who);
             }
             Limited::Evicted => self.counters.refusals.evicted(Limit::DnsQuestions, who),
+            Limited::Names => self.counters.refusals.refused(Limit::InstantNames, names),
         }
     }
 

@@ -53,6 +53,14 @@ impl Connector for Client {
         if self.status().is_ok() { Reach::Up } else { Reach::Down }
     }
 
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Client::failed(self))
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        Some(Client::pulse(self))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Client::close(self))
     }
@@ -128,6 +136,14 @@ impl Acceptor for Server {
     fn take_refused(&self) -> Refused {
         let refused = Server::take_refused(self);
         Refused { handshakes: refused.count, busiest: refused.busiest(), ..Refused::default() }
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Server::failed(self))
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        Some(Server::pulse(self))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

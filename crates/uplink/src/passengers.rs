@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bentpipe_dns::Asker;
+use bentpipe_flow::passenger;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,16 +25,10 @@ use crate::refusals::{self, Holding};
 use crate::usage::OTHERS;
 
 pub use crate::flows::Kind;
+pub use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
 
-/// Maximum number of passengers tracked: ten times a wide-body's cabin, in about 400 KiB.
-pub const MAX_PASSENGERS: usize = 4096;
-
-/// Number shared by sources without a known device, and by passengers beyond [`MAX_PASSENGERS`].
-pub const EVERYONE_ELSE: u32 = 0;
-
-/// Number of the gateway's own flows: DNS, and the preload. Those of passengers are smaller, so that
-/// nobody has a part in its turns.
-pub const GATEWAY: u32 = MAX_PASSENGERS as u32 + 1;
+/// Maximum number of passengers tracked.
+const MAX_PASSENGERS: usize = passenger::MAX_PASSENGERS as usize;
 
 /// Divisor of a table's limit for [`EVERYONE_ELSE`]: 256 of 4,096 flows.
 const PART_OF_EVERYONE_ELSE: usize = 16;
@@ -242,11 +237,23 @@ impl Table {
         let each =
             if number == EVERYONE_ELSE { part(limit.all).min(limit.each) } else { limit.each };
         let most = PoolLimits { all: limit.all, each, own_may_end };
-        self.make_room(kind as usize, number, most, ended)?;
         let unanswered = unanswered(kind);
-        if let Some(pool) = unanswered {
-            let all = (limit.all / PART_UNANSWERED).max(1);
-            let most = PoolLimits { all, each: each.min(all), own_may_end: true };
+        let pools = [
+            Some((kind as usize, most)),
+            unanswered.map(|pool| {
+                let all = (limit.all / PART_UNANSWERED).max(1);
+                (pool, PoolLimits { all, each: each.min(all), own_may_end: true })
+            }),
+        ];
+        let pools = pools.into_iter().flatten();
+        // No entry is evicted for a newcomer that another table refuses.
+        for (pool, most) in pools.clone() {
+            self.pools[pool]
+                .rank()
+                .pays(number, most)
+                .map_err(|full| self.full(pool, number, full))?;
+        }
+        for (pool, most) in pools {
             self.make_room(pool, number, most, ended)?;
         }
         self.last_id += 1;
@@ -278,10 +285,12 @@ impl Table {
                 }
                 Ok(())
             }
-            Err(Full { most }) => {
-                Err(Taken { limit: limit_of(pool), who: self.standing(pool, number, most) })
-            }
+            Err(full) => Err(self.full(pool, number, full)),
         }
+    }
+
+    fn full(&self, pool: usize, number: u32, Full { most }: Full) -> Taken {
+        Taken { limit: limit_of(pool), who: self.standing(pool, number, most) }
     }
 
     fn standing(&self, pool: usize, number: u32, most: usize) -> Standing {

@@ -100,6 +100,8 @@
 //! A body in memory counts until its last reader is gone, even if it was evicted meanwhile. If nothing
 //! can be evicted, new responses are forwarded without being stored.
 
+#![forbid(unsafe_code)]
+
 mod admin;
 mod answer;
 mod body;

@@ -58,8 +58,12 @@ fn deploy(name: &str) -> PathBuf {
 fn search_path(folder: &Path, name: &str, script: &str) -> String {
     fs::create_dir_all(folder).expect("a folder");
     let program = folder.join(name);
-    fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("its mode");
+    // Another process writes it. If this one did, a child of another test could inherit the open file,
+    // and the system does not run a program that somebody has open for writing.
+    let text = format!("#!/bin/sh\n{script}\n");
+    let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";
+    let written = Command::new("sh").args(["-c", write, "sh", &text]).arg(&program).status();
+    assert!(written.expect("a shell").success());
     let others = std::env::var("PATH").expect("a search path");
     format!("{}:{others}", folder.display())
 }

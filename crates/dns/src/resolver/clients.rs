@@ -113,7 +113,13 @@ impl<C> Resolver<C> {
     }
 
     fn fake_ip(&mut self, query: &Query, from: Asker, now: Duration) -> Option<Vec<u8>> {
-        let (reply, assigned) = self.pool.as_mut()?.answer(query, from, now)?;
+        let pool = self.pool.as_mut()?;
+        let Some((reply, assigned)) = pool.answer(query, from, now) else {
+            if pool.take_refused() {
+                self.limited(from, Limited::Names);
+            }
+            return None;
+        };
         self.counts.instant += 1;
         if let Some(assigned) = assigned {
             self.journal_queue.add(assigned);

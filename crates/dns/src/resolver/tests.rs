@@ -361,8 +361,22 @@ fn fake_ip_answers_are_immediate() {
     assert_eq!(reply.answers.len(), 1);
     assert_eq!((cabin.sent, cabin.resolver.counts().instant), (0, 1));
     assert!(cabin.ask(1, "other.test.").is_none());
+    assert_eq!(cabin.limited, []);
     let journal = cabin.resolver.take_journal();
     assert!(matches!(journal[..], [Record::FakeIp { number: 1, .. }]));
+}
+
+#[test]
+fn names_beyond_the_rate_of_fake_ip_addresses_are_reported() {
+    let mut cabin = Cabin::with_ttl(300);
+    let pool = FakeIpPool::new(([100, 64, 0, 0].into(), 10), None, &[], 1).unwrap();
+    cabin.resolver.set_pool(Some(pool));
+    // More than 1,000 names at once, of clients below their own rates.
+    for n in 0..1_010 {
+        cabin.ask(n, &format!("n{n}.example."));
+    }
+    let names = cabin.limited.iter().filter(|(_, by)| *by == Limited::Names).count();
+    assert_eq!((names, cabin.resolver.counts().instant), (10, 1_000));
 }
 
 proptest! {

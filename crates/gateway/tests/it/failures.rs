@@ -1,12 +1,16 @@
-//! A transport whose task panics ends either gateway with an error.
+//! A transport whose task panics or ends by itself ends either gateway with an error.
 
 use std::future::pending;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bentpipe_link::io::{Handle, UdpSocket};
 use bentpipe_link::{Core, FlowEvent, PublicKey, Session, SessionId};
+use bentpipe_masque::{Client, Server};
 use bentpipe_net::Inherited;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
@@ -16,7 +20,7 @@ use bentpipe_gateway::ground::Ground;
 use bentpipe_gateway::transport::{
     Acceptor, Connector, FlowDatagrams, FlowStream, Incoming, Open, OpenDatagrams, OpenError, Reach,
 };
-use bentpipe_gateway::transports::TransportError;
+use bentpipe_gateway::transports::{TransportError, masque};
 use bentpipe_gateway::{air, ground};
 
 /// An end that panics as soon as time passes.
@@ -117,6 +121,44 @@ impl Acceptor for Broken {
     }
 }
 
+/// A socket that cannot receive, so that QUIC ends.
+#[derive(Debug)]
+struct DeadSocket;
+
+impl quinn::AsyncUdpSocket for DeadSocket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn quinn::UdpPoller>> {
+        Box::pin(DeadSocket)
+    }
+
+    fn try_send(&self, _: &quinn::udp::Transmit<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn poll_recv(
+        &self,
+        _: &mut Context<'_>,
+        _: &mut [io::IoSliceMut<'_>],
+        _: &mut [quinn::udp::RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(([127, 0, 0, 1], 9).into())
+    }
+}
+
+impl quinn::UdpPoller for DeadSocket {
+    fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn dead_socket() -> bentpipe_masque::Socket {
+    let runtime = Arc::new(quinn::TokioRuntime);
+    bentpipe_masque::Socket { socket: Arc::new(DeadSocket), runtime, seed: None }
+}
+
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// A folder with a key and a config in it, and the config's path.
@@ -128,31 +170,16 @@ fn written(text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     (folder, file)
 }
 
-#[tokio::test]
-async fn the_air_gateway_ends_with_an_error() {
-    let (_folder, file) = written(
-        r#"[link]
+const AIR: &str = r#"[link]
 private-key-file = "own.key"
 peer = "127.0.0.1:9"
 peer-public-key = "KEY"
 rate = "1 Mbit/s"
 [listen]
 socks5 = "127.0.0.1:0"
-"#,
-    );
-    let config = AirConfig::load(&file, None).unwrap();
-    let (connector, again) = (Broken::start(), mpsc::channel(1).1);
-    let ended = air::run_over(&config, connector, Inherited::default(), again, pending()).await;
-    assert!(
-        matches!(ended, Err(air::StartError::Transport(TransportError::Failed("link")))),
-        "{ended:?}"
-    );
-}
+"#;
 
-#[tokio::test]
-async fn the_ground_gateway_ends_with_an_error() {
-    let (_folder, file) = written(
-        r#"[link]
+const GROUND: &str = r#"[link]
 private-key-file = "own.key"
 listen = "127.0.0.1:0"
 [[aircraft]]
@@ -161,15 +188,68 @@ public-key = "KEY"
 rate = "1 Mbit/s"
 [dns]
 servers = ["127.0.0.1:9"]
-"#,
-    );
+"#;
+
+/// Runs an air gateway over `connector` until it ends.
+async fn air_over(
+    connector: impl FnOnce(&AirConfig) -> Arc<dyn Connector>,
+) -> Result<(), air::StartError> {
+    let (_folder, file) = written(AIR);
+    let config = AirConfig::load(&file, None).unwrap();
+    let (connector, again) = (connector(&config), mpsc::channel(1).1);
+    air::run_over(&config, connector, Inherited::default(), again, pending()).await
+}
+
+/// Runs a ground gateway over `acceptor` until it ends.
+async fn ground_over(
+    acceptor: impl FnOnce(&GroundConfig) -> Arc<dyn Acceptor>,
+) -> Result<(), ground::StartError> {
+    let (_folder, file) = written(GROUND);
     let config = GroundConfig::load(&file).unwrap();
     let gateway = Ground::new(&config).unwrap();
-    let acceptors: Vec<Arc<dyn Acceptor>> = vec![Broken::start()];
-    let again = mpsc::channel(1).1;
-    let ended = ground::run_over(&config, &gateway, acceptors, again, pending()).await;
+    let (acceptors, again) = (vec![acceptor(&config)], mpsc::channel(1).1);
+    ground::run_over(&config, &gateway, acceptors, again, pending()).await
+}
+
+#[tokio::test]
+async fn the_air_gateway_ends_with_an_error() {
+    let ended = air_over(|_| Broken::start()).await;
+    assert!(
+        matches!(ended, Err(air::StartError::Transport(TransportError::Failed("link")))),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_ground_gateway_ends_with_an_error() {
+    let ended = ground_over(|_| Broken::start()).await;
     assert!(
         matches!(ended, Err(ground::StartError::Transport(TransportError::Failed("link")))),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn masque_without_its_socket_ends_the_air_gateway() {
+    let ended = air_over(|config| {
+        let config = masque::client_config(config, ([127, 0, 0, 1], 9).into());
+        Arc::new(Client::connect(config, dead_socket()).unwrap())
+    });
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
+    assert!(
+        matches!(ended, Err(air::StartError::Transport(TransportError::Failed(_)))),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn masque_without_its_socket_ends_the_ground_gateway() {
+    let ended = ground_over(|config| {
+        Arc::new(Server::start(masque::server_config(config), dead_socket()).unwrap())
+    });
+    let ended = tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
+    assert!(
+        matches!(ended, Err(ground::StartError::Transport(TransportError::Failed("masque")))),
         "{ended:?}"
     );
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bentpipe_flow::passenger::GATEWAY;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -16,10 +17,6 @@ const BURST_SECONDS: u32 = 4;
 /// Maximum number of passengers of one aircraft with their own share, in about 200 KiB. All others
 /// have one share together.
 const MAX_PASSENGERS: usize = 4_096;
-
-/// Passenger number of flows that the air gateway opens itself, and of all flows of a standard
-/// client. Only the aircraft's own rate limits these flows.
-const GATEWAY: u32 = 0;
 
 /// Rates by passenger.
 pub struct Rates {
@@ -42,7 +39,8 @@ impl Rates {
         Self { each: Duration::from_secs(1) / part, state: Mutex::default() }
     }
 
-    /// Takes one flow from the passenger's share, if available.
+    /// Takes one flow from the passenger's share, if available. Only the aircraft's own rate limits
+    /// the flows of its gateway. Sources without a known device share one passenger's share.
     pub fn take(&self, passenger: u32) -> bool {
         if passenger == GATEWAY {
             return true;
@@ -81,7 +79,7 @@ mod tests {
             assert_eq!((0..9).filter(|_| rates.take(passenger)).count(), 4);
         }
         // Passengers beyond the limit have one share together.
-        let beyond = (count + 1..count + 9).filter(|passenger| rates.take(*passenger));
+        let beyond = (count + 2..count + 10).filter(|passenger| rates.take(*passenger));
         assert_eq!(beyond.count(), 4);
         assert_eq!(rates.state.lock().full_at.len(), MAX_PASSENGERS);
         tokio::time::advance(Duration::from_secs(4)).await;

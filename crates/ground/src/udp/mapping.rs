@@ -23,7 +23,7 @@ use super::raw_socket::{self, ExclusiveDestination, Taken};
 use super::shares::{EntryId, Holder, Room, Shares, Usage, Used};
 use crate::config::Idle;
 use crate::counters::Counters;
-use crate::ports::Budget;
+use crate::ports::{Budget, Range};
 use crate::refusals::{Holding, Limit};
 use crate::sources::Sources;
 use crate::transport::FlowDatagrams;
@@ -152,7 +152,11 @@ impl Mappings {
         address: SocketAddr,
         flow: Arc<dyn FlowDatagrams>,
     ) -> io::Result<NatBinding> {
-        let exclusive = self.taken.take(owner.protocol, address.ip())?;
+        let exclusive = self.taken.take(owner.protocol, address.ip()).inspect_err(|_| {
+            let newcomer = self.label(owner);
+            let who = || Holding { newcomer, held: 1, most: 1, ..Holding::default() };
+            self.counters.refusals.refused(Limit::RawDestinations, who);
+        })?;
         let peer = Peer::of(flow, owner.is_gateway);
         let key = (owner.source != 0).then_some(Key { owner, v6: address.is_ipv6() });
         let mut table = self.table.lock();
@@ -174,6 +178,7 @@ impl Mappings {
             Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
                 self.counters.refusals.refused(Limit::UdpPorts, who);
             }
+            Err(error) => self.count_kernel(error, owner, address),
             _ => {}
         }
         Ok(self.leased(opened?.0, address, peer, exclusive))
@@ -245,7 +250,11 @@ impl Mappings {
             // Other programs on this machine have taken all ports.
             Err(error) => match table.choose(pool, &self.random, address, &peer) {
                 Some(mapping) => return Ok(self.leased(mapping, address, peer, None)),
-                None => return Err(error),
+                None => {
+                    drop(table);
+                    self.count_kernel(&error, owner, address);
+                    return Err(error);
+                }
             },
         };
         mapping.add(address, &peer);
@@ -264,6 +273,22 @@ impl Mappings {
         NatBinding { mappings: self.clone(), mapping, address, peer, _exclusive: exclusive }
     }
 
+    /// Counts a refusal by the kernel, if it has no free port.
+    fn count_kernel(&self, error: &io::Error, owner: MappingKey, address: SocketAddr) {
+        if error.kind() == io::ErrorKind::AddrInUse {
+            let most = Range::of_kernel().count();
+            let who = || Holding { most, ..self.holding(owner, address) };
+            self.counters.refusals.refused(Limit::KernelPorts, who);
+        }
+    }
+
+    /// Label of `owner` in the log.
+    fn label(&self, owner: MappingKey) -> String {
+        let MappingKey { aircraft, passenger, .. } = owner;
+        let name = self.names.get(&aircraft).cloned().unwrap_or_default();
+        format!("{name} (passenger {passenger})")
+    }
+
     /// Number of ports held by `owner` and by the largest holder, in the family of `address`.
     fn holding(&self, owner: MappingKey, address: SocketAddr) -> Holding {
         let table = self.table.lock();
@@ -271,7 +296,7 @@ impl Mappings {
         let name = |key: &[u8; 32]| self.names.get(key).cloned().unwrap_or_default();
         let (held, most) = shares.total();
         Holding {
-            newcomer: format!("{} (passenger {})", name(&owner.aircraft), owner.passenger),
+            newcomer: self.label(owner),
             holds: shares.held(&owner.aircraft),
             held,
             most,

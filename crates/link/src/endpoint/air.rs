@@ -10,7 +10,7 @@ use rand::{RngCore, SeedableRng};
 
 use super::initiator::{Answer, Initiator, MAX_ATTEMPT_INTERVAL};
 use super::peer_addresses::PeerAddresses;
-use super::{Core, Filter, Refused, SessionId};
+use super::{Core, Filter, FlowsRefused, Refused, SessionId};
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
@@ -104,9 +104,13 @@ impl AirCore {
         self.initiator.unanswered_since()
     }
 
-    /// Takes the counts of strangers' packets since the last call.
+    /// Takes the counts of strangers' packets, and of flows that the session's limits refused, since
+    /// the last call.
     pub fn take_refused(&mut self) -> Refused {
-        Refused { datagrams: self.filter.take_dropped(), ..Refused::default() }
+        let flows = self.session.as_mut().map(|(_, session)| session.take_flow_refusals());
+        let flows = flows.filter(|flows| !flows.is_empty());
+        let flows = flows.map(|flows| FlowsRefused { session: String::new(), flows });
+        Refused { datagrams: self.filter.take_dropped(), flows, ..Refused::default() }
     }
 
     /// Raises the handshake counter to `first` if that is above, because another gateway with this

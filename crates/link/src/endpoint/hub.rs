@@ -19,7 +19,7 @@ use super::budget::{Budget, Shortage};
 use super::responder::{AnswerParams, Confirmed, Packet, Responder};
 use super::shards::{Common, Shard, shards_of_aircraft};
 use super::sharing::{Sessions, Sharing};
-use super::{Core, Refused, SessionId, ShardMessage};
+use super::{Core, FlowsRefused, Refused, SessionId, ShardMessage};
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
@@ -94,6 +94,8 @@ pub struct HubCore {
     pub(super) budget: Budget,
     /// Refusals for memory.
     pub(super) shortage: Shortage,
+    /// Flows refused by sessions since they were last taken.
+    pub(super) flows_refused: Option<FlowsRefused>,
     /// Session that a flow's owner last accessed.
     reached: SessionId,
     rng: Rng,
@@ -145,6 +147,7 @@ impl HubCore {
             sharing: Sharing::default(),
             budget: Budget::new(common.memory.clone()),
             shortage: Shortage::default(),
+            flows_refused: None,
             reached: 0,
             rng,
         }
@@ -172,9 +175,10 @@ impl HubCore {
     }
 
     /// Takes the counts of refusals since the last call: strangers' packets and handshakes of all
-    /// shards, and memory of this one.
+    /// shards; memory and flows of this one.
     pub fn take_refused(&mut self) -> Refused {
-        Refused { memory: self.take_shortage(), ..self.responder.take_refused() }
+        let flows = self.flows_refused.take();
+        Refused { memory: self.take_shortage(), flows, ..self.responder.take_refused() }
     }
 
     /// Address of each aircraft's last effective handshake, for the next process, from all shards.

@@ -10,6 +10,8 @@ mod hub;
 mod initiator;
 mod known;
 mod load;
+#[cfg(test)]
+mod outage_tests;
 mod peer_addresses;
 mod reclaim;
 mod responder;
@@ -31,7 +33,7 @@ pub use peer_addresses::{MAX_PEER_ADDRESSES, PeerAddresses};
 pub use responder::{AnswerParams, Confirmed, Packet, Responder};
 pub use shard_message::ShardMessage;
 pub use shards::{MAX_SHARDS, shard_of_packet, shard_of_session, shards_of_aircraft};
-pub use strangers::{MemoryRefused, Overflow, Refused};
+pub use strangers::{FlowsRefused, MemoryRefused, Overflow, Refused};
 
 use crate::Dscp;
 use crate::flow::{FlowEvent, Read, Write};

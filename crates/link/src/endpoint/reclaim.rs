@@ -6,7 +6,7 @@ use bentpipe_units::ByteSize;
 
 use super::budget::Shortage;
 use super::hub::Member;
-use super::strangers::MemoryRefused;
+use super::strangers::{FlowsRefused, MemoryRefused};
 use super::{HubCore, SessionId};
 
 /// Minimum outage after which a session may be ended for its memory: longer than max fades of a
@@ -37,6 +37,16 @@ impl HubCore {
         if refused > 0 {
             self.shortage.refused += refused;
             self.shortage.newcomer = Some(key);
+        }
+        let flows = session.take_flow_refusals();
+        if !flows.is_empty() {
+            let entry = self.aircraft.get(&key);
+            let label = entry.map(|entry| entry.settings.peer_label(&key).to_string());
+            let new = FlowsRefused { session: label.unwrap_or_default(), flows };
+            self.flows_refused = Some(match self.flows_refused.take() {
+                Some(old) => old.and(new),
+                None => new,
+            });
         }
     }
 

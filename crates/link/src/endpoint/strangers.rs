@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::flow::FlowRefusals;
+
 /// Addresses that are counted one by one.
 const MAX_CALLERS: usize = 8;
 
@@ -20,6 +22,17 @@ pub struct Refused {
     pub memory: Option<MemoryRefused>,
     /// At a ground in several shards: datagrams that a shard was too slow for.
     pub overflow: Overflow,
+    /// Flows that the limits of sessions refused or ended; `None` without any.
+    pub flows: Option<FlowsRefused>,
+}
+
+/// Flows that the limits of sessions refused or ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowsRefused {
+    /// Label of the session with the last one; empty at the air.
+    pub session: String,
+    /// Counts of all sessions, and the last newcomer.
+    pub flows: FlowRefusals,
 }
 
 /// Datagrams that were dropped because their sender's share of an inbox was full.
@@ -73,7 +86,23 @@ impl Refused {
             busiest: self.busiest.into_iter().chain(other.busiest).max_by_key(|(_, count)| *count),
             memory,
             overflow: self.overflow.and(other.overflow),
+            flows: match (self.flows, other.flows) {
+                (Some(one), Some(other)) => Some(one.and(other)),
+                (one, other) => one.or(other),
+            },
         }
+    }
+}
+
+impl FlowsRefused {
+    /// Adds the refusals of `other`, which are later.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let (refused, ended) = (self.flows.refused, self.flows.ended);
+        let FlowsRefused { session, mut flows } = other;
+        flows.refused += refused;
+        flows.ended += ended;
+        Self { session, flows }
     }
 }
 

@@ -21,15 +21,18 @@ fn address(craft: u8) -> SocketAddr {
 }
 
 /// A hub, and aircraft whose packets arrive at once.
-struct World {
-    hub: HubCore,
-    airs: Vec<AirCore>,
-    flows: Vec<(u64, u64)>,
-    now: Duration,
+pub(super) struct World {
+    pub(super) hub: HubCore,
+    pub(super) airs: Vec<AirCore>,
+    /// Flows that the hub was asked to open: their sessions and numbers.
+    pub(super) flows: Vec<(u64, u64)>,
+    pub(super) now: Duration,
+    /// `true` if no packet arrives.
+    pub(super) is_out: bool,
 }
 
 impl World {
-    fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         let mut rng = Rng::seed_from_u64(18);
         let secret = SecretKey::generate(&mut rng);
         let secrets: Vec<_> = (0..AIRCRAFT).map(|_| SecretKey::generate(&mut rng)).collect();
@@ -51,18 +54,20 @@ impl World {
         };
         let airs = secrets.into_iter().zip(1..).map(air).collect();
         let (flows, now) = (Vec::new(), Duration::ZERO);
-        Self { hub: HubCore::new(config, [9; 32]), airs, flows, now }
+        Self { hub: HubCore::new(config, [9; 32]), airs, flows, now, is_out: false }
     }
 
     /// Moves packets for `span`, in steps of ten milliseconds.
-    fn run(&mut self, span: Duration) {
+    pub(super) fn run(&mut self, span: Duration) {
         let (end, mut datagram) = (self.now + span, Vec::new());
         while self.now < end {
             let now = self.now;
             for (air, craft) in self.airs.iter_mut().zip(0..) {
                 air.handle_timeout(now);
                 while air.transmit(now, &mut datagram).is_some() {
-                    self.hub.handle_datagram(&datagram, address(craft), false, now);
+                    if !self.is_out {
+                        self.hub.handle_datagram(&datagram, address(craft), false, now);
+                    }
                     datagram.clear();
                 }
             }
@@ -74,6 +79,7 @@ impl World {
             }
             while let Some(to) = self.hub.transmit(now, &mut datagram) {
                 let craft = (0..AIRCRAFT).find(|craft| address(*craft) == to);
+                let craft = craft.filter(|_| !self.is_out);
                 let air = craft.and_then(|craft| self.airs.get_mut(usize::from(craft)));
                 if let Some(air) = air {
                     air.handle_datagram(&datagram, HUB.into(), false, now);

@@ -84,13 +84,19 @@ impl FlowTable {
         open: &OpenDatagrams,
         now: Duration,
     ) -> Result<Option<u64>, TargetError> {
-        let id = self.seen.end();
         let mut opening = Vec::new();
-        crate::wire::open::put(open, id, &mut opening)?;
-        if self.len() >= self.limits.max_flows || !self.make_room(open.passenger) {
+        // Checks the target before a number is taken.
+        open.target.encode(&mut opening)?;
+        if !self.has_room() {
+            self.refuse(open.passenger);
             return Ok(None);
         }
-        self.seen.insert(id);
+        if !self.make_room(open.passenger) {
+            return Ok(None);
+        }
+        let id = self.next_number();
+        opening.clear();
+        crate::wire::open::put(open, id, &mut opening)?;
         let mut flow = self.datagram_flow(id, open, now);
         flow.state.control.open = Some(opening);
         self.datagrams.quota.enter(open.passenger, id);
@@ -117,9 +123,14 @@ impl FlowTable {
         let max = self.max_datagram_flows();
         let flows = &self.flows;
         let active = |id: &&u64| flows.get(**id).map(|flow| flow.state().active);
-        let Ok(victims) = self.datagrams.quota.victims(passenger, max) else { return false };
+        let held = self.datagrams.quota.count();
+        let Ok(victims) = self.datagrams.quota.victims(passenger, max) else {
+            self.refusals.count(true, passenger, held, max);
+            return false;
+        };
         let idlest = victims.and_then(|ids| ids.iter().min_by_key(active).copied());
         if let Some(idlest) = idlest {
+            self.refusals.count(false, passenger, held, max);
             self.reset(idlest, ResetCode::Limit);
         }
         true

@@ -7,6 +7,7 @@
 //! | `recv_queue`, `pre_open`, `reorder`, `quota` | received datagrams: unread, early, out of order; shares of the flows |
 //! | `limits`, `memory`, `pool`, `pressure` | bounds, and the memory that all flows share |
 //! | `writers` | writers that wait for this memory, in fair order |
+//! | `lingering` | flows without an owner that wait to be sent |
 //! | `control` | control frames that wait for the next urgent symbol |
 //! | `scheduling`, `bursts`, `charge` | turns, ends of bursts, charges to classes |
 //! | `datagrams` | what all datagram flows share |
@@ -23,6 +24,7 @@ mod datagram;
 mod datagrams;
 mod fill;
 mod limits;
+mod lingering;
 mod memory;
 mod peer;
 mod pool;
@@ -46,6 +48,7 @@ pub use limits::FlowLimits;
 pub use memory::RESERVE_PARTS;
 pub use pool::Pool;
 pub use pressure::{Lending, Pressure};
+pub use quota::FlowRefusals;
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};
 pub use table::{FlowEvent, FlowTable};

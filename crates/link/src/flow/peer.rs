@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use bentpipe_flow::passenger::EVERYONE_ELSE;
 use bentpipe_flow::{Claim, OpenDatagrams, ResetCode, Target};
 use bentpipe_schedule::Class;
 use bytes::Bytes;
@@ -74,7 +75,8 @@ impl FlowTable {
             return Err(KIND);
         }
         self.check_number(id)?;
-        if !self.admit(id)? {
+        // A flow whose OPEN has not arrived has no passenger yet.
+        if !self.admit(id, EVERYONE_ELSE)? {
             return Ok(None);
         }
         let mut stream = Stream::new(Class::BestEffort, 0, 0, self.limits.reserve, now);
@@ -95,11 +97,12 @@ impl FlowTable {
     }
 
     /// Marks the number as seen. Returns `false` if there is no room for its flow, which is refused.
-    fn admit(&mut self, id: u64) -> Result<bool, Violation> {
+    fn admit(&mut self, id: u64, passenger: u32) -> Result<bool, Violation> {
         self.seen.insert(id);
-        if self.len() < self.limits.max_flows {
+        if self.has_room() {
             return Ok(true);
         }
+        self.refuse(passenger);
         self.control.refuse(id)?;
         Ok(false)
     }
@@ -120,7 +123,7 @@ impl FlowTable {
             return Ok(()); // its end arrived first
         }
         self.check_number(id)?;
-        if self.admit(id)? {
+        if self.admit(id, open.passenger)? {
             let class = open.class.max(self.highest_class);
             self.accept_datagrams(id, OpenDatagrams { class, ..open }, now);
         }

@@ -1,5 +1,5 @@
-//! Fair shares of the open datagram flows. DNS clients use a new port for each query, and each flow
-//! stays open for its idle time.
+//! Fair shares of the open datagram flows, and a count of refusals. DNS clients use a new port for
+//! each query, and each flow stays open for its idle time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub struct DatagramQuota {
 }
 
 impl DatagramQuota {
-    #[cfg(test)]
+    /// Number of open datagram flows.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -48,6 +48,35 @@ impl DatagramQuota {
         }
         let largest = self.flows.values().max_by_key(|flows| flows.len());
         largest.filter(|flows| flows.len() > held).map(Some).ok_or(Full)
+    }
+}
+
+/// Flows of a session that its limits refused or ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlowRefusals {
+    /// Flows that were not opened or accepted.
+    pub refused: u64,
+    /// Datagram flows that ended for others.
+    pub ended: u64,
+    /// Number of the last newcomer's passenger.
+    pub passenger: u32,
+    /// Open flows at that time.
+    pub held: usize,
+    /// The limit that was reached.
+    pub max: usize,
+}
+
+impl FlowRefusals {
+    /// Returns `true` if there were none.
+    pub fn is_empty(&self) -> bool {
+        self.refused + self.ended == 0
+    }
+
+    /// Counts a refusal or an end for a flow of `passenger`.
+    pub fn count(&mut self, is_refused: bool, passenger: u32, held: usize, max: usize) {
+        let count = if is_refused { &mut self.refused } else { &mut self.ended };
+        *count += 1;
+        (self.passenger, self.held, self.max) = (passenger, held, max);
     }
 }
 

@@ -41,6 +41,8 @@ pub struct FlowState {
     pub ended: Option<ResetCode>,
     /// The owner has dropped the flow.
     pub released: bool,
+    /// The owner had finished and dropped the flow before its opening was sent.
+    pub waits_finished: bool,
     /// Time of the last activity, for the idle limit.
     pub active: Duration,
     pub control: Control,
@@ -112,6 +114,7 @@ impl FlowState {
             opened: false,
             ended: None,
             released: false,
+            waits_finished: false,
             active: now,
             control: Control::default(),
         }

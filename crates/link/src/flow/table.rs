@@ -10,10 +10,11 @@ use super::bursts::Bursts;
 use super::control::ControlQueue;
 use super::datagrams::Datagrams;
 use super::limits::FlowLimits;
+use super::lingering::Lingering;
 use super::memory::{ReceiveMemory, SendMemory};
 use super::scheduling::{Turns, received};
 use super::state::{Flow, FlowMap, Stream};
-use super::{Pressure, Read, Write};
+use super::{FlowRefusals, Pressure, Read, Write};
 use crate::lane::{Lane, RangeSet};
 
 /// An event for the owner of a flow.
@@ -55,11 +56,14 @@ pub struct FlowTable {
     pub(super) highest_class: Class,
     pub(super) turns: Turns,
     pub(super) control: ControlQueue,
+    pub(super) lingering: Lingering,
     pub(super) send_memory: SendMemory,
     pub(super) receive_memory: ReceiveMemory,
     pub(super) bursts: Bursts,
     pub(super) datagrams: Datagrams,
     pub(super) events: VecDeque<FlowEvent>,
+    /// Refusals since they were last taken.
+    pub(super) refusals: FlowRefusals,
     /// Start of the session.
     pub(super) began: Duration,
     /// Time of the last call of [`Self::traffic`].
@@ -75,11 +79,13 @@ impl FlowTable {
             highest_class: Class::Operator,
             turns: Turns::default(),
             control: ControlQueue::default(),
+            lingering: Lingering::default(),
             send_memory: SendMemory::new(&limits),
             receive_memory: ReceiveMemory::new(&limits),
             bursts: Bursts::default(),
             datagrams: Datagrams::default(),
             events: VecDeque::new(),
+            refusals: FlowRefusals::default(),
             began: now,
             last_traffic: now,
             limits,
@@ -130,6 +136,33 @@ impl FlowTable {
         }
     }
 
+    /// Returns `true` if another flow may be opened or accepted.
+    ///
+    /// Flows that wait without an owner do not count, up to as many again.
+    pub(super) fn has_room(&self) -> bool {
+        let max = self.limits.max_flows;
+        self.len() - self.lingering.count() < max && self.len() < 2 * max
+    }
+
+    /// Takes the number of a new flow of this end.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.lingering.take_number().unwrap_or_else(|| {
+            let id = self.seen.end();
+            self.seen.insert(id);
+            id
+        })
+    }
+
+    /// Counts a flow of `passenger` that the limit of all flows refuses.
+    pub(super) fn refuse(&mut self, passenger: u32) {
+        self.refusals.count(true, passenger, self.len(), self.limits.max_flows);
+    }
+
+    /// Takes the counts of refusals since the last call.
+    pub fn take_refusals(&mut self) -> FlowRefusals {
+        std::mem::take(&mut self.refusals)
+    }
+
     /// Bytes that wait in flows, in both directions.
     pub fn held_bytes(&self) -> u64 {
         let streams = self.send_memory.unsent_bytes() as u64 + self.receive_memory.bytes();
@@ -152,11 +185,11 @@ impl FlowTable {
         passenger: u32,
         now: Duration,
     ) -> Option<u64> {
-        if self.len() >= self.limits.max_flows {
+        if !self.has_room() {
+            self.refuse(passenger);
             return None;
         }
-        let id = self.seen.end();
-        self.seen.insert(id);
+        let id = self.next_number();
         let (credit, reserve) = (self.limits.peer_reserve, self.limits.reserve);
         let mut stream = Stream::new(class, passenger, credit, reserve, now);
         self.receive_memory.open(&mut stream);
@@ -221,8 +254,8 @@ impl FlowTable {
         if !self.end(id, code) {
             return;
         }
-        // Even if the OPEN has not been sent: the peer would wait for a number that never comes.
-        if let Some(flow) = self.flows.get_mut(id) {
+        // A flow whose opening was never sent is unknown to the peer; the next flow gets its number.
+        if let Some(flow) = self.flows.get_mut(id).filter(|flow| !is_unsent(&self.limits, flow)) {
             let control = &mut flow.state_mut().control;
             control.reset = Some(code);
             self.control.push(id, control);
@@ -251,7 +284,15 @@ impl FlowTable {
         flow.state_mut().released = true;
         match flow {
             Flow::Stream(stream) if stream.send.is_finishing() => {
-                self.stop_reading(id, ResetCode::Aborted);
+                let (state, max) = (&mut stream.state, self.limits.max_flows);
+                let is_unsent = self.limits.opens && !state.opened && state.ended.is_none();
+                if !is_unsent || self.lingering.finish(state, max) {
+                    self.stop_reading(id, ResetCode::Aborted);
+                } else {
+                    let passenger = state.passenger;
+                    self.refuse(passenger);
+                    self.reset(id, ResetCode::Limit);
+                }
             }
             _ => self.reset(id, ResetCode::Aborted),
         }
@@ -423,6 +464,7 @@ impl FlowTable {
         if !flow.state_mut().end(code) {
             return false;
         }
+        self.lingering.end(flow.state_mut());
         match flow {
             Flow::Stream(stream) => {
                 self.receive_memory.stop(stream);
@@ -452,6 +494,8 @@ impl FlowTable {
             return;
         }
         let Some(mut flow) = self.flows.remove(id) else { return };
+        let unsent = is_unsent(&self.limits, &flow).then_some(id);
+        self.lingering.remove(flow.state_mut(), unsent);
         self.turns.remove(flow.state_mut());
         self.turns.unhold(id);
         if let Flow::Stream(stream) = &flow {
@@ -460,6 +504,11 @@ impl FlowTable {
             self.bursts.remove(stream);
         }
     }
+}
+
+/// Returns `true` if the flow is this end's, and its opening has not been sent.
+fn is_unsent(limits: &FlowLimits, flow: &Flow) -> bool {
+    limits.opens && !flow.state().opened
 }
 
 #[cfg(test)]

@@ -86,7 +86,8 @@ impl DatagramFlow {
 
 impl Drop for DatagramFlow {
     fn drop(&mut self) {
-        self.with(None, |session, flow, _| (session.release(flow), None));
+        // First, because another flow may get the number as soon as this one is released.
         drop(self.shared.lock().waiting.remove(&self.key));
+        self.with(None, |session, flow, _| (session.release(flow), None));
     }
 }

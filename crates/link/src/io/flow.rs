@@ -159,7 +159,8 @@ impl<S: Flows> AsyncWrite for Flow<S> {
 
 impl<S: Flows> Drop for Flow<S> {
     fn drop(&mut self) {
-        self.with(None, |session, flow, now| (session.release(flow, now), None));
+        // First, because another flow may get the number as soon as this one is released.
         drop(self.shared.lock().waiting.remove(&self.key));
+        self.with(None, |session, flow, now| (session.release(flow, now), None));
     }
 }

@@ -6,7 +6,7 @@ use bentpipe_flow::{Claim, ResetCode, Target};
 
 use super::{OpenError, Session};
 use crate::Class;
-use crate::flow::{Read, Write};
+use crate::flow::{FlowRefusals, Read, Write};
 
 impl Session {
     /// Opens a flow to `target` with as many of its first bytes as fit. Returns its number and the
@@ -31,6 +31,11 @@ impl Session {
             _ => 0,
         };
         Ok((flow, taken))
+    }
+
+    /// Takes the counts of flows that limits refused or ended since the last call.
+    pub(crate) fn take_flow_refusals(&mut self) -> FlowRefusals {
+        self.flows.take_refusals()
     }
 
     /// Writes bytes to a flow.

@@ -134,6 +134,26 @@ async fn a_full_table_makes_room_for_newcomers_at_the_expense_of_who_holds_most(
 }
 
 #[test]
+fn nobody_loses_a_flow_to_a_newcomer_that_is_refused() {
+    // Two unanswered flows at once.
+    let table = table(limit(8, 8), limit(8, 8));
+    let held: Vec<_> = (0..6)
+        .map(|n| {
+            let permit = table.admit(address(1, n), Datagrams).unwrap();
+            permit.answered();
+            permit
+        })
+        .chain((2..4).map(|n| table.admit(device(n), Datagrams).unwrap()))
+        .collect();
+    assert!(table.admit(device(4), Datagrams).is_none(), "others hold one unanswered flow each");
+    assert!(!held.iter().any(is_over));
+    assert_eq!((table.open(Datagrams), evicted(&table)), (8, 0));
+    held[7].answered();
+    assert!(table.admit(device(4), Datagrams).is_some());
+    assert!(is_over(&held[0]));
+}
+
+#[test]
 fn equals_do_not_evict_each_other() {
     let table = table(limit(4, 4), limit(4, 4));
     let held: Vec<_> = (1..=4).map(|n| table.admit(device(n), Streams).unwrap()).collect();

@@ -121,3 +121,19 @@ async fn a_mapping_that_ends_for_another_tells_its_flows() {
     assert!(mappings.table.lock().kept.values().any(|known| Arc::ptr_eq(known, &again.mapping)));
     assert_eq!(mappings.table.lock().kept.len(), 2);
 }
+
+#[tokio::test]
+async fn refusals_by_the_kernel_and_for_a_taken_destination_are_counted() {
+    let mappings = mappings(100, 1);
+    let count = |limit| mappings.counters.refusals.count_refused(limit);
+    let to = "127.0.0.1:1".parse().unwrap();
+    mappings.count_kernel(&io::ErrorKind::AddrInUse.into(), OWNER, to);
+    mappings.count_kernel(&io::ErrorKind::PermissionDenied.into(), OWNER, to);
+    assert_eq!(count(Limit::KernelPorts), 1);
+    let esp = MappingKey { protocol: 50, source: 0, ..OWNER };
+    let first = mappings.taken.take(50, to.ip()).unwrap();
+    let refused = mappings.binding(esp, to, Arc::new(Nothing)).err().unwrap();
+    assert_eq!((refused.kind(), count(Limit::RawDestinations)), (io::ErrorKind::AddrInUse, 1));
+    drop(first);
+    assert_eq!(count(Limit::UdpPorts), 0);
+}

@@ -72,9 +72,14 @@ fn no_passenger_holds_all_datagram_flows() {
         (0..max).for_each(|_| _ = datagrams(&mut table, Class::BestEffort, passenger));
     }
     assert_eq!(table.datagrams.quota.count(), table.max_datagram_flows());
+    assert_eq!(table.take_refusals().ended, 1);
     datagrams(&mut table, Class::BestEffort, 9);
     assert_eq!(table.datagrams.quota.count(), table.max_datagram_flows());
     assert!(table.len() <= 64);
+    let refusals = table.take_refusals();
+    assert_eq!((refusals.refused, refusals.ended, refusals.passenger), (0, 1, 9));
+    assert_eq!((refusals.held, refusals.max), (32, 32));
+    assert!(table.take_refusals().is_empty());
 }
 
 #[test]

@@ -117,7 +117,6 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn no_writer_waits_while_there_is_memory_for_it(acts in acts(), passengers in 1u32..20) {
         let mut table = crowded();
