@@ -12,7 +12,7 @@ use bentpipe_gateway::config::{
     ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
 };
 use bentpipe_gateway::transports::{aerotcp, link};
-use bentpipe_link::IDLE_GRANT;
+use bentpipe_link::{IDLE_GRANT, MAX_RATE};
 use bentpipe_net::interception;
 use bentpipe_units::ByteSize;
 
@@ -235,7 +235,9 @@ fn modem_said(modem: &ModemConfig) -> String {
 /// Describes the rate lease and its source.
 fn lease(link: &AirLink) -> String {
     let rate = link.rate;
-    match link.lease {
+    match link.lease() {
+        LeaseSource::Learned if rate == MAX_RATE => "what the path is measured to carry".into(),
+        LeaseSource::Learned => format!("what the path is measured to carry, up to {rate}"),
         LeaseSource::Static => rate.to_string(),
         LeaseSource::Granted => format!(
             "what the ground grants, up to {rate} ({IDLE_GRANT} until then; the ground needs a [beam])"

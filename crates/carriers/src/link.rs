@@ -33,12 +33,8 @@ pub fn air_config(
     first_counter: u64,
 ) -> Result<LinkAirConfig, SettingsError> {
     let link = &config.link;
-    let (lease, control) = match link.lease {
-        LeaseSource::Static => (LeaseMode::Static, Control::Leased),
-        LeaseSource::Granted => (LeaseMode::Granted, Control::Leased),
-        LeaseSource::Modem => (LeaseMode::Modem, Control::Leased),
-        LeaseSource::None => (LeaseMode::Static, Control::Congestion),
-    };
+    let (lease, control) = lease(link.lease());
+    let learn_bytes = link.learn_bytes;
     let limits = &config.limits;
     let max_flows = limits.max_flows.saturating_add(limits.udp.max_flows);
     let max_flows = max_flows.saturating_add(limits.ip.max_flows);
@@ -46,7 +42,8 @@ pub fn air_config(
     let classes = config.classes.settings();
     let datagram_idle = limits.udp.longest_idle().max(limits.ip.longest_idle()) + IDLE_MARGIN;
     let coding = link.coding;
-    let settings = Settings { lease, control, coding, classes, datagram_idle, ..settings };
+    let settings =
+        Settings { lease, learn_bytes, control, coding, classes, datagram_idle, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -85,7 +82,8 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let max_flows = one.max_flows.saturating_add(one.max_datagram_flows);
         let max_flows = max_flows.saturating_add(one.max_ip_flows);
         let settings = settings(one.rate, mtu, memory, max_flows);
-        let control = if one.leased { Control::Leased } else { Control::Congestion };
+        let (lease, control) = lease(one.lease());
+        let learn_bytes = config.link.learn_bytes;
         let classes = one.classes.settings();
         let (udp, ip) = (&config.limits.udp, &config.limits.ip);
         let datagram_idle = udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN;
@@ -96,6 +94,8 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let settings = Settings {
             peer_name,
             share,
+            lease,
+            learn_bytes,
             control,
             coding,
             classes,
@@ -109,6 +109,17 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     }
     let secret = config.link.private_key().clone();
     Ok(HubConfig { secret, aircraft })
+}
+
+/// Source of the rate and its control for the transport.
+fn lease(source: LeaseSource) -> (LeaseMode, Control) {
+    match source {
+        LeaseSource::Learned => (LeaseMode::Learned, Control::Leased),
+        LeaseSource::Static => (LeaseMode::Static, Control::Leased),
+        LeaseSource::Granted => (LeaseMode::Granted, Control::Leased),
+        LeaseSource::Modem => (LeaseMode::Modem, Control::Leased),
+        LeaseSource::None => (LeaseMode::Static, Control::Congestion),
+    }
 }
 
 /// The transport's defaults, with room for as many flows as the gateway admits.

@@ -6,7 +6,7 @@ use bentpipe_classify::Rules;
 use bentpipe_flow::Target;
 use bentpipe_link::{Class, PublicKey, SecretKey};
 use bentpipe_net::ip;
-use bentpipe_units::{BitRate, Span};
+use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::Deserialize;
 
 use super::classes::class;
@@ -14,6 +14,7 @@ use super::least;
 use super::listen::Listen;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{coded, default_mtu, in_order, marked};
+use super::rate::{self, LeaseSource};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
@@ -99,21 +100,6 @@ const fn default_usage_interval() -> Span {
     seconds(15 * 60)
 }
 
-/// Source of this gateway's sending rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LeaseSource {
-    /// `rate`, permanently.
-    #[default]
-    Static,
-    /// The ground gateway, which divides a beam among several aircraft; `rate` is the maximum.
-    Granted,
-    /// The modem; `rate` is the maximum.
-    Modem,
-    /// No source, because others share the link: CUBIC finds the rate; `rate` is the maximum.
-    None,
-}
-
 /// Path to the ground gateway.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -129,7 +115,7 @@ pub struct AirLink {
     #[serde(deserialize_with = "spanned_key")]
     peer_public_key: toml::Spanned<PublicKey>,
     /// Maximum sending rate of this gateway.
-    #[serde(deserialize_with = "least::rate")]
+    #[serde(default = "rate::not_set", deserialize_with = "least::rate")]
     pub rate: BitRate,
     /// Maximum size of an IP packet on the path, bytes.
     #[serde(default = "default_mtu")]
@@ -146,9 +132,11 @@ pub struct AirLink {
     /// Memory of the session.
     #[serde(default)]
     pub memory: Memory,
-    /// `"static"`, `"granted"`, `"modem"` or `"none"`: source of the sending rate, up to `rate`.
-    #[serde(default)]
-    pub lease: LeaseSource,
+    #[serde(rename = "lease")]
+    written_lease: Option<LeaseSource>,
+    /// Padding that a session may send to learn the rate before anybody has data.
+    #[serde(default = "rate::learn_bytes")]
+    pub learn_bytes: ByteSize,
     state_file: Option<PathBuf>,
     #[serde(rename = "modem")]
     written_modem: Option<WrittenModem>,
@@ -297,7 +285,16 @@ impl AirConfig {
             None => source.beside(link.private_key_file.get_ref()).with_extension("state"),
         });
         link.modem = link.written_modem.take().map(|modem| modem.check(&source)).transpose()?;
-        if config.link.lease == LeaseSource::Modem && config.link.modem.is_none() {
+        if link.transport != Transport::Masque {
+            let lease = rate::source_of(link.written_lease, link.rate, &source)?;
+            link.written_lease = Some(lease);
+        }
+        if link.transport == Transport::AeroTcp && link.lease() == LeaseSource::Learned {
+            let why = "AeroTCP does not learn its rate, and there is none".to_owned();
+            let help = "write rate = \"1.89 Mbit/s\", say, or use transport = \"link\"".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
+        }
+        if config.link.lease() == LeaseSource::Modem && config.link.modem.is_none() {
             let why = "lease = \"modem\", but nothing says where the modem is".to_owned();
             let help = "write a table [link.modem], see docs/modem.md".to_owned();
             return Err(ConfigError::at(&source, None, why, help));
@@ -351,6 +348,11 @@ impl UsageConfig {
 }
 
 impl AirLink {
+    /// Source of the sending rate, up to `rate`. HTTP/3 finds its own.
+    pub fn lease(&self) -> LeaseSource {
+        self.written_lease.unwrap_or(LeaseSource::Learned)
+    }
+
     /// Private key of this gateway.
     pub fn private_key(&self) -> &SecretKey {
         // AirConfig::parse, the only constructor, has set it.

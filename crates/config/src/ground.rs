@@ -15,6 +15,7 @@ use super::classes::{class, default_class};
 use super::hosts::{self, HostAddresses};
 use super::least;
 use super::radio::{coded, default_mtu, in_order, marked};
+use super::rate::{self, LeaseSource};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Dial,
     GroundIp, GroundSite, GroundSplitHttp, GroundUdp, Idle, Masque, Memory, Raw, Source,
@@ -88,6 +89,9 @@ pub struct GroundLink {
     /// `true` if repair packets (FEC) protect the traffic sent.
     #[serde(default = "coded")]
     pub coding: bool,
+    /// Padding that a session may send to learn its rate before anybody has data.
+    #[serde(default = "rate::learn_bytes")]
+    pub learn_bytes: ByteSize,
     /// `true` if received QUIC datagrams are restored to their sending order.
     #[serde(default = "in_order")]
     pub quic_in_order: bool,
@@ -117,15 +121,14 @@ pub struct AircraftConfig {
     #[serde(deserialize_with = "spanned_key")]
     public_key: toml::Spanned<PublicKey>,
     /// Sending rate to the aircraft; a ceiling if a beam is shared. HTTP/3 finds its own rate.
-    #[serde(deserialize_with = "least::rate")]
+    #[serde(default = "rate::not_set", deserialize_with = "least::rate")]
     pub rate: BitRate,
     /// Maximum size of an IP packet on the path, bytes; default: `mtu` under `[link]`.
     pub mtu: Option<usize>,
     /// Memory of the session; default: `memory` under `[link]`.
     pub memory: Option<Memory>,
-    /// `true` if `rate` is leased to the aircraft; `false` if `rate` is a ceiling for CUBIC.
-    #[serde(default = "leased", rename = "lease", deserialize_with = "static_or_none")]
-    pub leased: bool,
+    #[serde(rename = "lease")]
+    written_lease: Option<LeaseSource>,
     /// Highest class of the aircraft's flows. Flows that request a higher class get this class.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
@@ -212,22 +215,6 @@ const fn session_lifetime() -> Span {
     seconds(900)
 }
 
-const fn leased() -> bool {
-    true
-}
-
-/// Rate lease of an aircraft: permanent, or none. A `[beam]` divides the permanent rate.
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum GroundLease {
-    Static,
-    None,
-}
-
-fn static_or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
-    Ok(matches!(GroundLease::deserialize(from)?, GroundLease::Static))
-}
-
 const fn default_max_flows() -> usize {
     4_096
 }
@@ -305,7 +292,17 @@ impl GroundConfig {
         config.dial.check(&source)?;
         let (mut seen, mut names) = (BTreeSet::new(), BTreeSet::new());
         config.classes.check(&source)?;
+        let radio = config.link.listen.is_some();
+        let is_shared = config.beam().is_some_and(|beam| beam.forward.is_some());
         for aircraft in &mut config.aircraft {
+            aircraft.settle_lease(radio, is_shared, &source)?;
+            if config.link.aerotcp_listen.is_some() && aircraft.rate == rate::not_set() {
+                let why =
+                    format!("AeroTCP does not learn its rate, and {:?} has none", aircraft.name);
+                let help = "write rate = \"1.89 Mbit/s\", say, or leave aerotcp-listen out";
+                let place = Some(aircraft.public_key.span());
+                return Err(ConfigError::at(&source, place, why, help.to_owned()));
+            }
             aircraft.classes.check(&source)?;
             aircraft.classes = aircraft.classes.or(&config.classes);
         }
@@ -393,6 +390,44 @@ impl GroundLink {
 }
 
 impl AircraftConfig {
+    /// Source of the sending rate, up to `rate`. A beam divides a static rate.
+    pub fn lease(&self) -> LeaseSource {
+        self.written_lease.unwrap_or(LeaseSource::Learned)
+    }
+
+    fn settle_lease(
+        &mut self,
+        radio: bool,
+        is_shared: bool,
+        source: &Source<'_>,
+    ) -> Result<(), ConfigError> {
+        let wrong = |why: String, help: &str| {
+            let place = Some(self.public_key.span());
+            Err(ConfigError::at(source, place, why, help.to_owned()))
+        };
+        let written = self.written_lease;
+        if let Some(LeaseSource::Granted | LeaseSource::Modem) = written {
+            let why = format!("the lease of {:?} is not one of the ground's", self.name);
+            return wrong(
+                why,
+                "write lease = \"learned\", \"static\" or \"none\", or leave it out",
+            );
+        }
+        if is_shared && written == Some(LeaseSource::Learned) {
+            let why = format!("{:?} has lease = \"learned\", and the beam has the rate", self.name);
+            return wrong(why, "leave lease out, or share no forward rate under [beam]");
+        }
+        if !radio {
+            return Ok(());
+        }
+        let is_beams = is_shared && written.is_none();
+        self.written_lease = Some(match is_beams {
+            true => LeaseSource::Static,
+            false => rate::source_of(written, self.rate, source)?,
+        });
+        Ok(())
+    }
+
     /// Public key of the aircraft.
     pub fn key(&self) -> PublicKey {
         *self.public_key.get_ref()

@@ -165,6 +165,9 @@ pub const MIN_MTU_BYTES: usize = 1280;
 /// before its answer arrives. A lower grant or modem rate is followed nevertheless.
 pub const MIN_RATE: BitRate = BitRate::from_bps(8_000);
 
+/// Maximum rate, for a side whose operator sets none. No link is as fast.
+pub const MAX_RATE: BitRate = BitRate::from_bps(100_000_000_000);
+
 /// Minimum send memory in packets of the largest size; a lane's quarter is then four.
 const MIN_SEND_PACKETS: u64 = 16;
 /// Minimum datagram memory in datagrams of the largest size …

@@ -1,9 +1,10 @@
 //! Explanation of `ground.toml`.
 
-use bentpipe_gateway::config::{AircraftConfig, Beam, Dial, GroundConfig, Memory};
+use bentpipe_gateway::config::{AircraftConfig, Beam, Dial, GroundConfig, LeaseSource, Memory};
 
 use bentpipe_gateway::ground::{ports, sources};
 use bentpipe_gateway::transports::link;
+use bentpipe_link::MAX_RATE;
 use bentpipe_units::ByteSize;
 
 use super::rows::{aerotcp_windows, classes, memory, packets, status};
@@ -116,10 +117,19 @@ fn all_sessions(sheet: &mut Sheet, config: &GroundConfig) {
 
 fn aircraft(sheet: &mut Sheet, config: &GroundConfig, one: &AircraftConfig) {
     sheet.row("aircraft", format!("{}, key {}", one.name, one.key()));
-    let finds = if one.leased { "" } else { "what CUBIC finds, up to " };
     let (rate, class) = (one.rate, one.highest_class);
+    let is_set = rate != MAX_RATE;
+    let sends = match one.lease() {
+        LeaseSource::Learned if is_set => {
+            format!("what the path is measured to carry, up to {rate}")
+        }
+        LeaseSource::Learned => "what the path is measured to carry".to_owned(),
+        LeaseSource::None => format!("what CUBIC finds, up to {rate}"),
+        _ if is_set => rate.to_string(),
+        _ => "its part of the beam".to_owned(),
+    };
     let (tcp, udp) = (one.max_flows, one.max_datagram_flows);
-    sheet.row("", format!("{finds}{rate}; {tcp} flows, {udp} of UDP, up to {class}"));
+    sheet.row("", format!("{sends}; {tcp} flows, {udp} of UDP, up to {class}"));
     if config.link.listen.is_some() {
         sheet.row("memory", memory(&one.memory.unwrap_or(config.link.memory)));
     }

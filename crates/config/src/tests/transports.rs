@@ -40,9 +40,58 @@ fn a_lease_is_one_of_those_there_are() {
     let bench = Bench::new();
     let text = AIR.replace("rate = ", "lease = \"granted\"\nrate = ");
     let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
-    assert_eq!(air.link.lease, LeaseSource::Granted);
+    assert_eq!(air.link.lease(), LeaseSource::Granted);
     let wrong = bench.air("rate = ", "lease = \"grant\"\nrate = ");
     assert!(wrong.contains("did you mean \"granted\"?"), "{wrong}");
+}
+
+#[test]
+fn without_a_rate_the_rate_is_learned() {
+    let bench = Bench::new();
+    let (air, ground) = (bench.0.path().join("air.toml"), bench.0.path().join("ground.toml"));
+    let without = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("rate = "));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let radio = GROUND;
+    let typed = AirConfig::parse(&air, AIR).unwrap();
+    assert_eq!(typed.link.lease(), LeaseSource::Static);
+    let config = AirConfig::parse(&air, &without(AIR)).unwrap();
+    assert_eq!(
+        (config.link.lease(), config.link.learn_bytes.bytes()),
+        (LeaseSource::Learned, 24_000)
+    );
+    let config = GroundConfig::parse(&ground, radio).unwrap();
+    assert_eq!(config.aircraft[0].lease(), LeaseSource::Static);
+    let config = GroundConfig::parse(&ground, &without(radio)).unwrap();
+    assert_eq!(config.aircraft[0].lease(), LeaseSource::Learned);
+
+    // A rate with lease = "learned" is a maximum.
+    let capped = AIR.replace("rate = ", "lease = \"learned\"\nrate = ");
+    let config = AirConfig::parse(&air, &capped).unwrap();
+    assert_eq!((config.link.lease(), config.link.rate.bps()), (LeaseSource::Learned, 1_890_000));
+
+    // A beam has the rate.
+    let beam = format!("{}[beam]\nforward = \"8 Mbit/s\"\n", without(radio));
+    let config = GroundConfig::parse(&ground, &beam).unwrap();
+    assert_eq!(config.aircraft[0].lease(), LeaseSource::Static);
+}
+
+#[test]
+fn a_lease_that_needs_a_rate_says_so() {
+    let bench = Bench::new();
+    let wrong = bench.air("rate = \"1.89 Mbit/s\"", "lease = \"granted\"");
+    assert!(wrong.contains("lease = \"granted\" needs a rate"), "{wrong}");
+    assert!(wrong.contains("then the rate is learned"), "{wrong}");
+    let aerotcp = bench.air("rate = \"1.89 Mbit/s\"", "transport = \"aerotcp\"");
+    assert!(aerotcp.contains("AeroTCP does not learn its rate"), "{aerotcp}");
+    let radio = GROUND;
+    let file = bench.0.path().join("ground.toml");
+    for (lease, beam) in [("granted", ""), ("learned", "[beam]\nforward = \"8 Mbit/s\"\n")] {
+        let text = radio.replacen("rate = ", &format!("lease = {lease:?}\nrate = "), 1) + beam;
+        let wrong = GroundConfig::parse(&file, &text).unwrap_err().to_string();
+        assert!(wrong.contains("lease"), "{wrong}");
+    }
 }
 
 #[test]
