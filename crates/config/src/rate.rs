@@ -1,6 +1,6 @@
 //! The send rate of a session, and its source.
 
-use bentpipe_link::MAX_RATE;
+use bentpipe_link::{DEFAULT_LEARN_BYTES, MAX_RATE};
 use bentpipe_units::{BitRate, ByteSize};
 use serde::Deserialize;
 
@@ -40,9 +40,9 @@ pub(super) const fn not_set() -> BitRate {
     MAX_RATE
 }
 
-/// Padding of a session that learns its rate: enough for a first estimate and its confirmation.
+/// Padding of a session that learns its rate.
 pub(super) const fn learn_bytes() -> ByteSize {
-    ByteSize::from_bytes(24_000)
+    DEFAULT_LEARN_BYTES
 }
 
 /// Source of the rate: as written, or learned if no rate is.

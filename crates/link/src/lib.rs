@@ -145,8 +145,8 @@ pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate,
 pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
 pub use settings::{
-    Control, Lifetimes, MAX_RATE, MIN_MTU_BYTES, MIN_RATE, MIN_RESERVE_BYTES, MIN_SESSION_LIFETIME,
-    Settings, SettingsError,
+    Control, DEFAULT_LEARN_BYTES, Lifetimes, MAX_RATE, MIN_MTU_BYTES, MIN_RATE, MIN_RESERVE_BYTES,
+    MIN_SESSION_LIFETIME, Settings, SettingsError,
 };
 pub use status::Counters;
 #[cfg(feature = "fuzzing")]

@@ -134,7 +134,7 @@ impl Default for Settings {
             rate: BitRate::from_bps(1_000_000),
             control: Control::Leased,
             lease: LeaseMode::Static,
-            learn_bytes: ByteSize::from_bytes(DEFAULT_LEARN_BYTES),
+            learn_bytes: DEFAULT_LEARN_BYTES,
             share: Share::default(),
             mtu_bytes: 1500,
             receive_memory: ByteSize::from_bytes(512 << 20),
@@ -176,7 +176,7 @@ const MIN_DATAGRAMS: u64 = 30;
 const MIN_CLASS_DATAGRAMS: u64 = 6;
 /// Ten packets of 1,280 bytes, whose spacing is a first estimate, and a train of seven or more
 /// full packets that confirms it. Both directions together stay below 64 KB.
-const DEFAULT_LEARN_BYTES: u64 = 24_000;
+pub const DEFAULT_LEARN_BYTES: ByteSize = ByteSize::from_bytes(24_000);
 /// Longer than the outages that flows should survive: a quarter of an hour.
 const DEFAULT_SESSION_LIFETIME: Duration = Duration::from_secs(900);
 /// Minimum session lifetime, which covers the keep-alives of an idle aircraft and their

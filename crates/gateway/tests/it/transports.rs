@@ -40,8 +40,23 @@ fn busy_configs() -> Configs {
     configs
 }
 
+/// Configurations without rates, which the link learns.
+fn learning_configs() -> Configs {
+    let without = |text: &str| {
+        // AeroTCP needs a rate.
+        let typed = ["rate = ", "aerotcp-listen = ", "[aerotcp]", "rtt = "];
+        let learns = |line: &&str| !typed.iter().any(|start| line.starts_with(start));
+        text.lines().filter(learns).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    configs_of("", "", without)
+}
+
 /// Configurations with these lines at their tops.
 pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
+    configs_of(air_top, ground_top, str::to_owned)
+}
+
+fn configs_of(air_top: &str, ground_top: &str, edited: impl Fn(&str) -> String) -> Configs {
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str, byte| {
         let secret = SecretKey::from_bytes([byte; 32]);
@@ -62,8 +77,9 @@ pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
          [dial]\nallow = [\"127.0.0.0/8\"]\n[dns]\nservers = [\"127.0.0.1:9\"]\n"
     );
     Configs {
-        air: AirConfig::parse(&folder.path().join("air.toml"), &air_text).unwrap(),
-        ground: GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap(),
+        air: AirConfig::parse(&folder.path().join("air.toml"), &edited(&air_text)).unwrap(),
+        ground: GroundConfig::parse(&folder.path().join("ground.toml"), &edited(&ground_text))
+            .unwrap(),
         _folder: folder,
     }
 }
@@ -254,6 +270,16 @@ async fn datagrams_of_1200_bytes_in_packets_of_1280() {
 }
 
 /// The ground gateway's name has an address of each family, and nobody answers at the first.
+#[tokio::test]
+async fn without_a_rate_the_link_carries_flows() {
+    let configs = learning_configs();
+    let (connector, acceptor) = over_link(&configs);
+    let (socks, counters) = start_air(&configs, connector);
+    start_ground(&configs, acceptor);
+    exercise(socks, &counters).await;
+    many_small_flows(socks).await;
+}
+
 #[tokio::test]
 async fn the_second_address_is_tried_where_the_first_fails() {
     let both = Bound { hub: "127.0.0.1:0", air: "[::]:0" };

@@ -48,11 +48,11 @@ struct Offer {
 
 impl Control {
     /// Creates the lease side of a path with the operator's `cap`, which may send `padding`
-    /// bytes to learn the rate.
-    pub fn new(mode: LeaseMode, cap: BitRate, padding: u64, now: Duration) -> Self {
+    /// bytes to learn the rate. `rtt` is a first guess.
+    pub fn new(mode: LeaseMode, cap: BitRate, padding: u64, rtt: Duration, now: Duration) -> Self {
         Self {
             cap,
-            learner: (mode == LeaseMode::Learned).then(|| Learner::new(cap, padding, now)),
+            learner: (mode == LeaseMode::Learned).then(|| Learner::new(cap, padding, rtt, now)),
             leases: Leases::new(mode, cap),
             breaker: Breaker::new(),
             demands: ClassDemands::default(),
@@ -120,6 +120,13 @@ impl Control {
     /// Returns `true` if a packet of padding should be sent to learn the rate.
     pub fn wants_padding(&self, now: Duration) -> bool {
         self.learner_in_force(now).is_some_and(Learner::wants_padding)
+    }
+
+    /// Notes the round trip of the handshake.
+    pub fn on_round_trip(&mut self, rtt: Duration) {
+        if let Some(learner) = &mut self.learner {
+            learner.on_round_trip(rtt);
+        }
     }
 
     /// Notes the end of an outage.
@@ -293,8 +300,13 @@ mod tests {
 
     #[test]
     fn an_overtaken_demand_is_ignored_before_and_after_the_newer_is_taken() {
-        let mut control =
-            Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000), 0, Duration::ZERO);
+        let mut control = Control::new(
+            LeaseMode::Static,
+            BitRate::from_bps(2_000_000),
+            0,
+            Duration::ZERO,
+            Duration::ZERO,
+        );
         let number = |it: Option<Demand>| it.map(|it| it.number);
         control.on_demand(demand(2, 0));
         control.on_demand(demand(1, 0));
@@ -308,8 +320,13 @@ mod tests {
 
     #[test]
     fn a_grant_is_repeated_until_a_demand_follows_it() {
-        let mut control =
-            Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000), 0, Duration::ZERO);
+        let mut control = Control::new(
+            LeaseMode::Static,
+            BitRate::from_bps(2_000_000),
+            0,
+            Duration::ZERO,
+            Duration::ZERO,
+        );
         let (rtt, mut now) = (Duration::from_millis(600), Duration::ZERO);
         let rate = BitRate::from_bps(1_000_000);
         let grant = Grant { sequence: 7, answers: 4, rate, lifetime: Duration::from_secs(6) };

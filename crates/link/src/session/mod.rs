@@ -329,6 +329,7 @@ impl Session {
     /// Adds a round trip measured elsewhere, for example by the handshake.
     pub fn on_rtt_sample(&mut self, sample: Duration) {
         self.path.rtt.sample(sample);
+        self.path.lease.on_round_trip(sample);
         self.tune();
     }
 

@@ -89,18 +89,20 @@ impl Path {
         });
         let loss = remembered.map(|it| Loss::in_bursts(it.loss, it.burst));
         let controlled = settings.control == Control::Congestion;
+        let rtt = Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt));
         let mut path = Self {
             id,
             peer,
-            rtt: Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt)),
-            pacer: Pacer::new(settings.rate),
-            mtu: Mtu::new(settings.mtu_bytes, now),
             lease: LeaseControl::new(
                 settings.lease,
                 settings.rate,
                 settings.learn_bytes.bytes(),
+                rtt.get(),
                 now,
             ),
+            rtt,
+            pacer: Pacer::new(settings.rate),
+            mtu: Mtu::new(settings.mtu_bytes, now),
             packets: SentPackets::default(),
             judged_bytes: 0,
             estimator: loss.map_or_else(Estimator::new, Estimator::remembering),

@@ -11,6 +11,7 @@ use super::Vectors;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
 use crate::wire::codec::{Reader, put_varint};
+use crate::wire::curve::{Back, Curve};
 use crate::wire::frame::{self, Frame, PADDING, Packet, Slide};
 use crate::wire::report::{LaneReport, Report};
 
@@ -58,9 +59,12 @@ fn frames() {
         rate: BitRate::from_bps(256_000),
         lifetime: Duration::from_secs(6),
     };
-    let uncoded: [(&str, Put<'_>); 12] = [
+    let back = |packets, us| Back { packets, time: Duration::from_micros(us) };
+    let curve = Curve(vec![back(1, 600), back(7, 4_200)]);
+    let uncoded: [(&str, Put<'_>); 13] = [
         ("demand", &|out| frame::put_demand(out, &demand)),
         ("lease", &|out| frame::put_grant(out, &grant)),
+        ("curve_of_2_knots", &|out| frame::put_curve(out, &curve)),
         ("padding", &|out| out.push(PADDING)),
         ("challenge", &|out| frame::put_challenge(out, &challenge)),
         ("response", &|out| frame::put_response(out, &challenge)),

@@ -42,9 +42,6 @@ pub enum LeaseError {
     /// No lease has this name.
     #[error("there is no lease {0:?}: write none, static or learned")]
     Unknown(String),
-    /// The transport has no such lease.
-    #[error("this build of the transport cannot learn a rate: write none or static")]
-    NotBuilt,
 }
 
 impl Lease {

@@ -20,8 +20,7 @@ const OUTAGE_PACKETS: u64 = 16;
 const OUTAGE_SHARE: f64 = 0.5;
 /// Standard deviations of the channel's losses that are not chance.
 const SIGMAS: f64 = 3.0;
-/// The same for a train, where a mistake costs only the train, and the minimum number of losses.
-const TRAIN_SIGMAS: f64 = 3.0;
+/// Number of losses in a train that may be chance in any case.
 const TRAIN_LOSSES: f64 = 3.0;
 
 /// Counts losses in rounds of a round trip.
@@ -90,7 +89,7 @@ impl LossRounds {
         let is_known = self.baseline.is_known();
         let expected = if is_known { channel } else { channel + SEVERE } * packets;
         let chance = (expected * (1.0 - channel) * self.baseline.burst()).sqrt();
-        lost > expected + (TRAIN_SIGMAS * chance).max(TRAIN_LOSSES)
+        lost > expected + (SIGMAS * chance).max(TRAIN_LOSSES)
     }
 
     /// Ignores packets sent before `at`.

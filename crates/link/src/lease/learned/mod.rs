@@ -4,8 +4,9 @@
 //!           ten packets            their spacing at the peer
 //!  Unknown ─────────────► wait ────────────────────────────► Cruising: 0.99 × capacity
 //!                                                             │  ▲
-//!                        with data waiting, every two round   │  │ what arrived of it is the
-//!                        trips a train 1.25 × as fast         ▼  │ capacity, then a short rest
+//!                     with data waiting, every 1.75 round     │  │ what arrived of it is the
+//!                     trips a train 1.25 × as fast, then      ▼  │ capacity
+//!                     a short rest
 //!                                                            Train
 //!  Cruising ── queue beyond the budget ──► Draining: capacity = arrival rate, no data ──► Cruising
 //!  Cruising ── loss beyond the channel's ► capacity = what arrived ÷ (1 − p)
@@ -162,8 +163,8 @@ enum Phase {
 
 impl Learner {
     /// Creates a learner that knows nothing, never exceeds `cap`, and may send `padding` bytes before
-    /// there is data.
-    pub fn new(cap: BitRate, padding: u64, now: Duration) -> Self {
+    /// there is data. [`Self::on_round_trip`] replaces `rtt`, the first guess.
+    pub fn new(cap: BitRate, padding: u64, rtt: Duration, now: Duration) -> Self {
         Self {
             cap,
             delay: Delay::default(),
@@ -183,13 +184,20 @@ impl Learner {
             drained_at: None,
             queue: Duration::ZERO,
             jitter_s: 0.0,
-            unit: MIN_UNIT,
+            unit: rtt.max(MIN_UNIT),
             unreported_bytes: 0,
             held_at: None,
             unconfirmed_bytes: None,
             last_sent: now,
             padding,
             told_bps: 0.0,
+        }
+    }
+
+    /// Notes the round trip of the handshake.
+    pub fn on_round_trip(&mut self, rtt: Duration) {
+        if self.delay.rtt().is_none() {
+            self.unit = rtt.max(MIN_UNIT);
         }
     }
 
