@@ -272,7 +272,8 @@ async fn datagrams_of_1200_bytes_in_packets_of_1280() {
 /// The ground gateway's name has an address of each family, and nobody answers at the first.
 #[tokio::test]
 async fn without_a_rate_the_link_carries_flows() {
-    let configs = learning_configs();
+    let mut configs = learning_configs();
+    configs.ground.aircraft[0].flows_per_second = 8_000;
     let (connector, acceptor) = over_link(&configs);
     let (socks, counters) = start_air(&configs, connector);
     start_ground(&configs, acceptor);

@@ -144,6 +144,8 @@ fn one(choice: &Choice, attack: Attack, factor: u32) -> Played {
     let refused = world.hub.take_refused();
     let of_memory = refused.memory.map_or(0, |memory| memory.refused);
     let of_strangers = refused.datagrams + refused.handshakes;
+    // A flow that ends before it is sent takes no place, so that nothing is refused.
+    let reached = if attack == Attack::OpenRate { world.hostile_flows } else { 0 };
     let of_air = world.airs[0].as_mut().map_or(0, |air| air.take_refused().datagrams);
     Played {
         attack,
@@ -153,7 +155,7 @@ fn one(choice: &Choice, attack: Attack, factor: u32) -> Played {
         bound_bytes: MEMORY.bytes() + flows * RESERVE.bytes(),
         operations,
         amplification: sent as f64 / came.max(1) as f64,
-        counts: [attacker.made, attacker.refused + of_memory + of_strangers + of_air],
+        counts: [attacker.made, attacker.refused + reached + of_memory + of_strangers + of_air],
     }
 }
 

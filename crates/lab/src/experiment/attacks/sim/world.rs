@@ -54,6 +54,8 @@ pub struct World {
     serve_at: Duration,
     /// Flows that have reached the hub, by passenger, with the bytes still to be sent.
     pub served: BTreeMap<u32, (FlowKey, u64)>,
+    /// Number of flows with odd numbers, which are an attacker's, that have reached the hub.
+    pub hostile_flows: u64,
     /// Bytes from strangers to the hub, admitted or dropped, and bytes that the hub sent to them.
     pub strangers_bytes: [u64; 2],
     configs: Vec<AirConfig>,
@@ -105,6 +107,7 @@ impl World {
             grain: if aircraft >= MANY { COARSE_GRAIN } else { GRAIN },
             serve_at: Duration::ZERO,
             served: BTreeMap::new(),
+            hostile_flows: 0,
             strangers_bytes: [0; 2],
             configs,
             rng,
@@ -182,6 +185,7 @@ impl World {
         self.hub.handle_timeout(now);
         while let Some((session, event)) = self.hub.next_event() {
             if let FlowEvent::Opened { flow, passenger, .. } = event {
+                self.hostile_flows += u64::from(passenger % 2);
                 self.served.insert(passenger, ((session, flow), answer));
             }
         }
