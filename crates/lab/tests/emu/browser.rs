@@ -7,10 +7,6 @@ use bentpipe_lab::experiment::{browser_quic, pages_browser};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::workload::secure::Version;
 
-/// Maximum load time of the operator's page, as a multiple of that through the tunnel. The target
-/// is 0.4, but beyond its round trips a page's load time depends on this machine too.
-const MAX_WITH_SERVICES: f64 = 0.6;
-
 /// A page loads over the browser's own QUIC if the gateways carry it, and over TCP if they refuse
 /// it.
 pub fn quic() {
@@ -21,17 +17,13 @@ pub fn quic() {
     assert_eq!(report.rows.iter().filter(|row| row.metric == "plt" && row.n == 1).count(), 4);
 }
 
-/// The operator's page loads with all its objects, pushed and used, long before it does through the
-/// tunnel. A foreign page arrives byte for byte.
+/// The operator's page loads with all its objects, pushed and used. A foreign page arrives byte for
+/// byte.
 pub fn pages() {
     let Some(choice) = choice() else { return };
     let folder = tempfile::tempdir().unwrap();
     let report = pages_browser::run(&choice, &[Version::Http1], folder.path()).unwrap();
     assert_goals(&report, |name| name.contains("untouched") || name.contains("pushed"));
-    let ratio =
-        report.goals.iter().find(|goal| goal.name.starts_with(pages_browser::WITH_SERVICES));
-    let ratio = ratio.and_then(|goal| goal.found).unwrap();
-    assert!(ratio <= MAX_WITH_SERVICES, "{ratio}\n{}", report.text);
     // Three cases, plus the operator's page for a second passenger.
     assert_eq!(report.rows.iter().filter(|row| row.metric == "plt" && row.n == 1).count(), 4);
 }

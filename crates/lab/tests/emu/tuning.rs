@@ -23,6 +23,8 @@ const AIR_END: u32 = 0;
 const GROUND_END: u32 = 1;
 /// A timeout long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Measurements of a window before it counts as too small.
+const MAX_BURSTS: u32 = 8;
 
 fn address() -> SocketAddr {
     SocketAddr::new(SERVER.v4.into(), 80)
@@ -176,19 +178,22 @@ pub fn windows() {
         let (mut from, mut to) = if up { (client, server) } else { (server, client) };
         let sending = thread::spawn(move || while from.write_all(&[7; 65_536]).is_ok() {});
         burst(&mut to, Duration::from_secs(3));
-        let (got, took) = burst(&mut to, Duration::from_secs(4));
+        let (least, most) = bytes.map_or((260_000.0, f64::MAX), |it| (0.5 * it, 1.02 * it));
+        let mut reached = false;
+        for _ in 0..MAX_BURSTS {
+            let (got, took) = burst(&mut to, Duration::from_secs(4));
+            // Every round trip takes at least 200 ms, and carries at most the allowed bytes in
+            // flight. A slow machine only makes round trips longer, so it gets several bursts.
+            let each = got as f64 / (took.as_secs_f64() / 0.2 + 1.0);
+            assert!(each < most, "{each} B a round trip, at most {most}");
+            reached = each >= least;
+            if reached {
+                break;
+            }
+        }
         drop(to);
         let _ = sending.join();
-        // Every round trip takes at least 200 ms, and carries at most the allowed bytes in flight.
-        // A slow machine only makes round trips longer.
-        let round_trips = took.as_secs_f64() / 0.2 + 1.0;
-        let each = got as f64 / round_trips;
-        match bytes {
-            Some(bytes) => {
-                assert!((0.5..1.02).contains(&(each / bytes)), "{each} of {bytes} B a round trip");
-            }
-            None => assert!(each > 2.0 * 130_000.0, "{each} B a round trip through large buffers"),
-        }
+        assert!(reached, "never {least} B a round trip");
     }
 }
 

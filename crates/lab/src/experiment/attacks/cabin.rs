@@ -25,7 +25,7 @@ const OPENING: usize = 256;
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// Lifetime of a connection in an attack that only opens connections.
 const SHORT_LIFE: Duration = Duration::from_millis(50);
-/// Maximum UDP sockets of the attacker. A process here may have 20,000 descriptors, some of which
+/// Maximum sockets of the attacker. A process here may have 20,000 descriptors, some of which
 /// have other uses.
 const MAX_SOCKETS: u64 = 12_000;
 /// New UDP flows per second from one address, which the gateways allow.
@@ -83,9 +83,12 @@ pub async fn connect_to(from: IpAddr, port: u16) -> std::io::Result<TcpStream> {
 pub fn open(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let from = IpAddr::from(DEVICE.v4);
     tally::start(&scene.attacker.host, move || async move {
+        let sockets = Arc::new(Semaphore::new(MAX_SOCKETS as usize));
         paced(rate, &tally, |_| {
+            let Ok(socket) = sockets.clone().try_acquire_owned() else { return false };
             let tally = tally.clone();
             tokio::spawn(async move {
+                let _socket = socket;
                 match timeout(CONNECT_LIMIT, connect(from)).await {
                     Ok(Ok(tcp)) => {
                         sleep(SHORT_LIFE).await;
@@ -96,6 +99,7 @@ pub fn open(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service, EmuE
                     Ok(Err(_)) | Err(_) => drop(tally.refused.fetch_add(1, Relaxed)),
                 }
             });
+            true
         })
         .await;
     })
@@ -131,6 +135,7 @@ impl Spoofer {
             if self.raw.send_to(&spoofed(&mut self.rng), &to).is_err() {
                 tally.refused.fetch_add(1, Relaxed);
             }
+            true
         })
         .await;
     }
@@ -210,6 +215,7 @@ pub fn ask_names(scene: &Scene, rate: u64, tally: Arc<Tally>) -> Result<Service,
             if socket.try_send(&question(&format!("n{number}.attack.example"))).is_err() {
                 tally.refused.fetch_add(1, Relaxed);
             }
+            true
         })
         .await;
     })

@@ -110,6 +110,7 @@ fn flood(
             if socket.send_to(&make(), at[number % at.len()]).is_err() {
                 tally.refused.fetch_add(1, Relaxed);
             }
+            true
         })
         .await;
     })

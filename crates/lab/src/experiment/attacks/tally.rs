@@ -37,18 +37,17 @@ pub fn start<F: Future<Output = ()>>(
     })
 }
 
-/// Calls `act` `rate` times per second forever, with the number of each call.
-pub async fn paced(rate: u64, tally: &Tally, mut act: impl FnMut(u64)) {
+/// Calls `act` `rate` times per second forever, with the number of each call. `act` returns `false`
+/// if this machine had nothing left for the attempt, such as sockets.
+pub async fn paced(rate: u64, tally: &Tally, mut act: impl FnMut(u64) -> bool) {
     let began = Instant::now();
     let mut done = 0;
     loop {
         let due = (began.elapsed().as_secs_f64() * rate as f64) as u64;
         // Calls that this machine had no time for are not made up for later.
         let first = done.max(due.saturating_sub(rate.div_ceil(10)));
-        for number in first..due {
-            act(number);
-        }
-        tally.made.fetch_add(due.saturating_sub(first), Relaxed);
+        let made = (first..due).filter(|number| act(*number)).count();
+        tally.made.fetch_add(made as u64, Relaxed);
         tally.due.fetch_add(due - done, Relaxed);
         done = due;
         if due >= rate {
