@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use bentpipe_units::{TokenBucket, TokenRate};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
@@ -48,8 +49,8 @@ const NOBODY: Asker = Asker::Address(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
 const SKIPPED: u32 = 16_384;
 
 /// Maximum names assigned per second, so that at most [`SKIPPED`] are assigned before the journal
-/// is written.
-const NAMES_PER_SECOND: f64 = 1000.0;
+/// is written. The burst is one second's worth.
+const NAMES_PER_SECOND: TokenRate = TokenRate::new(1000, 1000);
 
 /// Reason why a pool is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,7 +95,7 @@ pub struct FakeIpPool {
     count_by_client: BTreeMap<Asker, usize>,
     count_by_network: BTreeMap<u64, usize>,
     next: u32,
-    rate: crate::limit::Bucket,
+    rate: TokenBucket,
     /// `true` if a limit refused a name since the last call of [`FakeIpPool::take_refused`].
     refused: bool,
 }
@@ -143,7 +144,7 @@ impl FakeIpPool {
         let (by_name, by_number, order) = Default::default();
         let (unused, unused_by_client, count_by_client, count_by_network) = Default::default();
         let (v4, next) = ((Ipv4Addr::from_bits(base), size), start % size);
-        let rate = crate::limit::Bucket::FULL;
+        let rate = TokenBucket::default();
         Ok(Self {
             v4,
             v6,
@@ -248,8 +249,7 @@ impl FakeIpPool {
             return Some((number, write_again.then_some(record)));
         }
         self.expire(now);
-        let may_begin =
-            self.rate.take(NAMES_PER_SECOND, NAMES_PER_SECOND, now) && self.make_room(client, now);
+        let may_begin = self.rate.take(NAMES_PER_SECOND, 1, now) && self.make_room(client, now);
         let Some(number) = may_begin.then(|| self.free_number()).flatten() else {
             self.refused = true;
             return None;

@@ -13,7 +13,7 @@ use bentpipe_units::BitRate;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use crate::bucket::Bucket;
+use crate::bucket::RateLimit;
 use crate::config::{AircraftConfig, StandardClient};
 use crate::counters::Counters;
 use crate::flows::{Full, Grip, Kind};
@@ -39,7 +39,7 @@ struct Aircraft {
     per_second: u32,
     /// Ceiling of each passenger in the network class.
     ceiling: Arc<PassengerCeiling>,
-    opening: [Bucket; Kind::COUNT],
+    opening: [RateLimit; Kind::COUNT],
     /// Share of the opening rate for each passenger; `None` for a standard client, which has none.
     of_passengers: Option<[Rates; Kind::COUNT]>,
 }
@@ -59,7 +59,7 @@ pub struct FlowLimits {
 }
 
 /// Burst of new flows of an aircraft, in seconds of its average rate.
-const BURST_SECONDS: f64 = 2.0;
+const BURST_SECONDS: u32 = 2;
 
 /// FlowPermit for one flow. It is returned when dropped, and revoked when the flow is evicted.
 pub struct FlowPermit {
@@ -207,7 +207,7 @@ impl Aircraft {
             highest_class,
             per_second,
             ceiling: PassengerCeiling::new(ceiling),
-            opening: [0; Kind::COUNT].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
+            opening: [0; Kind::COUNT].map(|_| RateLimit::new(per_second, BURST_SECONDS)),
             of_passengers,
         })
     }

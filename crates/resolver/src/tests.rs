@@ -294,7 +294,7 @@ async fn what_limits_refuse_is_counted() {
     let (resolver, _serving) = start(&connector, None);
     let from = Source::Stream([10, 0, 0, 1].into());
     let settings = Settings::default();
-    let burst = settings.client_burst as u64;
+    let burst = settings.client_burst;
     for n in 0..burst + 10 {
         let asked = question(&format!("n{n}"));
         resolver.query(from, &asked, Room::Stream, Box::new(|_| {}));

@@ -68,10 +68,10 @@ const LINK_LOOK: Duration = Duration::from_millis(100);
 
 /// Burst of new TCP connections of a passenger, in seconds of its average rate. Browsers open about
 /// 30 for a page, and restore several pages at once.
-const TCP_BURST_SECONDS: f64 = 4.0;
+const TCP_BURST_SECONDS: u32 = 4;
 
 /// Burst of new datagram flows of a passenger, in seconds of its average rate.
-const BURST_SECONDS: f64 = 2.0;
+const BURST_SECONDS: u32 = 2;
 
 /// Message about a client that shares the part of sources that may be invented.
 const TOO_MANY_WAIT: &str = "too many connections wait until their devices are known: one more shares a small part with \

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::identity::{Identity, Newcomer, Whose};
-use crate::bucket::Bucket;
+use crate::bucket::RateLimit;
 use crate::counters::Counters;
 use crate::flows::{Full, Grip, Pool, PoolLimits};
 use crate::refusals::{self, Holding};
@@ -59,7 +59,7 @@ pub struct Limit {
     /// New flows of one passenger per second, on average.
     pub each_per_second: u32,
     /// Burst of one passenger, in seconds of that average.
-    pub burst_seconds: f64,
+    pub burst_seconds: u32,
 }
 
 struct Table {
@@ -88,7 +88,7 @@ struct Seat {
     /// Number of its permits.
     permits: usize,
     /// Its opening rates; each is created with its first flow.
-    opening: [Option<Bucket>; Kind::COUNT],
+    opening: [Option<RateLimit>; Kind::COUNT],
 }
 
 /// Permit for one flow. It is returned when dropped, and revoked when the flow is evicted.
@@ -362,7 +362,7 @@ impl Table {
 
     fn may_open(&mut self, number: u32, kind: Kind, limit: Limit) -> bool {
         let Some(seat) = self.seats.get_mut(&number) else { return false };
-        let bucket = || Bucket::new(f64::from(limit.each_per_second), limit.burst_seconds);
+        let bucket = || RateLimit::new(limit.each_per_second, limit.burst_seconds);
         seat.opening[kind as usize].get_or_insert_with(bucket).take()
     }
 

@@ -49,7 +49,7 @@ fn device(number: u16) -> Newcomer {
 }
 
 fn limit(all: usize, each: usize) -> Limit {
-    Limit { all, each, each_per_second: 10_000, burst_seconds: 2.0 }
+    Limit { all, each, each_per_second: 10_000, burst_seconds: 2 }
 }
 
 fn table(streams: Limit, datagrams: Limit) -> Arc<Passengers> {
@@ -197,7 +197,7 @@ async fn flows_without_an_answer_have_a_quarter() {
 /// devices with normal browsing.
 #[tokio::test(start_paused = true)]
 async fn one_device_with_a_thousand_addresses_takes_nobodys_place() {
-    let paced = Limit { all: 4_096, each: 1_024, each_per_second: 50, burst_seconds: 4.0 };
+    let paced = Limit { all: 4_096, each: 1_024, each_per_second: 50, burst_seconds: 4 };
     let table = table(paced, paced);
     let (mut hostile, mut theirs) = (Vec::new(), Vec::new());
     let mut n = 0;
