@@ -159,7 +159,7 @@ mod tests {
         assert_eq!((0..1000).filter(|_| shares.take(device)).count(), most);
         // All invented sources share one limit.
         assert_eq!((0..1000).filter(|_| shares.take(None)).count(), most);
-        let take = |client: [u8; 4]| shares.take(Some(Whose::Address(client.into())));
+        let take = |client: [u8; 4]| shares.take(Some(Whose::of_address(client.into())));
         // The chance that ten or more of 200 others share its bucket is 1 in 10^12.
         let served = (2..202).filter(|n| take([10, 0, 0, *n])).count();
         assert!(served > 190, "{served}");

@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use bentpipe_flow::quota::{Client, part_of_network};
 use bentpipe_units::{TokenBucket, TokenRate};
 
 use crate::asker::Asker;
@@ -28,12 +29,6 @@ const BEGIN: [(u64, u64); 2] = [(2, 1), (8, 4)];
 
 /// Tokens of one new query, so that a twelfth of the slots is a whole number of them.
 const TWELFTHS: u64 = 12;
-
-/// Maximum part of `all` for one IPv6 network. A quarter is left to others, whatever addresses are
-/// forged in it.
-pub fn part_of_network(all: usize) -> usize {
-    all - all / 4
-}
 
 /// Rate limits of all clients. Clients are spread over a fixed number of buckets by a keyed hash
 /// that they cannot predict, so a flood affects few others.

@@ -117,7 +117,7 @@ impl Fleet {
     /// Number of open flows of all kinds and aircraft.
     pub fn open(&self) -> usize {
         let kinds = [Kind::Streams, Kind::Datagrams, Kind::Ip];
-        kinds.into_iter().map(|kind| self.tables.of(kind).aircraft().count()).sum()
+        kinds.into_iter().map(|kind| self.tables.of(kind).aircraft().total()).sum()
     }
 
     /// Admits a new flow of a passenger of the aircraft `key`, or returns the reason for refusal.
@@ -165,13 +165,13 @@ impl Fleet {
             self.aircraft.get(number as usize).map(|one| one.name.clone()).unwrap_or_default()
         };
         let table = self.tables.of(kind);
-        let rank = table.aircraft();
+        let aircraft = table.aircraft();
         Holding {
             newcomer: name(number),
-            holds: rank.held(number),
-            held: rank.count(),
+            holds: aircraft.of(&number),
+            held: aircraft.total(),
             most,
-            largest: rank.largest().map(|(number, held)| (name(number), held)),
+            largest: aircraft.largest().map(|(number, held)| (name(number), held)),
         }
     }
 }

@@ -14,7 +14,7 @@ pub use grip::Grip;
 pub use noted::{Noted, noted};
 
 pub use crate::transport::Kind;
-pub use pool::{Full, Pool, PoolLimits, Rank};
+pub use pool::{Full, Pool, PoolLimits};
 
 /// All tasks that serve a client or a flow.
 #[derive(Clone, Default)]

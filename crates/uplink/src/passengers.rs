@@ -2,7 +2,7 @@
 //!
 //! The tables are TCP connections, UDP flows, flows of other protocols, and the unanswered flows
 //! among the latter two. A full table evicts the idlest entry of the largest holder to admit a
-//! newcomer. A passenger at its own limit loses its own idlest entry. `Rank` implements the rule.
+//! newcomer. A passenger at its own limit loses its own idlest entry. [`PoolLimits::payer`] implements the rule.
 
 #[cfg(test)]
 mod tests;
@@ -144,7 +144,7 @@ impl Passengers {
 
     /// Number of open flows of `kind`.
     pub fn open(&self, kind: Kind) -> usize {
-        self.lock().pools[kind as usize].rank().count()
+        self.lock().pools[kind as usize].count().total()
     }
 
     /// Returns the current addresses of the passengers with these numbers.
@@ -248,9 +248,7 @@ impl Table {
         let pools = pools.into_iter().flatten();
         // No entry is evicted for a newcomer that another table refuses.
         for (pool, most) in pools.clone() {
-            self.pools[pool]
-                .rank()
-                .pays(number, most)
+            most.payer(self.pools[pool].count(), number)
                 .map_err(|full| self.full(pool, number, full))?;
         }
         for (pool, most) in pools {
@@ -273,10 +271,10 @@ impl Table {
         most: PoolLimits,
         ended: &mut Ended,
     ) -> Result<(), Taken> {
-        match self.pools[pool].rank().pays(number, most) {
+        match most.payer(self.pools[pool].count(), number) {
             Ok(None) => Ok(()),
             Ok(Some(payer)) => {
-                let own = self.pools[pool].rank().held(number) >= most.each;
+                let own = self.pools[pool].count().of(&number) >= most.each;
                 let who = self.standing(pool, number, if own { most.each } else { most.all });
                 ended.taken.push(Taken { limit: limit_of(pool), who });
                 if let Some(grip) = self.pools[pool].idlest(payer) {
@@ -294,11 +292,11 @@ impl Table {
     }
 
     fn standing(&self, pool: usize, number: u32, most: usize) -> Standing {
-        let pool = self.pools[pool].rank();
+        let entries = self.pools[pool].count();
         let address = |number| self.seats.get(&number).map(|seat| seat.client);
         let largest =
-            pool.largest().and_then(|(number, held)| Some((number, address(number)?, held)));
-        Standing { holds: pool.held(number), held: pool.count(), most, largest }
+            entries.largest().and_then(|(number, held)| Some((number, address(number)?, held)));
+        Standing { holds: entries.of(&number), held: entries.total(), most, largest }
     }
 
     /// Returns the newcomer's number: its own, the next free one, that of the idlest passenger, or

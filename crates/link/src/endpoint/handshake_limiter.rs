@@ -1,14 +1,15 @@
 //! Limits on the cost of handshakes at a hub, for any senders and rates.
 //!
 //! Curve arithmetic is the largest cost. Beyond the rate of [`LoadMeter`](super::load::LoadMeter), only a message with mac2
-//! is read, which proves its address. Reachable addresses are cheap too, so that each has a token
-//! bucket, and the curve has one for all of them. A part of that is reserved for the addresses of
+//! is read, which proves its address. Reachable addresses are cheap too, so that each
+//! [`ClientNetwork`] has a token bucket, and the curve has one for all of them. A part of that is reserved for the addresses of
 //! known aircraft, which no flood from other addresses can lock out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
+use bentpipe_flow::ClientNetwork;
 use bentpipe_units::{TokenBucket, TokenRate};
 
 use crate::crypto::MAC_BYTES;
@@ -43,28 +44,6 @@ pub const REPEATS_FOR: Duration = Duration::from_secs(20);
 /// … and maximum number of such messages: 100 bytes each, 8 s of the largest flood.
 const MAX_REPEATS: usize = 4096;
 
-/// Owner of a token bucket: an IPv4 address, or an IPv6 /64, because the owner of one of its
-/// addresses has all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Network(u64, bool);
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(ip) => Self(u64::from(ip.to_bits()), false),
-            IpAddr::V6(ip) => Self((ip.to_bits() >> 64) as u64, true),
-        }
-    }
-
-    /// An address in the network.
-    fn address(self) -> IpAddr {
-        match self {
-            Self(bits, false) => Ipv4Addr::from_bits(bits as u32).into(),
-            Self(bits, true) => Ipv6Addr::from_bits(u128::from(bits) << 64).into(),
-        }
-    }
-}
-
 /// Decision about a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
@@ -80,11 +59,11 @@ pub enum Decision {
 #[derive(Debug, Default)]
 pub struct HandshakeLimiter {
     curve: TokenBucket,
-    addresses: BTreeMap<Network, TokenBucket>,
+    addresses: BTreeMap<ClientNetwork, TokenBucket>,
     pruned: Duration,
     /// Network of each aircraft's last effective handshake, and number of aircraft by network.
-    homes: BTreeMap<PublicKey, Network>,
-    at_home: BTreeMap<Network, usize>,
+    homes: BTreeMap<PublicKey, ClientNetwork>,
+    at_home: BTreeMap<ClientNetwork, usize>,
     repeats: Repeats,
 }
 
@@ -104,7 +83,7 @@ impl HandshakeLimiter {
         proved: bool,
         now: Duration,
     ) -> Decision {
-        let (network, cost) = (Network::of(from), READ_OPERATIONS + RESPOND_OPERATIONS);
+        let (network, cost) = (ClientNetwork::of(from), READ_OPERATIONS + RESPOND_OPERATIONS);
         let at_home = proved && self.at_home.contains_key(&network);
         let kept = if at_home { 0 } else { RESERVED_FOR_AIRCRAFT };
         let has_budget = self.curve.holds(OPERATIONS, kept + cost, now);
@@ -144,7 +123,7 @@ impl HandshakeLimiter {
 
     /// Notes that a handshake of `aircraft` from `from` has taken effect.
     pub fn is_at(&mut self, aircraft: PublicKey, from: IpAddr) {
-        let network = Network::of(from);
+        let network = ClientNetwork::of(from);
         *self.at_home.entry(network).or_default() += 1;
         if let Some(before) = self.homes.insert(aircraft, network)
             && let Some(aircraft) = self.at_home.get_mut(&before)
@@ -156,7 +135,7 @@ impl HandshakeLimiter {
         }
     }
 
-    fn address_admits(&mut self, network: Network, at_home: bool, now: Duration) -> bool {
+    fn address_admits(&mut self, network: ClientNetwork, at_home: bool, now: Duration) -> bool {
         if now.saturating_sub(self.pruned) >= PRUNE_INTERVAL {
             self.pruned = now;
             self.addresses.retain(|_, bucket| !bucket.is_full(OF_ADDRESS, now));
@@ -203,6 +182,8 @@ impl Repeats {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     fn mac(number: u64) -> [u8; MAC_BYTES] {
@@ -278,7 +259,7 @@ mod tests {
         for (aircraft, network) in [(1, 7), (2, 7), (1, 7), (1, 8), (2, 9)] {
             limiter.is_at(key(aircraft), v6(network, 1));
         }
-        let homes: Vec<_> = [7, 8, 9].map(|it| Network::of(v6(it, 2))).to_vec();
+        let homes: Vec<_> = [7, 8, 9].map(|it| ClientNetwork::of(v6(it, 2))).to_vec();
         let counts = homes.iter().map(|home| limiter.at_home.get(home).copied());
         assert_eq!(Vec::from_iter(counts), [None, Some(1), Some(1)]);
     }

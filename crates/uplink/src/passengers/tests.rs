@@ -189,7 +189,7 @@ async fn flows_without_an_answer_have_a_quarter() {
         let theirs = admit(device(3));
         assert!(!is_over(&theirs) && !answered.iter().any(is_over));
         drop((scan, theirs));
-        assert_eq!((table.open(kind), table.lock().pools[pool].rank().count()), (8, 0));
+        assert_eq!((table.open(kind), table.lock().pools[pool].count().total()), (8, 0));
     }
 }
 
@@ -258,7 +258,7 @@ async fn connections_to_sites_are_bounded_for_each() {
     assert_eq!(sites.iter().filter(|permit| !is_over(permit)).count(), MAX_SITE_CONNECTIONS);
     assert!(!is_over(&other), "only connections to sites end for them");
     drop((sites, other));
-    assert_eq!((table.open(Streams), table.lock().pools[SITES].rank().count()), (0, 0));
+    assert_eq!((table.open(Streams), table.lock().pools[SITES].count().total()), (0, 0));
 }
 
 #[test]
