@@ -43,6 +43,7 @@ pub fn connector(
         Host::Ip(ip) => connect(config, inherited, &[SocketAddr::new(*ip, peer.port)]),
         Host::Name(_) | Host::Service(_) => {
             let (found, connector) = watch::channel(None);
+            let (reach, reaches) = watch::channel(Reach::Down);
             let classes = Arc::<LaterClasses>::default();
             let later = classes.clone();
             let (config, mut inherited) = (config.clone(), inherited.split_udp());
@@ -64,18 +65,14 @@ pub fn connector(
                 };
                 match connect(&config, &mut inherited, &addresses) {
                     Ok(connector) => {
-                        // Held until the link is known: what comes next goes to the link itself.
-                        let mut classes = lock(&later);
-                        if let Some(Err(error)) = classes.take().map(|it| connector.set_classes(it))
-                        {
-                            tracing::error!(%error, "the classes stay as they were");
-                        }
-                        drop(found.send(Some(connector)));
+                        let of_link = connector.watch_reach();
+                        hand_over(connector, &found, &later);
+                        follow(of_link, reach).await;
                     }
                     Err(error) => tracing::error!(%error, "cannot start the link"),
                 }
             });
-            Ok(Arc::new(Awaited { connector, classes }))
+            Ok(Arc::new(Awaited { connector, reach: reaches, classes }))
         }
     }
 }
@@ -178,6 +175,31 @@ fn bind_error(what: &'static str, address: SocketAddr, source: io::Error) -> Tra
     SocketError::Bind { what, address, source }.into()
 }
 
+/// Gives the link the class limits that were set before it was known, and then to its users.
+fn hand_over(
+    connector: Arc<dyn Connector>,
+    found: &watch::Sender<Option<Arc<dyn Connector>>>,
+    later: &LaterClasses,
+) {
+    // Locked until the link is known, so that later limits go to the link itself.
+    let mut classes = lock(later);
+    if let Some(Err(error)) = classes.take().map(|it| connector.set_classes(it)) {
+        tracing::error!(%error, "the classes stay as they were");
+    }
+    drop(found.send(Some(connector)));
+}
+
+/// Repeats the reachability of the link, until either end is dropped.
+async fn follow(mut of_link: watch::Receiver<Reach>, reach: watch::Sender<Reach>) {
+    loop {
+        reach.send_replace(*of_link.borrow_and_update());
+        tokio::select! {
+            changed = of_link.changed() => if changed.is_err() { return },
+            () = reach.closed() => return,
+        }
+    }
+}
+
 /// Asks the system until the peer has an address. Gives all of them, in the order to try them (RFC
 /// 6724).
 async fn resolve(peer: &Target) -> Vec<SocketAddr> {
@@ -199,6 +221,8 @@ async fn resolve(peer: &Target) -> Vec<SocketAddr> {
 /// A connector whose address is still being asked for.
 struct Awaited {
     connector: watch::Receiver<Option<Arc<dyn Connector>>>,
+    /// Reachability for those who asked before the address was known.
+    reach: watch::Receiver<Reach>,
     classes: Arc<LaterClasses>,
 }
 
@@ -251,8 +275,11 @@ impl Connector for Awaited {
         self.connector.borrow().as_ref().and_then(|connector| connector.traffic(most))
     }
 
-    fn reach(&self) -> Reach {
-        self.connector.borrow().as_ref().map_or(Reach::Down, |connector| connector.reach())
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        match &*self.connector.borrow() {
+            Some(connector) => connector.watch_reach(),
+            None => self.reach.clone(),
+        }
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {
@@ -298,6 +325,10 @@ mod tests {
     use super::*;
     use bentpipe_link::Class;
 
+    fn awaited(connector: watch::Receiver<Option<Arc<dyn Connector>>>) -> Awaited {
+        Awaited { connector, reach: watch::channel(Reach::Down).1, classes: Arc::default() }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn flows_wait_for_the_address_but_not_for_ever() {
         let (_found, connector) = watch::channel(None);
@@ -305,7 +336,7 @@ mod tests {
         let first = Default::default();
         let open = Open { target, class: Class::BestEffort, passenger: 1, claim: None, first };
         let began = tokio::time::Instant::now();
-        let error = Awaited { connector, classes: Arc::default() }.open(open).await.err().unwrap();
+        let error = awaited(connector).open(open).await.err().unwrap();
         assert!(matches!(error, OpenError::Down(_)), "{error}");
         assert_eq!(began.elapsed(), PATIENCE);
     }
@@ -313,7 +344,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_link_that_cannot_start_is_a_failure() {
         let (found, connector) = watch::channel(None);
-        let awaited = Awaited { connector, classes: Arc::default() };
+        let awaited = awaited(connector);
         let waiting = timeout(PATIENCE, awaited.failed()).await;
         assert!(waiting.is_err(), "its name may have an address yet");
         drop(found);

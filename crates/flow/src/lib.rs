@@ -11,6 +11,7 @@
 //! | [`Claim`] | the class it gets if the ground confirms that address and name belong together |
 //! | [`OpenDatagrams`] | the opening of a datagram flow |
 //! | [`ResetCode`] | the reason for its end, with the one table of RFC 9209 |
+//! | [`Reach`] | reachability of the peer |
 //! | [`Traffic`] | what a session's flows carry |
 //! | [`ClientNetwork`] | the addresses that one client may use |
 //! | [`quota`] | the usage of each client, and the client that gives way to another |
@@ -26,6 +27,7 @@ mod network;
 mod open;
 pub mod passenger;
 pub mod quota;
+mod reach;
 mod target;
 mod traffic;
 
@@ -36,5 +38,6 @@ pub use claim::Claim;
 pub use code::ResetCode;
 pub use network::ClientNetwork;
 pub use open::OpenDatagrams;
+pub use reach::Reach;
 pub use target::{Host, MAX_NAME_BYTES, Service, Target, TargetError};
 pub use traffic::{FlowTraffic, Traffic};

@@ -32,10 +32,11 @@ use bentpipe_link::{
 };
 use bentpipe_net::BufferSizes;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, pending};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
-pub use bentpipe_flow::{Claim, OpenDatagrams};
+pub use bentpipe_flow::{Claim, OpenDatagrams, Reach};
 pub use bentpipe_link::io::Open;
 pub use kind::Kind;
 pub use name::Transport;
@@ -78,17 +79,6 @@ impl OpenError {
             Self::Unsupported => ResetCode::Refused,
         }
     }
-}
-
-/// Reachability of the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// It is heard.
-    Up,
-    /// It was, and flows wait until it is heard again.
-    Out,
-    /// It has not answered yet, or has ended the session.
-    Down,
 }
 
 /// Time for which the peer was not heard, within one session.
@@ -136,8 +126,13 @@ pub trait Connector: Send + Sync + 'static {
         None
     }
 
-    /// Reachability of the peer at the moment.
-    fn reach(&self) -> Reach;
+    /// Reachability of the peer, which changes only when it differs.
+    fn watch_reach(&self) -> watch::Receiver<Reach>;
+
+    /// Reachability of the peer now.
+    fn reach(&self) -> Reach {
+        *self.watch_reach().borrow()
+    }
 
     /// Packets and handshakes of strangers that were refused since the last call, if the transport counts
     /// them.
@@ -147,7 +142,7 @@ pub trait Connector: Send + Sync + 'static {
 
     /// Waits until the transport has ended by a fault of this process; for ever while all is well.
     fn failed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
+        Box::pin(pending())
     }
 
     /// Turns so far of the task that moves datagrams, which is asked for another: unless it hangs, the
@@ -164,6 +159,21 @@ pub trait Connector: Send + Sync + 'static {
     /// Tells the peer that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
+    }
+}
+
+/// Waits until the peer's reachability satisfies `is_wanted`. Never returns if it never does.
+pub async fn wait_for_reach(connector: &dyn Connector, is_wanted: impl Fn(Reach) -> bool) {
+    let mut reach = connector.watch_reach();
+    while !is_wanted(*reach.borrow_and_update()) {
+        reach_changed(&mut reach).await;
+    }
+}
+
+/// Waits for the next change. Never returns once the transport has ended.
+pub async fn reach_changed(reach: &mut watch::Receiver<Reach>) {
+    if reach.changed().await.is_err() {
+        pending().await
     }
 }
 
@@ -347,7 +357,7 @@ pub trait Acceptor: Send + Sync + 'static {
 
     /// Waits until the transport has ended by a fault of this process; for ever while all is well.
     fn failed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
+        Box::pin(pending())
     }
 
     /// Turns so far of the task that moves datagrams, which is asked for another: unless it hangs, the

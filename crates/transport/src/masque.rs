@@ -11,6 +11,7 @@ use bentpipe_masque::{Client, DatagramFlow, Flow, Incoming as Request, Payload, 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 
 use crate::{
     Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
@@ -48,9 +49,8 @@ impl Connector for Client {
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowDatagrams>) })
     }
 
-    /// Behind its 200 a CONNECT ends with one code for all (RFC 9114 section 4.4).
-    fn reach(&self) -> Reach {
-        if self.status().is_ok() { Reach::Up } else { Reach::Down }
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        Client::watch_reach(self)
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {

@@ -99,7 +99,7 @@ fn is_ours(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use futures_util::future::{BoxFuture, pending};
-    use tokio::sync::mpsc;
+    use tokio::sync::{mpsc, watch};
 
     use super::super::identity::{Identity, Place};
     use super::super::passengers::EVERYONE_ELSE;
@@ -122,8 +122,8 @@ mod tests {
         ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
             Box::pin(pending())
         }
-        fn reach(&self) -> Reach {
-            Reach::Down
+        fn watch_reach(&self) -> watch::Receiver<Reach> {
+            watch::channel(Reach::Down).1
         }
     }
 
