@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use grip::Grip;
-pub use noted::{Noted, noted};
+pub use noted::{Activity, noted};
 
 pub use crate::transport::Kind;
 pub use pool::{Full, Pool, PoolLimits};
