@@ -24,7 +24,7 @@ pub fn accept<'a, F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    accept_from(listener, uplink, &|_| true, serve)
+    accept_from(listener, uplink, |_| true, serve)
 }
 
 /// Maximum number of connections of one listener that wait until their client's device is known.
@@ -39,7 +39,7 @@ const MAX_UNKNOWN: usize = 256;
 pub fn accept_from<'a, F>(
     listener: &'a TcpListener,
     uplink: &Arc<Uplink>,
-    admits: &'a (impl Fn(IpAddr) -> bool + Sync),
+    admits: impl Fn(IpAddr) -> bool + Send + Sync + 'a,
     serve: impl Fn(TcpStream, FlowPermit) -> F + Send + 'a,
 ) -> impl Future<Output = ()> + Send + 'a
 where
