@@ -1,4 +1,4 @@
-//! Starting the transport that a config names.
+//! Start of the configured transports.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,9 +31,9 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum wait of a flow for the ground's address.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The way to the ground that `config` describes. Comes back at once, also when the
-/// ground is down or its name cannot be resolved yet: it keeps trying in a task of
-/// the current runtime. A UDP socket named as the transport is may be inherited.
+/// Starts the transport to the ground of `config`. Returns at once, even if the ground is down or
+/// its name cannot be resolved yet; a task of the current runtime keeps trying. A UDP socket with the
+/// transport's name may be inherited.
 pub fn connector(
     config: &AirConfig,
     inherited: &mut Inherited,
@@ -47,8 +47,8 @@ pub fn connector(
             let classes = Arc::<LaterClasses>::default();
             let later = classes.clone();
             let (config, mut inherited) = (config.clone(), inherited.split_udp());
-            // What is wrong with the settings or the state file shows now, not when the name is
-            // known; a counter that is claimed for nothing costs nothing.
+            // Errors of the settings and the state file are reported now, not when the name is known.
+            // An unused block of counters costs nothing.
             let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             match config.link.transport {
                 Transport::AeroTcp => drop(aerotcp::air_config(&config, anywhere, 0)?),
@@ -77,7 +77,7 @@ pub fn connector(
     }
 }
 
-/// Every transport that `config` serves.
+/// Starts every transport that `config` serves.
 pub fn acceptor(
     config: &GroundConfig,
     inherited: &mut Inherited,
@@ -142,9 +142,9 @@ fn connect(
     }
 }
 
-/// Local address of a socket that reaches all of `peers`, of which there is one at least, and their
-/// form on it. With peers of both families it is one socket for both, on which IPv4 is written as
-/// IPv6. Without IPv6 on this machine (`has_v6`) only those of IPv4 are left, if there are any.
+/// Local address of a socket that reaches all of `peers`, which are not empty, and their addresses
+/// as that socket needs them. One socket serves both families, and IPv4 addresses are then mapped to
+/// IPv6. Without IPv6 on this machine (`has_v6`), only IPv4 peers are left, if there are any.
 fn reachable(peers: &[SocketAddr], has_v6: impl FnOnce() -> bool) -> (SocketAddr, Vec<SocketAddr>) {
     let v4: Vec<SocketAddr> = peers.iter().copied().filter(SocketAddr::is_ipv4).collect();
     if v4.len() == peers.len() || !v4.is_empty() && !has_v6() {
@@ -200,8 +200,7 @@ async fn follow(mut of_link: watch::Receiver<Reach>, reach: watch::Sender<Reach>
     }
 }
 
-/// Asks the system until the peer has an address. Gives all of them, in the order to try them (RFC
-/// 6724).
+/// Resolves the peer's name until it has an address. Returns all addresses in the order of RFC 6724.
 async fn resolve(peer: &Target) -> Vec<SocketAddr> {
     loop {
         match tokio::net::lookup_host((peer.host.to_string(), peer.port)).await {
@@ -218,7 +217,7 @@ async fn resolve(peer: &Target) -> Vec<SocketAddr> {
     }
 }
 
-/// A connector whose address is still being asked for.
+/// A connector whose address is still being resolved.
 struct Awaited {
     connector: watch::Receiver<Option<Arc<dyn Connector>>>,
     /// Reachability for those who asked before the address was known.
@@ -287,7 +286,7 @@ impl Connector for Awaited {
         Box::pin(async move {
             let known =
                 connector.wait_for(Option::is_some).await.map(|connector| connector.clone());
-            // Else the task that asks for the address has ended without a link.
+            // Otherwise the task that resolves the address has ended without a link.
             if let Ok(Some(connector)) = known {
                 connector.failed().await;
             }
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn flows_wait_for_the_address_but_not_for_ever() {
+    async fn flows_wait_a_limited_time_for_the_address() {
         let (_found, connector) = watch::channel(None);
         let target = "origin.test:80".parse().unwrap();
         let first = Default::default();
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn both_families_share_a_socket_where_there_are_both() {
+    fn both_families_share_a_socket() {
         let [v4, v6]: [SocketAddr; 2] =
             ["192.0.2.1:4500", "[2001:db8::1]:4500"].map(|peer| peer.parse().unwrap());
         let mapped: SocketAddr = "[::ffff:192.0.2.1]:4500".parse().unwrap();
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_in_use_is_told() {
+    async fn a_port_in_use_is_an_error() {
         let taken = bentpipe_net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
         let error = plain_socket(&mut Inherited::default(), "link", taken.local_addr().unwrap());
         assert!(error.err().unwrap().to_string().contains("choose another port"));
