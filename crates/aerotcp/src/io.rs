@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bentpipe_link::OpenError;
-use bentpipe_link::io::{self, Handle, Socket, seed};
+use bentpipe_link::io::{self, Handle, ReachWatch, Socket, seed};
 
 pub use bentpipe_link::io::Open;
 
@@ -47,9 +47,9 @@ impl Air {
         self.0.open(first, begin).await
     }
 
-    /// Returns `true` if there is an association.
-    pub fn is_up(&self) -> bool {
-        self.0.look(|core, _| core.current().is_some())
+    /// Reachability of the ground gateway: [up](bentpipe_flow::Reach::Up) during an association.
+    pub fn watch_reach(&self) -> ReachWatch {
+        self.0.watch_reach()
     }
 
     /// Number of the association, or `None` if there is none. It increases with every association.

@@ -15,19 +15,22 @@ use super::echo;
 use super::identity::Whose;
 use super::packet::{self, Message, Original};
 use super::raw::{Raw, own_address};
-use crate::bucket::Bucket;
+use crate::bucket::RateLimit;
 use crate::counters::Counters;
 
 /// Maximum ICMP messages to clients per second, with a burst of one second's worth (RFC 4443
 /// section 2.4 (f)). This suffices if a cabin's browsers are refused at once, and takes 300 kbit/s
 /// of the cabin's radio.
-const ICMP_PER_SECOND: f64 = 500.0;
+const ICMP_PER_SECOND: u32 = 500;
 
 /// Maximum for one passenger, and for all sources without a known device together: enough for a
 /// page's destinations.
-const ICMP_PER_SECOND_EACH: f64 = 50.0;
+const ICMP_PER_SECOND_EACH: u32 = 50;
 
-/// Number of buckets that passengers share: 512 × 64 bytes = 32 KiB.
+/// Burst of both limits, in seconds of the rate.
+const ICMP_BURST_SECONDS: u32 = 1;
+
+/// Number of buckets that passengers share: 512 × 80 bytes = 40 KiB.
 const SHARES: usize = 512;
 
 /// Sender of packets to clients whose packets were intercepted.
@@ -36,7 +39,7 @@ pub struct Answers {
     /// Passenger at an address; `None` if its device is unknown.
     whose: Box<dyn Fn(IpAddr) -> Option<Whose> + Send + Sync>,
     counters: Arc<Counters>,
-    bucket: Bucket,
+    bucket: RateLimit,
     shares: Shares,
 }
 
@@ -44,12 +47,13 @@ pub struct Answers {
 /// so a flood affects few others.
 struct Shares {
     hash: RandomState,
-    buckets: [Bucket; SHARES],
+    buckets: [RateLimit; SHARES],
 }
 
 impl Default for Shares {
     fn default() -> Self {
-        let buckets = std::array::from_fn(|_| Bucket::new(ICMP_PER_SECOND_EACH, 1.0));
+        let buckets =
+            std::array::from_fn(|_| RateLimit::new(ICMP_PER_SECOND_EACH, ICMP_BURST_SECONDS));
         Self { hash: RandomState::new(), buckets }
     }
 }
@@ -68,7 +72,8 @@ impl Answers {
         counters: Arc<Counters>,
         whose: impl Fn(IpAddr) -> Option<Whose> + Send + Sync + 'static,
     ) -> Self {
-        let (bucket, shares) = (Bucket::new(ICMP_PER_SECOND, 1.0), Shares::default());
+        let (bucket, shares) =
+            (RateLimit::new(ICMP_PER_SECOND, ICMP_BURST_SECONDS), Shares::default());
         Self { raw, whose: Box::new(whose), counters, bucket, shares }
     }
 
@@ -154,7 +159,7 @@ mod tests {
         assert_eq!((0..1000).filter(|_| shares.take(device)).count(), most);
         // All invented sources share one limit.
         assert_eq!((0..1000).filter(|_| shares.take(None)).count(), most);
-        let take = |client: [u8; 4]| shares.take(Some(Whose::Address(client.into())));
+        let take = |client: [u8; 4]| shares.take(Some(Whose::of_address(client.into())));
         // The chance that ten or more of 200 others share its bucket is 1 in 10^12.
         let served = (2..202).filter(|n| take([10, 0, 0, *n])).count();
         assert!(served > 190, "{served}");

@@ -17,12 +17,12 @@ use tokio::net::TcpStream;
 
 use super::message::interim::Interims;
 use super::message::respond::{Body, MAX_BUFFER_BYTES, body, no_link, text};
-use super::message::sanitizer::{PendingRefusals, RequestSanitizer};
+use super::message::sanitizer::{PendingRefusals, RequestSanitizer, sanitize};
 use super::message::{head, refuse};
 use super::passengers::FlowPermit;
 use super::services::Services;
 use super::web::{self, Destination};
-use super::write_timeout::WriteTimeout;
+use super::write_timeout::{ClientStream, client_stream, into_tcp};
 use crate::config::Auth;
 
 /// State shared by the requests of one client connection.
@@ -48,8 +48,8 @@ pub(super) async fn serve(
         .header_read_timeout(limits.handshake_timeout.duration())
         .max_buf_size(MAX_BUFFER_BYTES)
         .half_close(true);
-    let guard = WriteTimeout::new(tcp, limits.stall_timeout.into()).noting(permit.activity());
-    let (io, gate) = RequestSanitizer::new(guard, Bytes::new());
+    let guard = client_stream(tcp, limits.stall_timeout.into(), permit.activity());
+    let (io, gate) = sanitize(guard, Bytes::new());
     let io = TokioIo::new(io);
     let permit = Arc::new(permit);
     let proxy = Arc::new(Proxy { permit, gate, auth, services, asked: AtomicBool::new(false) });
@@ -146,15 +146,16 @@ async fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body
     let tunnel = async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         // This is the type that serve() passed to hyper.
-        if let Ok(parts) = upgraded.downcast::<TokioIo<RequestSanitizer<WriteTimeout>>>() {
-            let (guard, rest) = parts.io.into_inner().into_parts();
+        if let Ok(parts) = upgraded.downcast::<TokioIo<RequestSanitizer<ClientStream>>>() {
+            let (guard, sanitizer) = parts.io.into_inner().into_parts();
+            let rest = sanitizer.into_unread();
             let read = if rest.is_empty() {
                 parts.read_buf
             } else {
                 [parts.read_buf, rest].concat().into()
             };
             let permit = proxy.permit.clone();
-            proxy.services.carry(guard.into_inner(), target, permit, read).await;
+            proxy.services.carry(into_tcp(guard), target, permit, read).await;
         }
     };
     flows.spawn(async move {

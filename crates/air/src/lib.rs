@@ -380,78 +380,31 @@ impl Air {
 
     /// Serves until `shutdown`. Then stops accepting, removes the interception rules, and lets open
     /// flows finish for the configured time.
-    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self {
-            socks5,
-            http_proxy,
-            mut transparent,
-            page,
-            preload,
-            auth,
-            listen,
-            services,
-            quic,
-            raw,
-            mut dns,
-            drain,
-        } = self;
-        let uplink = services.uplink.clone();
-        let udp = transparent.as_mut().and_then(Transparent::take_udp);
+    pub async fn serve(mut self, shutdown: impl Future<Output = ()>) {
+        let udp = self.transparent.as_mut().and_then(Transparent::take_udp);
+        let mut dns = self.dns.take();
         {
-            let of_proxies = |client: IpAddr| listen.admits(client);
-            let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
-            if let Some(listener) = &socks5 {
-                let (auth, services) = (auth.clone(), services.clone());
-                let admits = &of_proxies;
-                serving.push(Box::pin(accept_from(
-                    listener,
-                    &uplink,
-                    admits,
-                    move |tcp, permit| {
-                        socks::serve(tcp, permit, auth.clone(), quic, services.clone())
-                    },
-                )));
-            }
-            if let Some(listener) = &http_proxy {
-                let (auth, services) = (auth.clone(), services.clone());
-                let admits = &of_proxies;
-                serving.push(Box::pin(accept_from(
-                    listener,
-                    &uplink,
-                    admits,
-                    move |tcp, permit| http::serve(tcp, permit, auth.clone(), services.clone()),
-                )));
-            }
-            if let Some((listener, page)) = &page {
-                let uplink = uplink.clone();
-                serving.push(Box::pin(accept(listener, &uplink.clone(), move |tcp, permit| {
-                    page.clone().serve(tcp, permit, uplink.clone())
-                })));
-            }
-            for listener in transparent.iter().flat_map(Transparent::listeners) {
-                let services = services.clone();
-                serving.push(Box::pin(accept(listener, &uplink, move |tcp, permit| {
-                    tproxy::serve(tcp, permit, services.clone())
-                })));
-            }
+            let (services, uplink) = (&self.services, &self.services.uplink);
+            let mut serving = self.listeners();
             if let Some(udp) = udp {
-                serving.push(Box::pin(udp.serve(services.clone(), quic, raw)));
+                serving.push(Box::pin(udp.serve(services.clone(), self.quic, self.raw.clone())));
             }
             serving.push(Box::pin(uplink.follow_neighbours()));
             if let Some(web) = services.web.clone() {
-                serving.push(match &preload {
+                serving.push(match &self.preload {
                     Some((socket, preloader)) => Box::pin(socket.serve(preloader)),
                     None => Box::pin(web::unpin_all(web)),
                 });
             }
             if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {
-                serving.push(Box::pin(dns.run(resolver, &uplink)));
+                serving.push(Box::pin(dns.run(resolver, uplink)));
             }
             tokio::select! {
                 () = shutdown => {}
                 _ = futures_util::future::join_all(serving) => {}
             }
         }
+        let Self { socks5, http_proxy, transparent, page, services, drain, .. } = self;
         drop((socks5, http_proxy, transparent, page));
         if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {
             dns.finish(resolver).await;
@@ -460,6 +413,35 @@ impl Air {
         if let Some(web) = &services.web {
             web.close();
         }
-        uplink.flows.drain(drain).await;
+        services.uplink.flows.drain(drain).await;
+    }
+
+    /// Accepts clients of the proxies and the page, and intercepted connections.
+    fn listeners(&self) -> Vec<BoxFuture<'_, ()>> {
+        let (services, uplink) = (&self.services, &self.services.uplink);
+        let admits = |client: IpAddr| self.listen.admits(client);
+        let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
+        if let Some(listener) = &self.socks5 {
+            let (auth, services, quic) = (self.auth.clone(), services.clone(), self.quic);
+            let serve =
+                move |tcp, permit| socks::serve(tcp, permit, auth.clone(), quic, services.clone());
+            serving.push(Box::pin(accept_from(listener, uplink, admits, serve)));
+        }
+        if let Some(listener) = &self.http_proxy {
+            let (auth, services) = (self.auth.clone(), services.clone());
+            let serve = move |tcp, permit| http::serve(tcp, permit, auth.clone(), services.clone());
+            serving.push(Box::pin(accept_from(listener, uplink, admits, serve)));
+        }
+        if let Some((listener, page)) = &self.page {
+            let of_page = uplink.clone();
+            let serve = move |tcp, permit| page.clone().serve(tcp, permit, of_page.clone());
+            serving.push(Box::pin(accept(listener, uplink, serve)));
+        }
+        for listener in self.transparent.iter().flat_map(Transparent::listeners) {
+            let services = services.clone();
+            let serve = move |tcp, permit| tproxy::serve(tcp, permit, services.clone());
+            serving.push(Box::pin(accept(listener, uplink, serve)));
+        }
+        serving
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::AirLink;
-use crate::transport::{Connector, Reach};
+use crate::transport::{Connector, Reach, reach_changed};
 
 /// Silence before the first log line: over a satellite, a handshake and its first repetition.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -13,17 +13,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum interval of log lines; before that, the interval doubles each time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// Polling interval.
-const LOOK: Duration = Duration::from_secs(1);
-
 /// Monitors the ground gateway's silence. Never returns.
 pub async fn watch(link: &AirLink, connector: &dyn Connector) {
     let (began, mut silence) = (Instant::now(), Silence::since(Duration::ZERO));
+    let mut reaches = connector.watch_reach();
     loop {
-        sleep(LOOK).await;
-        let reach = connector.reach();
+        let reach = *reaches.borrow_and_update();
         if let Some(silent) = silence.look(reach, began.elapsed()) {
             tracing::warn!("{}", complaint(link, reach, silent));
+        }
+        if reach == Reach::Up {
+            reach_changed(&mut reaches).await;
+            silence = Silence::since(began.elapsed());
+        } else {
+            // Either the time has come for the next line, or there is a change.
+            let _ = timeout_at(began + silence.due_at(), reach_changed(&mut reaches)).await;
         }
     }
 }
@@ -39,6 +43,11 @@ struct Silence {
 impl Silence {
     const fn since(since: Duration) -> Self {
         Self { since, due: PATIENCE }
+    }
+
+    /// Time of the next log line, if the silence lasts.
+    fn due_at(&self) -> Duration {
+        self.since + self.due
     }
 
     /// Returns the duration of the silence if it must be logged now. `now` is the time since the

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bentpipe_lab::browser;
-use bentpipe_lab::contender::{self, BENTPIPE, Contender, E2E_CUBIC};
+use bentpipe_lab::contender::{self, BENTPIPE, E2E_CUBIC, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::browse::Browse;
 use bentpipe_lab::experiment::table;
@@ -49,7 +49,7 @@ pub struct Demo {
     seed: u64,
     /// System under test; may be repeated [default: e2e-cubic, e2e-bbr, split-bbr, bentpipe].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
-    contenders: Vec<&'static dyn Contender>,
+    contenders: Vec<&'static dyn SystemUnderTest>,
 }
 
 /// Runs the demo.
@@ -80,7 +80,7 @@ pub fn run(demo: &Demo) -> Outcome {
          Client, gateways and server: {} small networks of this machine's real kernel.\n\
          The table takes about three minutes; Ctrl-C stops everything.\n",
         profile.about,
-        plan.world_count()
+        plan.testbed_count()
     );
     let cells = go(&plan)?;
     show!("{}", table::transfers(&profile, &cells));
@@ -109,7 +109,7 @@ pub fn run(demo: &Demo) -> Outcome {
 
 /// Compares the times of a large file.
 fn comparison(cells: &[Cell]) -> Option<String> {
-    let median = |contender: &dyn Contender| {
+    let median = |contender: &dyn SystemUnderTest| {
         let is_it =
             |cell: &&Cell| cell.contender == contender && cell.workload.to_string() == "file-1600k";
         cells.iter().find(is_it)?.found.samples.percentile(0.5)
@@ -132,7 +132,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
         return Ok(Vec::new());
     };
     say!("\nThe page in real Chromium ({}):", program.display());
-    let of_interest: [&'static dyn Contender; 2] = [&E2E_CUBIC, &BENTPIPE];
+    let of_interest: [&'static dyn SystemUnderTest; 2] = [&E2E_CUBIC, &BENTPIPE];
     let contenders: Vec<_> =
         of_interest.into_iter().filter(|one| plan.contenders.contains(one)).collect();
     let workloads = [Workload::Chromium { objects: PAGE_OBJECTS }];

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::out::{say, show};
 use bentpipe_channel::{DirectionSpec, LinkSpec};
-use bentpipe_lab::contender::{self, BENTPIPE, Contender};
+use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::pages::Reader;
 use bentpipe_lab::experiment::progress::Live;
@@ -112,7 +112,7 @@ pub struct TransfersArgs {
     link: LinkArgs,
     /// System under test; may be repeated [default: those of the demo].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
-    contenders: Vec<&'static dyn Contender>,
+    contenders: Vec<&'static dyn SystemUnderTest>,
     /// Workload: object-SIZE, file-SIZE, page-N, chromium-N, bulk; may be repeated [default: those
     /// of the demo].
     #[arg(long = "workload", value_name = "NAME")]

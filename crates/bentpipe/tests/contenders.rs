@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_lab::contender::{
-    self, BENTPIPE_SERVICES, Contender, ContenderError, KCPTUN, PEP_FIXED, PEP_HTTP, Running, Stage,
+    self, BENTPIPE_SERVICES, KCPTUN, PEP_FIXED, PEP_HTTP, Running, Stage, SystemError,
+    SystemUnderTest,
 };
-use bentpipe_lab::emu::{self, SERVER, World};
+use bentpipe_lab::emu::{self, SERVER, Testbed};
 use bentpipe_lab::profile::Profile;
 
 const MEGABYTE: usize = 1_000_000;
@@ -64,13 +65,13 @@ fn profile() -> Profile {
 }
 
 fn start<'a>(
-    contender: &dyn Contender,
-    world: &'a World,
+    contender: &dyn SystemUnderTest,
+    testbed: &'a Testbed,
     folder: &'a Path,
     settings: &str,
-) -> Result<Box<dyn Running>, ContenderError> {
+) -> Result<Box<dyn Running>, SystemError> {
     contender.start(&Stage {
-        world,
+        testbed,
         profile: &profile(),
         folder,
         program: Path::new(env!("CARGO_BIN_EXE_bentpipe")),
@@ -89,8 +90,8 @@ fn at(port: u16) -> SocketAddr {
 }
 
 /// Runs `serve` for each connection to `port` of the server, until the process ends.
-fn listen(world: &World, port: u16, serve: impl Fn(TcpStream) + Send + Clone + 'static) {
-    let listener: TcpListener = world.server.tcp_listener(at(port)).unwrap();
+fn listen(testbed: &Testbed, port: u16, serve: impl Fn(TcpStream) + Send + Clone + 'static) {
+    let listener: TcpListener = testbed.server.tcp_listener(at(port)).unwrap();
     thread::spawn(move || {
         for tcp in listener.incoming().flatten() {
             let serve = serve.clone();
@@ -99,8 +100,8 @@ fn listen(world: &World, port: u16, serve: impl Fn(TcpStream) + Send + Clone + '
     });
 }
 
-fn connect(world: &World, port: u16) -> std::io::Result<TcpStream> {
-    let tcp = world.client.run(|| TcpStream::connect(at(port))).unwrap()?;
+fn connect(testbed: &Testbed, port: u16) -> std::io::Result<TcpStream> {
+    let tcp = testbed.client.run(|| TcpStream::connect(at(port))).unwrap()?;
     tcp.set_read_timeout(Some(PATIENCE))?;
     Ok(tcp)
 }
@@ -115,16 +116,16 @@ fn every_contender() {
     }
 }
 
-fn one_contender(contender: &dyn Contender) {
+fn one_contender(contender: &dyn SystemUnderTest) {
     let began = Instant::now();
     let folder = tempfile::tempdir().unwrap();
-    let world = World::new(&profile().link, None, 1).unwrap();
+    let testbed = Testbed::new(&profile().link, None, 1).unwrap();
     for port in PORTS {
-        listen(&world, port, echo_megabyte);
+        listen(&testbed, port, echo_megabyte);
     }
-    let mut running = match start(contender, &world, folder.path(), "") {
+    let mut running = match start(contender, &testbed, folder.path(), "") {
         Ok(running) => running,
-        Err(error @ ContenderError::Missing { .. }) => {
+        Err(error @ SystemError::Missing { .. }) => {
             assert!(contender.name() == KCPTUN.name(), "{error}");
             return println!("SKIPPED: {error}");
         }
@@ -133,7 +134,7 @@ fn one_contender(contender: &dyn Contender) {
     for port in PORTS {
         let began = Instant::now();
         let came = loop {
-            match megabyte(&world, port) {
+            match megabyte(&testbed, port) {
                 Ok(came) => break came,
                 Err(_) if contender.starts_cold() && began.elapsed() < PATIENCE => {
                     thread::sleep(Duration::from_millis(200));
@@ -157,8 +158,8 @@ fn echo_megabyte(mut tcp: TcpStream) {
     }
 }
 
-fn megabyte(world: &World, port: u16) -> std::io::Result<Vec<u8>> {
-    let mut tcp = connect(world, port)?;
+fn megabyte(testbed: &Testbed, port: u16) -> std::io::Result<Vec<u8>> {
+    let mut tcp = connect(testbed, port)?;
     tcp.write_all(&pattern(MEGABYTE))?;
     let mut came = Vec::new();
     tcp.read_to_end(&mut came)?;
@@ -167,15 +168,15 @@ fn megabyte(world: &World, port: u16) -> std::io::Result<Vec<u8>> {
 
 /// The ground gateway requests a page's objects before the client does, with every transport.
 fn services() {
-    let contenders: [&dyn Contender; 2] = [&BENTPIPE_SERVICES, &PEP_HTTP];
+    let contenders: [&dyn SystemUnderTest; 2] = [&BENTPIPE_SERVICES, &PEP_HTTP];
     for contender in contenders {
         let folder = tempfile::tempdir().unwrap();
-        let world = World::new(&profile().link, None, 1).unwrap();
+        let testbed = Testbed::new(&profile().link, None, 1).unwrap();
         let (tell, asked) = mpsc::channel();
-        listen(&world, 80, move |tcp| serve_page(tcp, &tell));
-        let running = start(contender, &world, folder.path(), "").unwrap();
+        listen(&testbed, 80, move |tcp| serve_page(tcp, &tell));
+        let running = start(contender, &testbed, folder.path(), "").unwrap();
         let began = Instant::now();
-        while !get(&world, "/").is_ok_and(|page| page.ends_with("</html>")) {
+        while !get(&testbed, "/").is_ok_and(|page| page.ends_with("</html>")) {
             assert!(began.elapsed() < PATIENCE, "{contender}: no page{}", running.said());
             thread::sleep(Duration::from_millis(200));
         }
@@ -185,7 +186,7 @@ fn services() {
             let path = asked.recv_timeout(PATIENCE);
             paths.push(path.unwrap_or_else(|_| panic!("{contender}: {paths:?} were asked for")));
         }
-        assert!(get(&world, "/picture").unwrap().ends_with(&"p".repeat(5000)), "{contender}");
+        assert!(get(&testbed, "/picture").unwrap().ends_with(&"p".repeat(5000)), "{contender}");
     }
 }
 
@@ -216,8 +217,8 @@ fn serve_page(mut tcp: TcpStream, asked: &mpsc::Sender<String>) {
     }
 }
 
-fn get(world: &World, path: &str) -> std::io::Result<String> {
-    let mut tcp = connect(world, 80)?;
+fn get(testbed: &Testbed, path: &str) -> std::io::Result<String> {
+    let mut tcp = connect(testbed, 80)?;
     let accept = if path == "/" { "text/html" } else { "image/*" };
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: site.test\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
@@ -254,15 +255,15 @@ fn far_source() {
 
 fn download(path: &LinkSpec, bytes: usize, settings: &str) -> (std::io::Result<usize>, u64) {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::new(&profile().link, Some(path), 1).unwrap();
+    let testbed = Testbed::new(&profile().link, Some(path), 1).unwrap();
     let serve = move |mut tcp: TcpStream| {
         let mut ask = [0; 1];
         // The client detects missing data.
         let _ = tcp.read_exact(&mut ask).and_then(|()| tcp.write_all(&pattern(bytes)));
     };
-    listen(&world, 8080, serve);
-    let running = start(&PEP_FIXED, &world, folder.path(), settings).unwrap();
-    let mut tcp = connect(&world, 8080).unwrap();
+    listen(&testbed, 8080, serve);
+    let running = start(&PEP_FIXED, &testbed, folder.path(), settings).unwrap();
+    let mut tcp = connect(&testbed, 8080).unwrap();
     tcp.write_all(b"?").unwrap();
     let mut came = Vec::new();
     let ended = tcp.read_to_end(&mut came);
@@ -272,13 +273,13 @@ fn download(path: &LinkSpec, bytes: usize, settings: &str) -> (std::io::Result<u
 
 fn settings() {
     let folder = tempfile::tempdir().unwrap();
-    let world = World::new(&profile().link, None, 1).unwrap();
+    let testbed = Testbed::new(&profile().link, None, 1).unwrap();
     for wrong in ["0", "-1", "'much'"] {
         let settings = format!("pep-buffer-bytes = {wrong}");
-        let error = start(&PEP_FIXED, &world, folder.path(), &settings).err().unwrap();
+        let error = start(&PEP_FIXED, &testbed, folder.path(), &settings).err().unwrap();
         assert!(error.to_string().contains("pep-buffer-bytes = 4_000_000"), "{error}");
     }
     let settings = "pep-buffer-bytes = 100_000";
-    let error = start(&PEP_FIXED, &world, folder.path(), settings).err().unwrap();
+    let error = start(&PEP_FIXED, &testbed, folder.path(), settings).err().unwrap();
     assert!(error.to_string().starts_with("pep-reserve-bytes = 250000 leaves"), "{error}");
 }

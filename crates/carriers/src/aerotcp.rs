@@ -1,4 +1,4 @@
-//! The configs of AeroTCP.
+//! Configuration of AeroTCP.
 
 use std::net::SocketAddr;
 
@@ -10,26 +10,26 @@ use bentpipe_units::BitRate;
 
 use crate::config::{AeroTcp, AirConfig, GroundConfig, WindowKind};
 
-/// Connections an association holds beyond what the gateway admits: those of either side that the
-/// other has not seen end yet.
+/// Connections of an association in addition to those that the gateway admits: connections whose
+/// end only one side has seen.
 const CONNECTIONS_ENDING: u32 = 64;
 
-/// Reason for which AeroTCP cannot start with a configuration.
+/// Reason why AeroTCP cannot start with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AeroTcpError {
-    /// It is the transport, but nothing is said of the satellite.
+    /// AeroTCP is the transport, but the satellite is not described.
     #[error(
         "the table [aerotcp] is missing: AeroTCP has to be told of the satellite; write [aerotcp] \
          with rtt = \"480 ms\", the round trip between the gateways"
     )]
     NoTable,
-    /// A static window without N.
+    /// The window is static, but its size is missing.
     #[error(
         "[aerotcp] has a static window and no connections: write connections = 10, the most that \
          will be open, or window = \"adaptive\""
     )]
     NoConnections,
-    /// A setting for another kind of window, which would do nothing.
+    /// A setting applies to another kind of window, and would have no effect.
     #[error("[aerotcp] has {setting:?}, which is for window = {kind:?}: remove one of them")]
     OtherWindow {
         /// The setting.
@@ -37,7 +37,7 @@ pub enum AeroTcpError {
         /// Its purpose.
         kind: &'static str,
     },
-    /// A number that cannot work.
+    /// A number is out of range.
     #[error("[aerotcp]: {0}")]
     Settings(#[from] SettingsError),
 }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_does_nothing_is_told() {
+    fn missing_and_useless_settings_are_errors() {
         let why = |text: &str| read(text).unwrap_err();
         assert!(why("window = 'adaptive'").contains("rtt"));
         assert!(why("rtt = '480 ms'\nwindow = 'static'").contains("write connections = 10"));

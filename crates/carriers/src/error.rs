@@ -5,19 +5,19 @@ use bentpipe_net::SocketError;
 use super::aerotcp::AeroTcpError;
 use super::handshake_counter::CounterError;
 
-/// Reason for which a transport cannot start.
+/// Reason why a transport cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// Its socket cannot be had.
+    /// Its socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// A number in the config cannot work.
+    /// A number in the configuration is out of range.
     #[error(transparent)]
     Settings(#[from] bentpipe_link::SettingsError),
-    /// The beam cannot be shared as it is written.
+    /// The beam cannot be shared as configured.
     #[error("the beam cannot work like this: {0}")]
     Beam(#[from] bentpipe_link::BeamError),
-    /// The handshake counter cannot be kept.
+    /// The handshake counter cannot be stored.
     #[error(transparent)]
     Counter(#[from] CounterError),
     /// HTTP/3 cannot start.

@@ -1,9 +1,9 @@
-//! The handshake counter that outlives the process.
+//! Handshake counter that outlives the process.
 //!
-//! The hub refuses a handshake whose counter is not above the last one it saw, so
-//! a counter must never be used twice, over crashes and power cuts too. Each start
-//! claims a whole block of counters before it uses any; nothing is written after, but where nobody
-//! answers. Only one process at a time may: it holds a lock beside the file.
+//! The hub refuses a handshake whose counter is not above the last one it received. A counter must
+//! therefore never be used twice, even after a crash or a power cut. Each start claims a block of
+//! counters before it uses any. Afterwards the file is written only if nobody answers. A lock next
+//! to the file admits one process at a time.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,7 +22,7 @@ use crate::atomic_file::{self, OWNER_ONLY as MODE};
 /// Counters per start: a handshake a second for 136 years.
 const BLOCK: u64 = 1 << 32;
 
-/// The counter could not be kept.
+/// Reason why the counter cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum CounterError {
     /// The file could not be read or written.
@@ -36,13 +36,13 @@ pub enum CounterError {
         /// Error of the system.
         source: io::Error,
     },
-    /// Another process holds it.
+    /// Another process holds the lock.
     #[error(
         "another gateway runs with the state file {}: stop it first, or give this one a key of its \
          own and another state-file under [link]; two with one key shut each other out", .0.display()
     )]
     Held(PathBuf),
-    /// The file holds something else.
+    /// The file has other contents.
     #[error(
         "{} does not hold a handshake counter: name another file with state-file under [link], \
          or remove this one", .0.display()
@@ -50,14 +50,14 @@ pub enum CounterError {
     Content(PathBuf),
 }
 
-/// The locks of this process, until it ends.
+/// Locks that this process holds until it ends.
 static HELD: Mutex<Vec<(PathBuf, Flock<File>)>> = Mutex::new(Vec::new());
 
-/// Claims the next block of counters in `file` and gives its first. From then on no other process
-/// can, as long as this one runs.
+/// Claims the next block of counters in `file`, and returns its first. No other process can claim
+/// one while this process runs.
 ///
-/// Where the file is missing, the clock takes its place: a lost file then does no
-/// harm as long as the clock is right.
+/// If the file is missing, the clock replaces it. A lost file is therefore harmless if the clock is
+/// right.
 pub fn claim(file: &Path) -> Result<u64, CounterError> {
     let mut held = HELD.lock();
     if !held.iter().any(|(of, _)| of == file) {
@@ -67,17 +67,16 @@ pub fn claim(file: &Path) -> Result<u64, CounterError> {
     claim_at(file, clock.as_secs())
 }
 
-/// Handshakes may go unanswered for so long before another block is claimed, and then for twice that
-/// each time …
+/// Silence after which another block is claimed; it doubles each time …
 const PATIENCE: Duration = Duration::from_secs(30);
-/// … and for this long at most: an outage of a day costs the disk 30 writes.
+/// … up to this limit. An outage of a day costs 30 writes.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
 /// Polling interval.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Claims another block for `air` when its handshakes stay unanswered: another gateway with its key
-/// may have used higher counters, and then the ground is silent. In a task of the current runtime,
-/// for as long as `air` is used.
+/// Claims another block for `air` if its handshakes stay unanswered, because the ground is silent if
+/// another gateway with this key has used higher counters. Runs in a task of the current runtime
+/// while `air` is in use.
 pub fn renew(air: &Air, file: &Path) {
     let (air, file) = (air.watch(), file.to_owned());
     tokio::spawn(async move {
@@ -96,7 +95,7 @@ pub fn renew(air: &Air, file: &Path) {
     });
 }
 
-/// After how much silence another block is due: 30, 60, 120 s … and then every hour.
+/// Schedule of further blocks: after 30, 60, 120 s … of silence, and then every hour.
 #[derive(Debug, Default)]
 struct Due(Option<Duration>);
 
@@ -121,7 +120,7 @@ fn lock(file: &Path) -> Result<Flock<File>, CounterError> {
     let mut options = File::options();
     let open = options.write(true).create(true).truncate(false).mode(MODE).open(&name);
     let open = open.map_err(failed)?;
-    // Fails if the file is somebody else's, who may lock it anyway.
+    // Fails if another user owns the file, who may lock it anyway.
     let _ = open.set_permissions(fs::Permissions::from_mode(MODE));
     Flock::lock(open, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
         Errno::EWOULDBLOCK => CounterError::Held(file.to_owned()),
@@ -148,12 +147,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_counter_is_given_twice() {
+    fn no_counter_is_used_twice() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("air.state");
         let first = claim_at(&file, 100).unwrap();
         assert_eq!(first, 100 * BLOCK);
-        // Within the same second, with a clock gone back, and with one gone ahead.
+        // In the same second, after the clock went back, and after it went ahead.
         assert_eq!(claim_at(&file, 100).unwrap(), first + BLOCK);
         assert_eq!(claim_at(&file, 3).unwrap(), first + 2 * BLOCK);
         assert_eq!(claim_at(&file, 1000).unwrap(), 1000 * BLOCK);
@@ -165,7 +164,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("air.state");
         let names = ["air.state", "air.state.lock"].map(|name| folder.path().join(name));
-        // What an earlier version left.
+        // File of an earlier version.
         for name in &names {
             std::fs::write(name, "1\n").unwrap();
             std::fs::set_permissions(name, fs::Permissions::from_mode(0o644)).unwrap();
@@ -181,7 +180,7 @@ mod tests {
     fn a_file_that_another_process_holds_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("air.state");
-        // Locks of files opened apart are apart, as those of two processes are.
+        // Locks of separately opened files conflict, as those of two processes do.
         let other = lock(&file).unwrap();
         let error = claim(&file).unwrap_err().to_string();
         assert!(error.contains("another gateway runs") && error.contains("air.state"), "{error}");
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn another_block_is_due_ever_less_often() {
+    fn further_blocks_are_due_at_growing_intervals() {
         let mut due = Due::default();
         let mut seconds = |to: u64| -> Vec<u64> {
             let is_due = |at: &u64| due.is_due(Some(Duration::from_secs(*at)));

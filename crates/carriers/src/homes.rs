@@ -1,7 +1,7 @@
-//! Last address of each aircraft, kept over restarts of the ground.
+//! Last address of each aircraft, stored over restarts of the ground.
 //!
-//! Handshakes from these addresses go before those of strangers. So nothing but time is lost if the
-//! file cannot be kept: the fleet then competes with whoever calls.
+//! Handshakes from these addresses have priority over those of strangers. Without the file, the
+//! fleet competes with every caller, which costs only time.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,13 +14,13 @@ use bentpipe_link::io::{Hub, HubWatch};
 
 use crate::atomic_file::{self, OWNER_ONLY};
 
-/// Time between two looks: an abrupt end loses moves of this time at most.
+/// Interval of writes. An abrupt end loses at most the moves of this time.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Longest file that is read. A line has 85 bytes at most: 10,000 aircraft.
+/// Maximum size of the file. A line has at most 85 bytes: 10,000 aircraft.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Gives `hub` the addresses in `file`, and keeps the file up to date for as long as `hub` is used, in
-/// a task of the current runtime.
+/// Passes the addresses in `file` to `hub`. A task of the current runtime updates the file while
+/// `hub` is in use.
 pub fn keep(hub: &Hub, file: &Path) {
     let text = load(file).unwrap_or_default();
     let homes: Vec<_> = text.lines().filter_map(parse).collect();
@@ -105,7 +105,7 @@ mod tests {
         let mut expected = homes[..2].to_vec();
         expected.sort();
         assert_eq!(known, expected, "the third is not served any more");
-        // The next look writes what is known now, and no more.
+        // The next write contains only what is known now.
         tokio::time::sleep(INTERVAL * 3 / 2).await;
         assert_eq!(load(&file).unwrap(), written(&hub.homes()));
         drop(hub);

@@ -1,9 +1,9 @@
-//! The transports behind the seam [`bentpipe_transport`], started as a config says.
+//! Start of the transports behind the seam [`bentpipe_transport`], as configured.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `start` | start of the configured transports |
-//! | [`link`], [`masque`], [`aerotcp`] | the configs of each transport |
+//! | [`link`], [`masque`], [`aerotcp`] | configuration of each transport |
 //! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
 //! | `path_memory`, `homes` | properties of the path, and addresses of the aircraft, kept over a restart |
 //! | `machine` | memory of the machine |

@@ -1,4 +1,4 @@
-//! The configs of the radio transport.
+//! Configuration of the radio transport.
 
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -14,15 +14,16 @@ use bentpipe_units::{BitRate, ByteSize};
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 use crate::machine;
 
-/// The gateways end idle flows of datagrams; the link's own limit is for what they have forgotten.
+/// Idle limit of datagram flows in the link. The gateways end idle flows earlier; this limit covers
+/// flows that they have lost track of.
 const IDLE_MARGIN: Duration = Duration::from_secs(60);
 
-/// Flows a session holds beyond what the gateway admits: those of either side that
-/// the other has not seen end yet.
+/// Flows of a session in addition to those that the gateway admits: flows whose end only one side
+/// has seen.
 const FLOWS_ENDING: u32 = 64;
 
-/// Bytes that a flow may send before the first credit from the other side, a round trip later: more
-/// fills no link of up to 10 Mbit/s and 800 ms any sooner.
+/// Bytes that a flow may send before the peer's first credit, which takes a round trip. More would
+/// not fill a link of up to 10 Mbit/s and 800 ms any sooner.
 const MAX_RESERVE_BYTES: u64 = 1_000_000;
 
 /// Configuration for [`bentpipe_link::io::Air::start`], for a ground at `address` and a handshake counter above every
@@ -54,12 +55,12 @@ pub fn air_config(
     })
 }
 
-/// The part of the machine's memory that all sessions may hold where the file does not say: half.
+/// Divisor of the machine's memory for all sessions, if the file has no limit: half.
 const PART_OF_MEMORY: u64 = 2;
-/// The same where the machine does not say how much it has.
+/// Memory for all sessions if the machine's memory is unknown.
 const UNKNOWN_MEMORY: ByteSize = ByteSize::from_bytes(2 << 30);
 
-/// Memory that all sessions of the ground may hold together.
+/// Maximum memory of all sessions of the ground.
 pub fn total_memory(config: &GroundConfig) -> ByteSize {
     let part = |whole: ByteSize| ByteSize::from_bytes(whole.bytes() / PART_OF_MEMORY);
     let half = || machine::memory().map_or(UNKNOWN_MEMORY, part);
@@ -122,7 +123,7 @@ fn lease(source: LeaseSource) -> (LeaseMode, Control) {
     }
 }
 
-/// The transport's defaults, with room for as many flows as the gateway admits.
+/// Default settings of the transport, with room for all flows that the gateway admits.
 fn settings(rate: BitRate, mtu_bytes: usize, memory: Memory, max_flows: usize) -> Settings {
     let defaults = Settings {
         mtu_bytes,
@@ -132,7 +133,7 @@ fn settings(rate: BitRate, mtu_bytes: usize, memory: Memory, max_flows: usize) -
         ..Settings::default()
     };
     let max_flows = u32::try_from(max_flows).unwrap_or(u32::MAX).saturating_add(FLOWS_ENDING);
-    // Half of the memory is the flows' reserves; the other is lent to those that fill the link.
+    // Half of the memory is reserved for flows; the other half is lent to flows that fill the link.
     let share = defaults.receive_memory.bytes() / 2 / u64::from(max_flows);
     let reserve = share.clamp(MIN_RESERVE_BYTES, MAX_RESERVE_BYTES);
     let flow_reserve = ByteSize::from_bytes(reserve);
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_the_code_is_the_configured_one() {
+    fn coding_memory_follows_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
         std::fs::write(folder.path().join("air.key"), key).unwrap();

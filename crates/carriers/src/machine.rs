@@ -13,7 +13,7 @@ pub fn memory() -> Option<ByteSize> {
     [whole, part].into_iter().flatten().min().map(ByteSize::from_bytes)
 }
 
-/// The total in `/proc/meminfo`, in bytes.
+/// Total of `/proc/meminfo`, in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -1,4 +1,4 @@
-//! The configs of HTTP/3 CONNECT.
+//! Configuration of HTTP/3 CONNECT.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

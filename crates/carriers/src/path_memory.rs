@@ -1,10 +1,10 @@
-//! Link's knowledge of its path, stored next to the state file over restarts.
+//! Link's measurements of its path, stored next to the state file over restarts.
 //!
-//! It is a prior: the link takes it for its first guess of the round trip and of the loss, and a
-//! path without a lease for RFC 9959's careful jump. So nothing is lost where it cannot be kept.
+//! They are a prior. The link takes its first estimates of round trip and loss from them, and a path
+//! without a lease uses them for the careful jump of RFC 9959. The link works without them.
 //!
-//! Aircraft clocks lie. What a file says of its age is believed only within the lifetime that the
-//! link gives such knowledge anyway: a stamp from the future, or an older one, makes it worthless.
+//! Clocks of aircraft are often wrong. A timestamp counts only if it lies within the lifetime of such
+//! measurements. A file from the future, or an older one, is ignored.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::atomic_file::{self, OWNER_ONLY};
 
-/// Interval of writes: the most that an abrupt end loses.
+/// Interval of writes. An abrupt end loses at most the measurements of this time.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// A longer round trip is no path's: a geostationary one with a full queue has 2 s.
+/// Maximum plausible round trip. A geostationary path with a full queue has 2 s.
 const LONGEST_RTT: Duration = Duration::from_secs(60);
 
-/// The file's content.
+/// Contents of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Stored {
@@ -33,8 +33,8 @@ struct Stored {
     rate_bps: u64,
 }
 
-/// Tells `air` what the file beside `state_file` holds, and keeps the file up to date for as long
-/// as `air` is used, in a task of the current runtime.
+/// Passes the measurements in the file next to `state_file` to `air`. A task of the current runtime
+/// updates the file while `air` is in use.
 pub fn keep(air: &Air, state_file: &Path) {
     let mut file = state_file.as_os_str().to_owned();
     file.push(".path");
@@ -73,7 +73,7 @@ fn save(file: &Path, remembered: &Remembered, age: Duration, now: Duration) -> i
     atomic_file::replace_durably(file, text.as_bytes(), OWNER_ONLY)
 }
 
-/// The file's text.
+/// Text of the file.
 pub fn written(
     remembered: &Remembered,
     age: Duration,
@@ -89,12 +89,12 @@ pub fn written(
     toml::to_string(&stored)
 }
 
-/// Content of the file, and its age; `None` if it is missing, foreign or too old.
+/// Contents of the file, and their age; `None` if the file is missing, invalid or too old.
 fn load(file: &Path, now: Duration) -> Option<(Remembered, Duration)> {
     read(&std::fs::read_to_string(file).ok()?, now)
 }
 
-/// The same of the file's text.
+/// Contents of a file with this text, and their age.
 pub fn read(text: &str, now: Duration) -> Option<(Remembered, Duration)> {
     let stored: Stored = toml::from_str(text).ok()?;
     let age = now.checked_sub(Duration::from_secs(stored.learned_unix_s))?;
@@ -127,7 +127,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_saved_is_loaded_with_its_age() {
+    fn measurements_are_loaded_with_their_age() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("air.state.path");
         assert_eq!(load(&file, NOW), None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_went_back_or_far_ahead_makes_it_worthless() {
+    fn a_wrong_clock_makes_the_file_invalid() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("air.state.path");
         save(&file, &LEARNED, Duration::ZERO, NOW).unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_values_are_not_believed() {
+    fn implausible_values_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("air.state.path");
         for strange in [

@@ -1,4 +1,4 @@
-//! Starting the transport that a config names.
+//! Start of the configured transports.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,9 +31,9 @@ const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum wait of a flow for the ground's address.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The way to the ground that `config` describes. Comes back at once, also when the
-/// ground is down or its name cannot be resolved yet: it keeps trying in a task of
-/// the current runtime. A UDP socket named as the transport is may be inherited.
+/// Starts the transport to the ground of `config`. Returns at once, even if the ground is down or
+/// its name cannot be resolved yet; a task of the current runtime keeps trying. A UDP socket with the
+/// transport's name may be inherited.
 pub fn connector(
     config: &AirConfig,
     inherited: &mut Inherited,
@@ -43,11 +43,12 @@ pub fn connector(
         Host::Ip(ip) => connect(config, inherited, &[SocketAddr::new(*ip, peer.port)]),
         Host::Name(_) | Host::Service(_) => {
             let (found, connector) = watch::channel(None);
+            let (reach, reaches) = watch::channel(Reach::Down);
             let classes = Arc::<LaterClasses>::default();
             let later = classes.clone();
             let (config, mut inherited) = (config.clone(), inherited.split_udp());
-            // What is wrong with the settings or the state file shows now, not when the name is
-            // known; a counter that is claimed for nothing costs nothing.
+            // Errors of the settings and the state file are reported now, not when the name is known.
+            // An unused block of counters costs nothing.
             let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             match config.link.transport {
                 Transport::AeroTcp => drop(aerotcp::air_config(&config, anywhere, 0)?),
@@ -64,23 +65,19 @@ pub fn connector(
                 };
                 match connect(&config, &mut inherited, &addresses) {
                     Ok(connector) => {
-                        // Held until the link is known: what comes next goes to the link itself.
-                        let mut classes = lock(&later);
-                        if let Some(Err(error)) = classes.take().map(|it| connector.set_classes(it))
-                        {
-                            tracing::error!(%error, "the classes stay as they were");
-                        }
-                        drop(found.send(Some(connector)));
+                        let of_link = connector.watch_reach();
+                        hand_over(connector, &found, &later);
+                        follow(of_link, reach).await;
                     }
                     Err(error) => tracing::error!(%error, "cannot start the link"),
                 }
             });
-            Ok(Arc::new(Awaited { connector, classes }))
+            Ok(Arc::new(Awaited { connector, reach: reaches, classes }))
         }
     }
 }
 
-/// Every transport that `config` serves.
+/// Starts every transport that `config` serves.
 pub fn acceptor(
     config: &GroundConfig,
     inherited: &mut Inherited,
@@ -145,9 +142,9 @@ fn connect(
     }
 }
 
-/// Local address of a socket that reaches all of `peers`, of which there is one at least, and their
-/// form on it. With peers of both families it is one socket for both, on which IPv4 is written as
-/// IPv6. Without IPv6 on this machine (`has_v6`) only those of IPv4 are left, if there are any.
+/// Local address of a socket that reaches all of `peers`, which are not empty, and their addresses
+/// as that socket needs them. One socket serves both families, and IPv4 addresses are then mapped to
+/// IPv6. Without IPv6 on this machine (`has_v6`), only IPv4 peers are left, if there are any.
 fn reachable(peers: &[SocketAddr], has_v6: impl FnOnce() -> bool) -> (SocketAddr, Vec<SocketAddr>) {
     let v4: Vec<SocketAddr> = peers.iter().copied().filter(SocketAddr::is_ipv4).collect();
     if v4.len() == peers.len() || !v4.is_empty() && !has_v6() {
@@ -178,8 +175,32 @@ fn bind_error(what: &'static str, address: SocketAddr, source: io::Error) -> Tra
     SocketError::Bind { what, address, source }.into()
 }
 
-/// Asks the system until the peer has an address. Gives all of them, in the order to try them (RFC
-/// 6724).
+/// Gives the link the class limits that were set before it was known, and then to its users.
+fn hand_over(
+    connector: Arc<dyn Connector>,
+    found: &watch::Sender<Option<Arc<dyn Connector>>>,
+    later: &LaterClasses,
+) {
+    // Locked until the link is known, so that later limits go to the link itself.
+    let mut classes = lock(later);
+    if let Some(Err(error)) = classes.take().map(|it| connector.set_classes(it)) {
+        tracing::error!(%error, "the classes stay as they were");
+    }
+    drop(found.send(Some(connector)));
+}
+
+/// Repeats the reachability of the link, until either end is dropped.
+async fn follow(mut of_link: watch::Receiver<Reach>, reach: watch::Sender<Reach>) {
+    loop {
+        reach.send_replace(*of_link.borrow_and_update());
+        tokio::select! {
+            changed = of_link.changed() => if changed.is_err() { return },
+            () = reach.closed() => return,
+        }
+    }
+}
+
+/// Resolves the peer's name until it has an address. Returns all addresses in the order of RFC 6724.
 async fn resolve(peer: &Target) -> Vec<SocketAddr> {
     loop {
         match tokio::net::lookup_host((peer.host.to_string(), peer.port)).await {
@@ -196,9 +217,11 @@ async fn resolve(peer: &Target) -> Vec<SocketAddr> {
     }
 }
 
-/// A connector whose address is still being asked for.
+/// A connector whose address is still being resolved.
 struct Awaited {
     connector: watch::Receiver<Option<Arc<dyn Connector>>>,
+    /// Reachability for those who asked before the address was known.
+    reach: watch::Receiver<Reach>,
     classes: Arc<LaterClasses>,
 }
 
@@ -251,8 +274,11 @@ impl Connector for Awaited {
         self.connector.borrow().as_ref().and_then(|connector| connector.traffic(most))
     }
 
-    fn reach(&self) -> Reach {
-        self.connector.borrow().as_ref().map_or(Reach::Down, |connector| connector.reach())
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        match &*self.connector.borrow() {
+            Some(connector) => connector.watch_reach(),
+            None => self.reach.clone(),
+        }
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {
@@ -260,7 +286,7 @@ impl Connector for Awaited {
         Box::pin(async move {
             let known =
                 connector.wait_for(Option::is_some).await.map(|connector| connector.clone());
-            // Else the task that asks for the address has ended without a link.
+            // Otherwise the task that resolves the address has ended without a link.
             if let Ok(Some(connector)) = known {
                 connector.failed().await;
             }
@@ -298,14 +324,18 @@ mod tests {
     use super::*;
     use bentpipe_link::Class;
 
+    fn awaited(connector: watch::Receiver<Option<Arc<dyn Connector>>>) -> Awaited {
+        Awaited { connector, reach: watch::channel(Reach::Down).1, classes: Arc::default() }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn flows_wait_for_the_address_but_not_for_ever() {
+    async fn flows_wait_a_limited_time_for_the_address() {
         let (_found, connector) = watch::channel(None);
         let target = "origin.test:80".parse().unwrap();
         let first = Default::default();
         let open = Open { target, class: Class::BestEffort, passenger: 1, claim: None, first };
         let began = tokio::time::Instant::now();
-        let error = Awaited { connector, classes: Arc::default() }.open(open).await.err().unwrap();
+        let error = awaited(connector).open(open).await.err().unwrap();
         assert!(matches!(error, OpenError::Down(_)), "{error}");
         assert_eq!(began.elapsed(), PATIENCE);
     }
@@ -313,7 +343,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_link_that_cannot_start_is_a_failure() {
         let (found, connector) = watch::channel(None);
-        let awaited = Awaited { connector, classes: Arc::default() };
+        let awaited = awaited(connector);
         let waiting = timeout(PATIENCE, awaited.failed()).await;
         assert!(waiting.is_err(), "its name may have an address yet");
         drop(found);
@@ -321,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn both_families_share_a_socket_where_there_are_both() {
+    fn both_families_share_a_socket() {
         let [v4, v6]: [SocketAddr; 2] =
             ["192.0.2.1:4500", "[2001:db8::1]:4500"].map(|peer| peer.parse().unwrap());
         let mapped: SocketAddr = "[::ffff:192.0.2.1]:4500".parse().unwrap();
@@ -332,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_in_use_is_told() {
+    async fn a_port_in_use_is_an_error() {
         let taken = bentpipe_net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
         let error = plain_socket(&mut Inherited::default(), "link", taken.local_addr().unwrap());
         assert!(error.err().unwrap().to_string().contains("choose another port"));

@@ -6,9 +6,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bentpipe_units::{BitRate, ByteSize};
+use bentpipe_units::{BitRate, ByteSize, TokenBucket, TokenRate};
 
-use crate::capacity::{Work, work};
 use crate::error::SpecError;
 use crate::queue::Queue;
 
@@ -75,62 +74,37 @@ fn check_bucket(field: &str, rate: BitRate, bucket: ByteSize) -> Result<(), Spec
     Ok(())
 }
 
-/// Tokens of a bucket.
-#[derive(Debug, Clone)]
-struct Bucket {
-    rate_bps: Work,
-    most: Work,
-    tokens: Work,
-    /// Time of `tokens`.
-    at_ns: u64,
-}
-
-impl Bucket {
-    fn new(rate: BitRate, bucket: ByteSize) -> Self {
-        let most = work(bucket.bytes());
-        Self { rate_bps: Work::from(rate.bps()), most, tokens: most, at_ns: 0 }
-    }
-
-    /// Fills the bucket until `now_ns`.
-    fn fill(&mut self, now_ns: u64) {
-        let passed = Work::from(now_ns.saturating_sub(self.at_ns));
-        self.tokens = self.most.min(self.tokens + passed * self.rate_bps);
-        self.at_ns = self.at_ns.max(now_ns);
-    }
-
-    /// First time from the last fill on at which the bucket holds `wanted`, or is full.
-    fn ready_ns(&self, wanted: Work) -> u64 {
-        let missing = wanted.min(self.most).saturating_sub(self.tokens);
-        let wait = u64::try_from(missing.div_ceil(self.rate_bps)).unwrap_or(u64::MAX);
-        self.at_ns.saturating_add(wait)
-    }
-}
-
 /// Policer with its state.
 #[derive(Debug, Clone)]
-pub(crate) struct Policer(Bucket);
+pub(crate) struct Policer {
+    /// In bits.
+    rate: TokenRate,
+    bucket: TokenBucket,
+}
 
 impl Policer {
     pub fn new(spec: &PolicerSpec) -> Self {
-        Self(Bucket::new(spec.rate, spec.bucket))
+        let rate = TokenRate::bits(spec.rate, spec.bucket.bytes());
+        Self { rate, bucket: TokenBucket::default() }
     }
 
     /// Returns `true` and takes the tokens if the packet conforms.
     pub fn admits(&mut self, now_ns: u64, bytes: usize) -> bool {
-        self.0.fill(now_ns);
-        let wanted = work(bytes as u64);
-        let conforms = wanted <= self.0.tokens;
-        if conforms {
-            self.0.tokens -= wanted;
-        }
-        conforms
+        self.bucket.take(self.rate, bits(bytes), Duration::from_nanos(now_ns))
     }
+}
+
+/// Tokens of a packet.
+fn bits(bytes: usize) -> u64 {
+    (bytes as u64).saturating_mul(8)
 }
 
 /// Shaper with its state. It stores the sizes of waiting packets.
 #[derive(Debug, Clone)]
 pub(crate) struct Shaper {
-    bucket: Bucket,
+    /// In bits.
+    rate: TokenRate,
+    bucket: TokenBucket,
     limit_bytes: u64,
     /// Packets in the shaper.
     inside: Waiting,
@@ -141,7 +115,8 @@ pub(crate) struct Shaper {
 impl Shaper {
     pub fn new(spec: &ShaperSpec) -> Self {
         Self {
-            bucket: Bucket::new(spec.rate, spec.bucket),
+            rate: TokenRate::bits(spec.rate, spec.bucket.bytes()),
+            bucket: TokenBucket::default(),
             limit_bytes: spec.queue_bytes,
             inside: Waiting::default(),
             unsent: Waiting::default(),
@@ -157,11 +132,13 @@ impl Shaper {
         if inside > 0 && full || too_many || self.unsent.packets.len() >= MAX_WAITING {
             return None;
         }
-        self.bucket.fill(now_ns);
-        let wanted = work(bytes as u64);
-        let leave_ns = self.bucket.ready_ns(wanted);
-        self.bucket.fill(leave_ns);
-        self.bucket.tokens = self.bucket.tokens.saturating_sub(wanted);
+        // A packet larger than the bucket leaves when the bucket is full.
+        let wanted = bits(bytes).min(self.rate.burst());
+        self.bucket.refill(self.rate, Duration::from_nanos(now_ns));
+        let leave = self.bucket.holds_at(self.rate, wanted).unwrap_or(Duration::MAX);
+        self.bucket.refill(self.rate, leave);
+        self.bucket.spend(wanted);
+        let leave_ns = u64::try_from(leave.as_nanos()).unwrap_or(u64::MAX);
         self.inside.push(leave_ns, bytes);
         Some(leave_ns)
     }

@@ -3,10 +3,9 @@
 //! Passengers mark their own packets as urgent, so the marks must not bypass fairness. Datagrams
 //! above the ceiling are dropped. Calls, which the class is meant for, stay below it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, TokenBuckets, TokenRate};
 
 /// Burst above the rate: five packets of maximum size, or 50 ms at the default rate.
 const BURST_BYTES: u64 = 7_500;
@@ -15,50 +14,19 @@ const BURST_BYTES: u64 = 7_500;
 /// bucket.
 const MAX_COUNTED: usize = 4_096;
 
-/// A token bucket for each passenger. Time is a [`Duration`] since the gateway started.
+/// A token bucket for each passenger, in bits. Time is a [`Duration`] since the gateway started.
 #[derive(Debug)]
-pub struct Policer {
-    rate: BitRate,
-    buckets: BTreeMap<u32, Bucket>,
-    others: Bucket,
-}
-
-/// Time at which the bucket is full again. This representation stays exact regardless of the number
-/// of requests.
-#[derive(Debug, Clone, Copy, Default)]
-struct Bucket {
-    full_at: Duration,
-}
+pub struct Policer(TokenBuckets<u32>);
 
 impl Policer {
     /// Creates a policer that allows each passenger `rate`.
     pub fn new(rate: BitRate) -> Self {
-        Self { rate, buckets: BTreeMap::new(), others: Bucket::default() }
+        Self(TokenBuckets::new(TokenRate::bits(rate, BURST_BYTES), MAX_COUNTED))
     }
 
     /// Returns `true` if this passenger may now send a datagram of `bytes`.
     pub fn admit(&mut self, passenger: u32, bytes: usize, now: Duration) -> bool {
-        if !self.buckets.contains_key(&passenger) && self.buckets.len() >= MAX_COUNTED {
-            // A full bucket has no state to keep.
-            self.buckets.retain(|_, bucket| bucket.full_at > now);
-        }
-        let counted = self.buckets.contains_key(&passenger) || self.buckets.len() < MAX_COUNTED;
-        let bucket = match counted {
-            true => self.buckets.entry(passenger).or_default(),
-            false => &mut self.others,
-        };
-        bucket.take(self.rate, bytes as u64, now)
-    }
-}
-
-impl Bucket {
-    fn take(&mut self, rate: BitRate, bytes: u64, now: Duration) -> bool {
-        let full_at = self.full_at.max(now).saturating_add(rate.time_for(bytes));
-        let admitted = full_at - now <= rate.time_for(BURST_BYTES);
-        if admitted {
-            self.full_at = full_at;
-        }
-        admitted
+        self.0.take(passenger, (bytes as u64).saturating_mul(8), now)
     }
 }
 
@@ -101,10 +69,8 @@ mod tests {
         }
         assert!(policer.admit(1 << 20, 7_000, Duration::ZERO), "the others have one too");
         assert!(!policer.admit(1 << 21, 7_000, Duration::ZERO));
-        assert_eq!(policer.buckets.len(), MAX_COUNTED);
-        // Ten seconds later all buckets are removed, and every passenger is counted separately
-        // again.
+        // Ten seconds later every passenger is counted separately again.
+        assert!(policer.admit(1 << 20, 7_000, Duration::from_secs(10)));
         assert!(policer.admit(1 << 21, 7_000, Duration::from_secs(10)));
-        assert_eq!(policer.buckets.len(), 1);
     }
 }

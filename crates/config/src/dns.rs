@@ -18,7 +18,7 @@ use toml::Spanned;
 use super::{ConfigError, Source, Tproxy, seconds};
 
 /// Burst of queries that one passenger may send, in seconds of the average rate.
-const STRETCH: f64 = 4.0;
+const STRETCH: u64 = 4;
 
 /// Minimum cache memory: enough for the names of more than one page.
 const MIN_MEMORY: ByteSize = ByteSize::from_bytes(64 << 10);
@@ -124,7 +124,7 @@ impl AirDns {
 
     /// Resolver settings: lifetimes of answers, and query limits.
     pub fn settings(&self) -> Settings {
-        let per_second = f64::from(*self.queries_per_second_per_passenger.get_ref());
+        let per_second = u64::from(*self.queries_per_second_per_passenger.get_ref());
         Settings {
             memory_bytes: usize::try_from(self.memory.get_ref().bytes()).unwrap_or(usize::MAX),
             min_ttl: self.min_ttl.into(),

@@ -85,7 +85,8 @@ fn messages(addresses: u8) -> (Vec<u8>, Vec<u8>) {
 
 /// Resolver that has the answer in its cache.
 fn warmed(query: &[u8], answer: &[u8]) -> Resolver<()> {
-    let settings = Settings { client_per_second: 1e12, client_burst: 1e12, ..Settings::default() };
+    let settings =
+        Settings { client_per_second: 1 << 40, client_burst: 1 << 40, ..Settings::default() };
     let mut resolver = Resolver::new(settings, false, [7; 16]);
     assert!(resolver.query(FROM, query, Room::Packet(1232), NOW).is_none(), "it is not cached yet");
     while let Some(action) = resolver.poll() {

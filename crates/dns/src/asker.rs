@@ -3,6 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use bentpipe_flow::ClientNetwork;
+use bentpipe_flow::quota::Client;
+
 /// Identity of a client for limits. The caller determines the device of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Asker {
@@ -15,14 +18,11 @@ pub enum Asker {
     Unproven,
 }
 
-impl Asker {
-    /// IPv6 /64 from which the client may choose its address (RFC 4291 section 2.5.4). It often
-    /// covers the whole cabin.
-    pub fn network(self) -> Option<u64> {
+impl Client for Asker {
+    fn network(&self) -> Option<u64> {
         match self {
-            // Upper half of 128 bits.
-            Self::Address(IpAddr::V6(ip)) => Some((ip.to_bits() >> 64) as u64),
-            _ => None,
+            Self::Address(ip) => ClientNetwork::of(*ip).v6(),
+            Self::Device(_) | Self::Unproven => None,
         }
     }
 }

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use bentpipe_flow::quota::ClientQuota;
+use bentpipe_units::{TokenBucket, TokenRate};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
 use crate::asker::Asker;
 use crate::journal::Record;
-use crate::limit::part_of_network;
 use crate::query::Query;
 
 /// TTL of fake-IP answers: short, because the real answer is known soon.
@@ -48,8 +49,8 @@ const NOBODY: Asker = Asker::Address(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
 const SKIPPED: u32 = 16_384;
 
 /// Maximum names assigned per second, so that at most [`SKIPPED`] are assigned before the journal
-/// is written.
-const NAMES_PER_SECOND: f64 = 1000.0;
+/// is written. The burst is one second's worth.
+const NAMES_PER_SECOND: TokenRate = TokenRate::new(1000, 1000);
 
 /// Reason why a pool is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,11 +91,10 @@ pub struct FakeIpPool {
     /// Unused names by the time of their last answer: of all clients, and of each.
     unused: BTreeSet<(Duration, u32)>,
     unused_by_client: BTreeSet<(Asker, Duration, u32)>,
-    /// Number of names begun by each client, and by each IPv6 network.
-    count_by_client: BTreeMap<Asker, usize>,
-    count_by_network: BTreeMap<u64, usize>,
+    /// Number of names that each client began.
+    begun: ClientQuota<Asker>,
     next: u32,
-    rate: crate::limit::Bucket,
+    rate: TokenBucket,
     /// `true` if a limit refused a name since the last call of [`FakeIpPool::take_refused`].
     refused: bool,
 }
@@ -141,9 +141,9 @@ impl FakeIpPool {
         };
         let domains = domains.iter().map(domain).collect::<Result<_, _>>()?;
         let (by_name, by_number, order) = Default::default();
-        let (unused, unused_by_client, count_by_client, count_by_network) = Default::default();
+        let (unused, unused_by_client, begun) = Default::default();
         let (v4, next) = ((Ipv4Addr::from_bits(base), size), start % size);
-        let rate = crate::limit::Bucket::FULL;
+        let rate = TokenBucket::default();
         Ok(Self {
             v4,
             v6,
@@ -153,8 +153,7 @@ impl FakeIpPool {
             order,
             unused,
             unused_by_client,
-            count_by_client,
-            count_by_network,
+            begun,
             next,
             rate,
             refused: false,
@@ -217,7 +216,7 @@ impl FakeIpPool {
 
     /// Number of names that `client` began, of all names, and their limits.
     pub fn usage(&self, client: Asker) -> PoolUsage {
-        let own = self.count_by_client.get(&client).copied().unwrap_or(0);
+        let own = self.begun.of(client);
         let max = if own >= MAX_NAMES_OF_ONE { MAX_NAMES_OF_ONE } else { MAX_NAMES };
         PoolUsage { own, all: self.by_name.len(), max }
     }
@@ -248,8 +247,7 @@ impl FakeIpPool {
             return Some((number, write_again.then_some(record)));
         }
         self.expire(now);
-        let may_begin =
-            self.rate.take(NAMES_PER_SECOND, NAMES_PER_SECOND, now) && self.make_room(client, now);
+        let may_begin = self.rate.take(NAMES_PER_SECOND, 1, now) && self.make_room(client, now);
         let Some(number) = may_begin.then(|| self.free_number()).flatten() else {
             self.refused = true;
             return None;
@@ -280,10 +278,8 @@ impl FakeIpPool {
     /// Returns `true` if `client` may begin a name. An idle unused name is released for it if
     /// necessary: one of its own if it has used its share, otherwise the oldest.
     fn make_room(&mut self, client: Asker, now: Duration) -> bool {
-        let of_network = client.network().and_then(|network| self.count_by_network.get(&network));
-        let of_client = self.count_by_client.get(&client);
-        let has_share = of_client.is_some_and(|count| *count >= MAX_NAMES_OF_ONE)
-            || of_network.is_some_and(|count| *count >= part_of_network(MAX_NAMES));
+        let has_share = self.begun.of(client) >= MAX_NAMES_OF_ONE
+            || self.begun.full_network(client, 1, MAX_NAMES).is_some();
         let oldest = if has_share {
             let own_unused = (client, Duration::ZERO, 0)..=(client, Duration::MAX, u32::MAX);
             self.unused_by_client
@@ -326,10 +322,7 @@ impl FakeIpPool {
         self.order.insert((until, number));
         self.unused.insert((answered_at, number));
         self.unused_by_client.insert((client, answered_at, number));
-        *self.count_by_client.entry(client).or_default() += 1;
-        if let Some(network) = client.network() {
-            *self.count_by_network.entry(network).or_default() += 1;
-        }
+        self.begun.add(client, 1);
         let assignment =
             Assignment { name, answered_at, until, journal_until: until, client, is_used: false };
         self.by_number.insert(number, assignment);
@@ -342,10 +335,7 @@ impl FakeIpPool {
         self.order.remove(&(assignment.until, number));
         self.unused.remove(&(assignment.answered_at, number));
         self.unused_by_client.remove(&(assignment.client, assignment.answered_at, number));
-        decrement(&mut self.count_by_client, &assignment.client);
-        if let Some(network) = assignment.client.network() {
-            decrement(&mut self.count_by_network, &network);
-        }
+        self.begun.remove(assignment.client, 1);
     }
 
     /// Releases names whose hold time is over.
@@ -395,14 +385,6 @@ impl FakeIpPool {
             _ => Ipv4Addr::from_bits(self.v4.0.to_bits() | number).into(),
         };
         query.addresses(&[ip], TTL_S)
-    }
-}
-
-fn decrement<K: Ord>(counts: &mut BTreeMap<K, usize>, of: &K) {
-    let Some(count) = counts.get_mut(of) else { return };
-    *count -= 1;
-    if *count == 0 {
-        counts.remove(of);
     }
 }
 

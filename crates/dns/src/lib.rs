@@ -10,7 +10,7 @@
 //! | [`Query`], [`Key`] | a client's query, and the key that questions with the same answer share |
 //! | [`Answer`] | a response stored as received; only id, flags, spelling and TTLs are rewritten |
 //! | `cache` | answers within a memory bound, their age and popularity |
-//! | `limit`, `share`, [`may_hold`] | rate limits, and each client's share of the pending queries |
+//! | `limit`, [`Source`] | rate limits of clients, and the sources of queries |
 //! | `pending` | pending queries, their retransmission and their waiting clients |
 //! | [`Settings`] | lifetimes, staleness and limits |
 //! | [`journal`] | persistence, each record under a checksum |
@@ -91,5 +91,5 @@ pub use private::is_private;
 pub use query::{Query, Refusal, Room};
 pub use resolver::Resolver;
 pub use settings::Settings;
-pub use share::{QueryUsage, Source, may_hold};
+pub use share::{QueryUsage, Source};
 pub use wire::Malformed;

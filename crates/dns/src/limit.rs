@@ -3,94 +3,55 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use bentpipe_flow::quota::{Client, part_of_network};
+use bentpipe_units::{TokenBucket, TokenRate};
+
 use crate::asker::Asker;
 use crate::known_clients::KnownClients;
 
-/// Number of buckets that clients share: 1024 × 24 bytes = 24 KiB.
+/// Number of buckets that clients share: 1024 × 32 bytes = 32 KiB.
 const BUCKETS: usize = 1024;
 
-/// Number of shares for IPv6 networks: 256 × 96 bytes = 24 KiB.
+/// Number of shares for IPv6 networks: 256 × 128 bytes = 32 KiB.
 const NETWORK_SHARES: usize = 256;
 
 /// Clients' worth of queries that the [known](KnownClients) clients of an IPv6 network may send
 /// together, and that all others of it may send together. One network often covers a whole cabin,
 /// whose passengers are seldom all busy at once. A device that forges addresses in it gets only the
 /// latter share.
-const CLIENTS_OF_NETWORK: f64 = 64.0;
+const CLIENTS_OF_NETWORK: u64 = 64;
 
-/// Fractions of its slots that a network may fill with new queries, as a burst and per second: first
+/// Twelfths of its slots that a network may fill with new queries, as a burst and per second: first
 /// for clients that are not known, then for those that are. With 768 slots this is 128 and then 64
 /// per second, and 512 and then 256 per second. A wait for an answer lasts at most three seconds.
 /// However many addresses are forged, the queries begun in three seconds leave 448 slots.
-const BEGIN: [(f64, f64); 2] = [(1.0 / 6.0, 1.0 / 12.0), (2.0 / 3.0, 1.0 / 3.0)];
+const BEGIN: [(u64, u64); 2] = [(2, 1), (8, 4)];
 
-/// Token bucket.
-#[derive(Debug, Clone, Copy)]
-pub struct Bucket {
-    tokens: f64,
-    filled_at: Option<Duration>,
-}
-
-impl Bucket {
-    /// Full bucket: it holds `burst` at its first use.
-    pub const FULL: Self = Self { tokens: 0.0, filled_at: None };
-
-    /// Takes a token if there is one.
-    pub fn take(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
-        let has_token = self.has_token(per_second, burst, now);
-        if has_token {
-            self.spend();
-        }
-        has_token
-    }
-
-    /// Returns `true` if there is a token.
-    fn has_token(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
-        self.tokens = match self.filled_at {
-            None => burst,
-            Some(at) => {
-                let since = now.saturating_sub(at).as_secs_f64();
-                (self.tokens + since * per_second).min(burst)
-            }
-        };
-        self.filled_at = Some(now);
-        self.tokens >= 1.0
-    }
-
-    fn spend(&mut self) {
-        self.tokens -= 1.0;
-    }
-}
-
-/// Maximum part of `all` for one IPv6 network. A quarter is left to others, whatever addresses are
-/// forged in it.
-pub fn part_of_network(all: usize) -> usize {
-    all - all / 4
-}
+/// Tokens of one new query, so that a twelfth of the slots is a whole number of them.
+const TWELFTHS: u64 = 12;
 
 /// Rate limits of all clients. Clients are spread over a fixed number of buckets by a keyed hash
 /// that they cannot predict, so a flood affects few others.
 pub struct Clients {
     /// Key of the hash; nobody else knows it.
     secret: [u8; 16],
-    buckets: Box<[Bucket]>,
+    buckets: Box<[TokenBucket]>,
     networks: Box<[Share]>,
     known: KnownClients,
 }
 
 /// Share of a network in each bucket: for clients that are not known, and for those that are.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Share {
-    queries: [Bucket; 2],
-    starts: [Bucket; 2],
+    queries: [TokenBucket; 2],
+    starts: [TokenBucket; 2],
 }
 
 impl Clients {
     /// Creates full buckets. `secret` is the key of the hash.
     pub fn new(secret: [u8; 16]) -> Self {
-        let share = Share { queries: [Bucket::FULL; 2], starts: [Bucket::FULL; 2] };
-        let (buckets, networks) =
-            (vec![Bucket::FULL; BUCKETS].into(), vec![share; NETWORK_SHARES].into());
+        let buckets = vec![TokenBucket::default(); BUCKETS].into();
+        let networks = vec![Share::default(); NETWORK_SHARES].into();
         Self { secret, buckets, networks, known: KnownClients::default() }
     }
 
@@ -104,19 +65,18 @@ impl Clients {
 
     /// Counts a query of `asker` and returns `true`, unless `asker` or its network exceeds its
     /// rate. A refused query uses no tokens.
-    pub fn take(&mut self, asker: Asker, per_second: f64, burst: f64, now: Duration) -> bool {
+    pub fn take(&mut self, asker: Asker, rate: TokenRate, now: Duration) -> bool {
         let at = self.index_of(asker, BUCKETS);
         let of_network = asker.network().map(|network| self.index_of(network, NETWORK_SHARES));
         let own = &mut self.buckets[at];
-        let Some(at) = of_network else { return own.take(per_second, burst, now) };
+        let Some(at) = of_network else { return own.take(rate, 1, now) };
         let is_known = usize::from(self.known.refresh(asker));
         let of_network = &mut self.networks[at].queries[is_known];
-        let (all_per_second, max) = (CLIENTS_OF_NETWORK * per_second, CLIENTS_OF_NETWORK * burst);
-        let may =
-            own.has_token(per_second, burst, now) && of_network.has_token(all_per_second, max, now);
+        let all = rate.times(CLIENTS_OF_NETWORK);
+        let may = own.holds(rate, 1, now) && of_network.holds(all, 1, now);
         if may {
-            own.spend();
-            of_network.spend();
+            own.spend(1);
+            of_network.spend(1);
         }
         may
     }
@@ -127,10 +87,11 @@ impl Clients {
         let Some(network) = asker.network() else { return true };
         let at = self.index_of(network, NETWORK_SHARES);
         let is_known = usize::from(self.known.refresh(asker));
-        let ((burst, per_second), slots) = (BEGIN[is_known], part_of_network(max) as f64);
+        let ((burst, per_second), slots) = (BEGIN[is_known], part_of_network(max) as u64);
         let bucket = &mut self.networks[at].starts[is_known];
         // At least one at a time.
-        bucket.take(per_second * slots, (burst * slots).max(1.0), now)
+        let rate = TokenRate::new(per_second * slots, (burst * slots).max(TWELFTHS));
+        bucket.take(rate, TWELFTHS, now)
     }
 
     /// Records that the ground answered a query that `asker` began.
@@ -146,11 +107,13 @@ mod tests {
     use super::*;
     use std::net::Ipv6Addr;
 
+    const RATE: TokenRate = TokenRate::new(10, 40);
+    const SLOW: TokenRate = TokenRate::new(1, 5);
+
     #[test]
     fn one_client_leaves_room_for_others() {
         let mut clients = Clients::new([7; 16]);
-        let mut take =
-            |ip: [u8; 4], at_s| clients.take(ip.into(), 10.0, 40.0, Duration::from_secs(at_s));
+        let mut take = |ip: [u8; 4], at_s| clients.take(ip.into(), RATE, Duration::from_secs(at_s));
         assert_eq!((0..100).filter(|_| take([10, 0, 0, 1], 5)).count(), 40);
         assert_eq!((0..100).filter(|_| take([10, 0, 0, 1], 6)).count(), 10);
         // The chance that ten or more of 200 others share its bucket is 1 in 10^13.
@@ -164,7 +127,7 @@ mod tests {
     #[test]
     fn each_address_of_a_network_is_a_client() {
         let mut clients = Clients::new([7; 16]);
-        let mut take = |n| clients.take(in_one_network(n), 1.0, 5.0, Duration::ZERO);
+        let mut take = |n| clients.take(in_one_network(n), SLOW, Duration::ZERO);
         assert_eq!((0..100).filter(|_| take(1)).count(), 5);
         // Few of them share a bucket.
         let served = (2..52).filter(|n| (0..5).all(|_| take(*n)));
@@ -174,7 +137,7 @@ mod tests {
     #[test]
     fn forged_addresses_share_the_limit_of_their_network() {
         let mut clients = Clients::new([7; 16]);
-        let mut take = |asker: Asker| clients.take(asker, 10.0, 40.0, Duration::ZERO);
+        let mut take = |asker: Asker| clients.take(asker, RATE, Duration::ZERO);
         let served = (0..100_000).filter(|n| take(in_one_network(*n)));
         assert_eq!(served.count(), 64 * 40);
         // Two or three tokens of each bucket are used, no more.
@@ -184,8 +147,7 @@ mod tests {
     #[test]
     fn a_device_is_one_client_outside_any_network() {
         let mut clients = Clients::new([7; 16]);
-        let mut take =
-            |n| clients.take(Asker::Device([2, 0, 0, 0, 0, n]), 1.0, 5.0, Duration::ZERO);
+        let mut take = |n| clients.take(Asker::Device([2, 0, 0, 0, 0, n]), SLOW, Duration::ZERO);
         assert_eq!((0..100).filter(|_| take(1)).count(), 5);
         assert!((0..5).all(|_| take(2)));
         assert!((0..1000).all(|_| clients.begin(Asker::Device([2; 6]), 1024, Duration::ZERO)));
@@ -205,7 +167,7 @@ mod tests {
         assert_eq!(known.count(), 512);
         assert!((0..1000).all(|_| clients.begin([10, 0, 0, 1].into(), 1024, at(1000))));
         // The same holds for queries.
-        let mut take = |ip| clients.take(in_one_network(ip), 10.0, 40.0, at(2000));
+        let mut take = |ip| clients.take(in_one_network(ip), RATE, at(2000));
         assert_eq!((100..100_000).filter(|n| take(*n)).count(), 64 * 40);
         assert!(take(1));
     }

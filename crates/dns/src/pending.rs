@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bentpipe_flow::quota::{Client, ClientQuota, Holdings, gives_way, part_of_network};
+
 use crate::asker::Asker;
 use crate::key::Key;
-use crate::limit::part_of_network;
 use crate::query::{Query, Room};
-use crate::share::{QueryUsage, Source, Usage, UsageTable};
+use crate::share::{QueryUsage, Source};
 
 /// Retransmission timeout before any answer.
 const INITIAL_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -67,10 +68,6 @@ pub struct Waiter<C> {
 }
 
 impl<C> Waiter<C> {
-    fn usage(&self) -> Usage {
-        Usage { queries: 0, bytes: self.bytes() }
-    }
-
     fn bytes(&self) -> usize {
         WAITER_BYTES + self.query.spelled.len() + self.query.key.as_bytes().len()
     }
@@ -85,9 +82,6 @@ impl<C> Waiter<C> {
             && (self.source, &self.query) == (earlier.source, &earlier.query)
     }
 }
-
-/// Usage of one pending query.
-const ONE_QUERY: Usage = Usage { queries: 1, bytes: 0 };
 
 /// Result of a request to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,15 +120,10 @@ impl<C> PendingQuery<C> {
         self.asker
     }
 
-    /// Client with the most waiters here, if after losing one it still has no less than a client
-    /// with `own` and one more.
+    /// Client with the most waiters here, if it gives way to one with `own`.
     fn largest_holder(&self, own: usize) -> Option<Asker> {
-        let mut counts = BTreeMap::<Asker, usize>::new();
-        for waiter in &self.waiters {
-            *counts.entry(waiter.asker()).or_default() += 1;
-        }
-        let (largest_holder, max) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-        (max >= own + 2).then_some(largest_holder)
+        let waiters = Holdings::from_iter(self.waiters.iter().map(Waiter::asker));
+        waiters.payer(own, 1, |_| true)
     }
 }
 
@@ -145,7 +134,10 @@ pub struct PendingQueries<C> {
     timers: BTreeSet<(Duration, u16)>,
     next_id: u16,
     round_trip: RoundTrip,
-    usages: UsageTable,
+    /// Pending queries that each client began.
+    begun: ClientQuota<Asker>,
+    /// Bytes of each client's waiters.
+    waiting: ClientQuota<Asker>,
 }
 
 /// Expired timer.
@@ -158,9 +150,10 @@ pub enum Expired<C> {
 
 impl<C> PendingQueries<C> {
     pub fn new() -> Self {
-        let (queries, by_key, timers, next_id, usages) = Default::default();
+        let (queries, by_key, timers, next_id) = Default::default();
+        let (begun, waiting) = Default::default();
         let round_trip = RoundTrip::default();
-        Self { queries, by_key, timers, next_id, round_trip, usages }
+        Self { queries, by_key, timers, next_id, round_trip, begun, waiting }
     }
 
     /// Returns `true` if a query for `key` is pending.
@@ -182,13 +175,7 @@ impl<C> PendingQueries<C> {
     pub fn may_begin(&self, asker: Option<Asker>, max: usize) -> bool {
         let free = max.saturating_sub(self.queries.len());
         let Some(asker) = asker else { return free > max / 2 };
-        free > 0 && !self.is_network_full(asker, max)
-    }
-
-    /// Returns `true` if the network of `asker` has its full part of `max` queries.
-    fn is_network_full(&self, asker: Asker, max: usize) -> bool {
-        let usage = asker.network().map_or(0, |network| self.usages.of_network(network).queries);
-        usage >= part_of_network(max)
+        free > 0 && self.begun.full_network(asker, 1, max).is_none()
     }
 
     /// Ends a query so that `client` may begin one, with at most `max` in all.
@@ -198,10 +185,11 @@ impl<C> PendingQueries<C> {
     /// network, because addresses are free there. Queries whose answer may be in flight are spared,
     /// except those of a client with more than [`PROTECTED`].
     pub fn evict(&mut self, client: Asker, max: usize, now: Duration) -> Option<PendingQuery<C>> {
-        let within = client.network().filter(|_| self.is_network_full(client, max));
-        let own = self.usages.of(client).queries;
+        let within = self.begun.full_network(client, 1, max);
+        let own = self.begun.of(client);
         let may_end_any = within.is_some() && own < PROTECTED;
-        let has_heavy_user = self.usages.max(|usage| usage.queries) > PROTECTED;
+        let has_heavy_user =
+            self.begun.clients().largest().is_some_and(|(_, usage)| usage > PROTECTED);
         // Usage of the client for which the query is a candidate.
         let rank = |query: &PendingQuery<C>| {
             let is_old = query.in_flight_until <= now;
@@ -209,8 +197,8 @@ impl<C> PendingQueries<C> {
             if within.is_some() && asker.network() != within {
                 return None;
             }
-            let usage = self.usages.of(asker).queries;
-            let has_more = usage >= own + 2;
+            let usage = self.begun.of(asker);
+            let has_more = gives_way(usage, own, 1);
             match is_old || usage > PROTECTED {
                 true if has_more => Some(usage),
                 true if is_old && may_end_any => Some(0),
@@ -249,7 +237,7 @@ impl<C> PendingQueries<C> {
         self.by_key.insert(key, id);
         self.timers.insert((due, id));
         if let Some(client) = asker {
-            self.usages.add_usage(client, ONE_QUERY);
+            self.begun.add(client, 1);
         }
         id
     }
@@ -289,7 +277,7 @@ impl<C> PendingQueries<C> {
         }
         let id = self.by_key.get(&waiter.query.key);
         if let Some(query) = id.and_then(|id| self.queries.get_mut(id)) {
-            self.usages.add_usage(asker, waiter.usage());
+            self.waiting.add(asker, waiter.bytes());
             query.waiters.push(waiter);
         }
         evicted
@@ -304,20 +292,16 @@ impl<C> PendingQueries<C> {
         // Waiters are in order of arrival.
         let oldest = query.waiters.iter().position(|earlier| earlier.asker() == largest_holder)?;
         let evicted = query.waiters.remove(oldest);
-        self.usages.subtract(evicted.asker(), evicted.usage());
+        self.waiting.remove(evicted.asker(), evicted.bytes());
         Some(evicted)
     }
 
     /// Returns `None` if there is memory for `waiter`; otherwise the network whose part is used
     /// up, or `Some(None)` if all memory is.
     fn exhausted_memory(&self, waiter: &Waiter<C>) -> Option<Option<u64>> {
-        let more = |usage: usize, max: usize| usage + waiter.bytes() > max;
-        let network = waiter.asker().network();
-        let is_full = |network: &u64| {
-            more(self.usages.of_network(*network).bytes, part_of_network(MAX_WAITER_BYTES))
-        };
-        match network.filter(is_full) {
-            None if !more(self.usages.bytes(), MAX_WAITER_BYTES) => None,
+        let bytes = waiter.bytes();
+        match self.waiting.full_network(waiter.asker(), bytes, MAX_WAITER_BYTES) {
+            None if self.waiting.total() + bytes <= MAX_WAITER_BYTES => None,
             within => Some(within),
         }
     }
@@ -332,17 +316,16 @@ impl<C> PendingQueries<C> {
         let (asker, timeout) = (waiter.asker(), self.round_trip.timeout());
         let is_old = |it: &Waiter<C>| it.since + timeout <= waiter.since;
         let among = |asker: Asker| within.is_none() || asker.network() == within;
-        let may_end_any = within.is_some() && self.usages.of(asker).bytes < PROTECTED_BYTES;
+        let may_end_any = within.is_some() && self.waiting.of(asker) < PROTECTED_BYTES;
         let is_due = |it: &Waiter<C>| is_old(it) && among(it.asker());
         let oldest = may_end_any.then(|| self.longest_waiter(is_due)).flatten();
         let (id, position) = oldest.or_else(|| {
-            let largest_holder =
-                self.usages.largest_holder(asker, among, waiter.bytes(), |usage| usage.bytes)?;
-            let has_much = self.usages.of(largest_holder).bytes > PROTECTED_BYTES;
+            let largest_holder = self.waiting.payer(asker, waiter.bytes(), within)?;
+            let has_much = self.waiting.of(largest_holder) > PROTECTED_BYTES;
             self.longest_waiter(|it| it.asker() == largest_holder && (has_much || is_old(it)))
         })?;
         let evicted = self.queries.get_mut(&id)?.waiters.remove(position);
-        self.usages.subtract(evicted.asker(), evicted.usage());
+        self.waiting.remove(evicted.asker(), evicted.bytes());
         Some(evicted)
     }
 
@@ -377,10 +360,10 @@ impl<C> PendingQueries<C> {
         self.by_key.remove(&query.key);
         self.timers.remove(&(query.due, id));
         if let Some(client) = query.asker {
-            self.usages.subtract(client, ONE_QUERY);
+            self.begun.remove(client, 1);
         }
         for waiter in &query.waiters {
-            self.usages.subtract(waiter.asker(), waiter.usage());
+            self.waiting.remove(waiter.asker(), waiter.bytes());
         }
         // After a retransmission the time is ambiguous (Karn's algorithm).
         if let Some(now) = answered.filter(|_| query.tries == 1 && !query.over_stream) {
@@ -391,7 +374,7 @@ impl<C> PendingQueries<C> {
 
     /// Usage of `asker` and of the largest holder, with at most `max` queries in all.
     pub fn query_usage(&self, asker: Asker, max: usize) -> QueryUsage {
-        let (own, largest) = (self.usages.of(asker).queries, self.usages.largest());
+        let (own, largest) = (self.begun.of(asker), self.begun.clients().largest());
         QueryUsage { own, all: self.queries.len(), max, largest }
     }
 
@@ -426,7 +409,7 @@ impl<C> PendingQueries<C> {
     /// Number of waiters, and their memory.
     #[cfg(test)]
     pub fn waiters(&self) -> (usize, usize) {
-        (self.queries.values().map(|query| query.waiters.len()).sum(), self.usages.bytes())
+        (self.queries.values().map(|query| query.waiters.len()).sum(), self.waiting.total())
     }
 }
 

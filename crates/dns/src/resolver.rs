@@ -6,6 +6,7 @@ mod persistence;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bentpipe_units::{TokenBucket, TokenRate};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
@@ -19,7 +20,7 @@ use crate::fake_ip::FakeIpPool;
 use crate::journal::Record;
 use crate::journal_queue::JournalQueue;
 use crate::key::Key;
-use crate::limit::{Bucket, Clients};
+use crate::limit::Clients;
 use crate::pending::{Expired, PendingQueries, PendingQuery, Waiter};
 use crate::push;
 use crate::settings::Settings;
@@ -39,7 +40,7 @@ const NETWORK_ERROR: u16 = 23;
 const USE_MARGIN: Duration = Duration::from_secs(60);
 
 /// Burst of prefetches, in seconds' worth.
-const PREFETCH_BURST_S: f64 = 2.0;
+const PREFETCH_BURST_S: u64 = 2;
 
 /// On-board resolver. `C` identifies a waiting client for the caller.
 pub struct Resolver<C> {
@@ -47,7 +48,7 @@ pub struct Resolver<C> {
     cache: Cache,
     pending: PendingQueries<C>,
     clients: Clients,
-    prefetches: Bucket,
+    prefetches: TokenBucket,
     pool: Option<FakeIpPool>,
     designated: Option<Designated>,
     actions: VecDeque<Action<C>>,
@@ -71,7 +72,7 @@ impl<C> Resolver<C> {
             cache: Cache::new(),
             pending: PendingQueries::new(),
             clients: Clients::new(secret),
-            prefetches: Bucket::FULL,
+            prefetches: TokenBucket::default(),
             pool: None,
             designated: None,
             actions,
@@ -360,10 +361,11 @@ impl<C> Resolver<C> {
         }
         self.announce_start(now);
         while let Some(key) = self.cache.take_due(now) {
-            let rate = self.settings.prefetch_per_second;
+            let per_second = self.settings.prefetch_per_second;
+            let rate = TokenRate::new(per_second, per_second * PREFETCH_BURST_S);
             if self.is_reachable
                 && !self.pending.is_pending(&key)
-                && self.prefetches.take(rate, rate * PREFETCH_BURST_S, now)
+                && self.prefetches.take(rate, 1, now)
                 && self.send_query(key, None, now)
             {
                 self.counts.prefetched += 1;

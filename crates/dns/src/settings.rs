@@ -25,16 +25,16 @@ pub struct Settings {
     /// disables prefetching.
     pub prefetch_hits: u32,
     /// Prefetches per second on average. The burst is two seconds' worth.
-    pub prefetch_per_second: f64,
+    pub prefetch_per_second: u64,
     /// Bytes of pushed answers accepted from the ground when the resolver starts with an empty
     /// cache. 0 accepts none.
     pub warm_start_bytes: u32,
     /// Queries per second that one client (a device, or an address of an unknown device) may send,
     /// on average. All clients of an IPv6 /64 that the ground has answered recently share 64 times
     /// as many; all other clients of the /64 share the same amount again.
-    pub client_per_second: f64,
+    pub client_per_second: u64,
     /// Burst of one client: the queries of a page.
-    pub client_burst: f64,
+    pub client_burst: u64,
     /// Maximum number of pending queries to the ground. With its clients each costs about 1 KiB:
     /// 1,024 × 1 KiB = 1 MiB.
     pub max_asks: usize,
@@ -56,10 +56,10 @@ impl Default for Settings {
             stale_ttl: Duration::from_secs(30),
             failure_ttl: Duration::from_secs(5),
             prefetch_hits: 3,
-            prefetch_per_second: 5.0,
+            prefetch_per_second: 5,
             warm_start_bytes: 0,
-            client_per_second: 100.0,
-            client_burst: 400.0,
+            client_per_second: 100,
+            client_burst: 400,
             max_asks: 1024,
             udp_bytes: 1232,
         }

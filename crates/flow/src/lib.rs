@@ -11,7 +11,10 @@
 //! | [`Claim`] | the class it gets if the ground confirms that address and name belong together |
 //! | [`OpenDatagrams`] | the opening of a datagram flow |
 //! | [`ResetCode`] | the reason for its end, with the one table of RFC 9209 |
+//! | [`Reach`] | reachability of the peer |
 //! | [`Traffic`] | what a session's flows carry |
+//! | [`ClientNetwork`] | the addresses that one client may use |
+//! | [`quota`] | the usage of each client, and the client that gives way to another |
 //!
 //! The crate is pure: it has no sockets, no clocks and no tasks. The layouts of [`Target`] and
 //! [`ResetCode`] on the radio are part of `docs/protocol.md`.
@@ -20,8 +23,11 @@
 
 mod claim;
 mod code;
+mod network;
 mod open;
 pub mod passenger;
+pub mod quota;
+mod reach;
 mod target;
 mod traffic;
 
@@ -30,6 +36,8 @@ pub use bentpipe_schedule::{
 };
 pub use claim::Claim;
 pub use code::ResetCode;
+pub use network::ClientNetwork;
 pub use open::OpenDatagrams;
+pub use reach::Reach;
 pub use target::{Host, MAX_NAME_BYTES, Service, Target, TargetError};
 pub use traffic::{FlowTraffic, Traffic};

@@ -13,7 +13,7 @@ use bentpipe_units::BitRate;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use crate::bucket::Bucket;
+use crate::bucket::RateLimit;
 use crate::config::{AircraftConfig, StandardClient};
 use crate::counters::Counters;
 use crate::flows::{Full, Grip, Kind};
@@ -39,7 +39,7 @@ struct Aircraft {
     per_second: u32,
     /// Ceiling of each passenger in the network class.
     ceiling: Arc<PassengerCeiling>,
-    opening: [Bucket; Kind::COUNT],
+    opening: [RateLimit; Kind::COUNT],
     /// Share of the opening rate for each passenger; `None` for a standard client, which has none.
     of_passengers: Option<[Rates; Kind::COUNT]>,
 }
@@ -59,7 +59,7 @@ pub struct FlowLimits {
 }
 
 /// Burst of new flows of an aircraft, in seconds of its average rate.
-const BURST_SECONDS: f64 = 2.0;
+const BURST_SECONDS: u32 = 2;
 
 /// FlowPermit for one flow. It is returned when dropped, and revoked when the flow is evicted.
 pub struct FlowPermit {
@@ -117,7 +117,7 @@ impl Fleet {
     /// Number of open flows of all kinds and aircraft.
     pub fn open(&self) -> usize {
         let kinds = [Kind::Streams, Kind::Datagrams, Kind::Ip];
-        kinds.into_iter().map(|kind| self.tables.of(kind).aircraft().count()).sum()
+        kinds.into_iter().map(|kind| self.tables.of(kind).aircraft().total()).sum()
     }
 
     /// Admits a new flow of a passenger of the aircraft `key`, or returns the reason for refusal.
@@ -165,13 +165,13 @@ impl Fleet {
             self.aircraft.get(number as usize).map(|one| one.name.clone()).unwrap_or_default()
         };
         let table = self.tables.of(kind);
-        let rank = table.aircraft();
+        let aircraft = table.aircraft();
         Holding {
             newcomer: name(number),
-            holds: rank.held(number),
-            held: rank.count(),
+            holds: aircraft.of(&number),
+            held: aircraft.total(),
             most,
-            largest: rank.largest().map(|(number, held)| (name(number), held)),
+            largest: aircraft.largest().map(|(number, held)| (name(number), held)),
         }
     }
 }
@@ -207,7 +207,7 @@ impl Aircraft {
             highest_class,
             per_second,
             ceiling: PassengerCeiling::new(ceiling),
-            opening: [0; Kind::COUNT].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
+            opening: [0; Kind::COUNT].map(|_| RateLimit::new(per_second, BURST_SECONDS)),
             of_passengers,
         })
     }

@@ -9,13 +9,14 @@
 //! | `names`, [`resolve`] | the resolver service for aircraft, and names that need no query |
 //! | [`eyeballs`], `tcp`, [`sources`] | connections by Happy Eyeballs, and their source addresses |
 //! | `udp`, [`ports`] | NAT for UDP and ICMP, and the ports for it |
-//! | `claim` | verification of class claims |
+//! | `dial`, `claim` | from a target to its destination, and verification of class claims |
 //! | `pages`, `origins` | Split HTTP, and TLS to the origins of sites |
 //! | `error` | errors that end the gateway |
 
 #![forbid(unsafe_code)]
 
 mod claim;
+mod dial;
 mod error;
 pub mod eyeballs;
 pub mod fleet;
@@ -31,7 +32,6 @@ mod udp;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -64,7 +64,6 @@ use crate::relay::{Outcome, Relay, RelayLimits};
 use crate::status::{Gateway, Reporter, Session};
 use crate::transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
 use crate::transports::TransportError;
-use eyeballs::Connect;
 use fleet::{Fleet, FlowLimits, FlowPermit};
 use names::Names;
 use policy::Policy;
@@ -72,7 +71,7 @@ use resolve::KnownNames;
 use sources::Sources;
 use split_http::GroundPages;
 use tcp::Tcp;
-use udp::{MappingKey, Routes, Udp};
+use udp::{MappingKey, Udp};
 
 /// Port whose idle timeout also applies to flows to the resolver.
 const RESOLVER_PORT: u16 = 53;
@@ -392,32 +391,6 @@ impl Shared {
         }
     }
 
-    /// Returns the address for datagrams to `target`, if permitted.
-    async fn route(
-        &self,
-        aircraft: &[u8; 32],
-        target: &Target,
-        protocol: u8,
-    ) -> Result<SocketAddr, ResetCode> {
-        let is_udp = protocol == ip::UDP;
-        // Only UDP has ports here.
-        if is_udp == (target.port == 0) || !(is_udp || self.carries(protocol)) {
-            return Err(ResetCode::Forbidden);
-        }
-        let route = self.reach(aircraft, &Routes(&self.policy), protocol, target).await?;
-        let address = route.address;
-        let other_family = ip::is_echo(protocol) && protocol != ip::echo(address.ip());
-        if other_family || is_udp && self.udp.is_own(route) {
-            return Err(ResetCode::Forbidden);
-        }
-        Ok(address)
-    }
-
-    /// Returns `true` if `protocol`, which is not UDP, may be sent.
-    fn carries(&self, protocol: u8) -> bool {
-        ip::is_echo(protocol) || self.raw.carries(protocol)
-    }
-
     async fn serve_stream(
         &self,
         target: Target,
@@ -431,37 +404,6 @@ impl Shared {
             self.dial((&from.0, &target), (class, claim), &tcp, &mut *stream, &permit).await;
         if let Some((tcp, class)) = dialled {
             self.relay(tcp, &target, (class, from.1), stream, permit).await;
-        }
-    }
-
-    /// Connects to `target`, and returns the connection with the flow's class. Resets `stream` on
-    /// failure.
-    async fn dial(
-        &self,
-        (aircraft, target): (&[u8; 32], &Target),
-        (class, claim): (Class, Option<Claim>),
-        tcp: &Tcp<'_>,
-        stream: &mut dyn FlowStream,
-        permit: &FlowPermit,
-    ) -> Option<(TcpStream, Class)> {
-        let verdict = self.verify(aircraft, claim, target, permit);
-        let (dialled, verdict) = tokio::join!(self.reach(aircraft, tcp, ip::TCP, target), verdict);
-        match dialled {
-            Ok(tcp) => {
-                if let Some(verified) = verdict {
-                    stream.confirm_class(verified);
-                }
-                stream.connected();
-                let class = verdict.unwrap_or(class);
-                net::mark(&tcp, class);
-                Some((tcp, class))
-            }
-            Err(code) => {
-                tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
-                self.counters.count_reset(code);
-                stream.reset(code);
-                None
-            }
         }
     }
 
@@ -479,49 +421,6 @@ impl Shared {
             .with_activity(permit.activity());
         if let Outcome::Reset(code) = relay.await {
             tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
-        }
-    }
-
-    /// Returns the class of the flow's claim if the claim is true.
-    async fn verify(
-        &self,
-        aircraft: &[u8; 32],
-        claim: Option<Claim>,
-        target: &Target,
-        permit: &FlowPermit,
-    ) -> Option<Class> {
-        let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
-        self.counters.claims.add(1);
-        let name = claim.name().parse().ok()?;
-        if !claim::holds(&self.names.lookups(aircraft), &name, *address).await {
-            return None;
-        }
-        self.counters.claims_held.add(1);
-        Some(permit.class(claim.class))
-    }
-
-    /// Resolves `target` for `aircraft`, checks the policy, and connects with `connector` for
-    /// `protocol`.
-    async fn reach<C: Connect>(
-        &self,
-        aircraft: &[u8; 32],
-        connector: &C,
-        protocol: u8,
-        target: &Target,
-    ) -> Result<C::Stream, ResetCode> {
-        let (port, deadline) = (target.port, self.connect_timeout);
-        let permit = |ip| self.policy.permit(ip, protocol, port);
-        match &target.host {
-            Host::Ip(ip) => {
-                let address = SocketAddr::new(*ip, port);
-                eyeballs::dial_address(connector, &permit, address, deadline).await
-            }
-            // Services are handled before dialling.
-            Host::Service(_) => Err(ResetCode::Forbidden),
-            Host::Name(name) => {
-                let lookups = self.names.lookups(aircraft);
-                eyeballs::dial(&lookups, connector, &permit, (name, port), deadline).await
-            }
         }
     }
 }

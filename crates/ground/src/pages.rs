@@ -8,8 +8,9 @@ use bentpipe_prefetch::wire::WireError;
 use super::Shared;
 use super::fleet::FlowPermit;
 use super::origins::PageOrigins;
-use crate::flows::Noted;
+use crate::flows::Activity;
 use crate::transport::{Carried, FlowStream, Incoming};
+use bentpipe_relay::layer::Layered;
 
 impl Shared {
     /// Serves one page with its objects, if Split HTTP is enabled.
@@ -24,7 +25,7 @@ impl Shared {
         };
         stream.connected();
         let origins = PageOrigins { shared: self, aircraft };
-        let noted = Noted::new(&mut stream, permit.activity());
+        let noted = Layered::new(&mut stream, Activity(permit.activity()));
         if let Err(error) = pages.serve(&origins, permit.aircraft(), noted).await {
             self.broke_off(stream, error);
         }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::sim::suite::compare::{Contender, bulk, objects};
+use bentpipe_lab::sim::suite::compare::{SystemUnderTest, bulk, objects};
 
 const SESSIONS: u64 = 4;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}: {count} objects over {SESSIONS} sessions; seconds, x = times the limit",
         profile.name
     );
-    for contender in Contender::ALL {
+    for contender in SystemUnderTest::ALL {
         for bytes in [10_000, 100_000, 1_000_000] {
             let limit = rtt + 8.0 * bytes as f64 / ((1.0 - loss) * rate);
             let mut took = Vec::new();

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_channel::{DirectionSpec, LinkSpec};
-use bentpipe_lab::emu::{self, AIR, GROUND, World};
+use bentpipe_lab::emu::{self, AIR, GROUND, Testbed};
 use bentpipe_units::{BitRate, Ratio};
 
 /// Duration of the flood.
@@ -20,9 +20,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clean = DirectionSpec::fixed(None, Duration::ZERO, Ratio::ZERO);
     let clean = LinkSpec { forward: clean.clone(), return_: clean };
     for payload_bytes in [18, 1372] {
-        let world = World::new(&clean, None, 1)?;
-        let seconds = flood(&world, payload_bytes)?;
-        let counters = world.radio_counters()?;
+        let testbed = Testbed::new(&clean, None, 1)?;
+        let seconds = flood(&testbed, payload_bytes)?;
+        let counters = testbed.radio_counters()?;
         let carried = counters.return_.model.delivered.packets as f64 / seconds;
         let unfetched = counters.unfetched as f64 / seconds;
         println!(
@@ -31,9 +31,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let rate = Some(BitRate::from_bps(1_890_000));
     let slow = DirectionSpec::fixed(rate, Duration::from_millis(380), Ratio::ZERO);
-    let world = World::new(&LinkSpec { forward: slow.clone(), return_: slow }, None, 1)?;
-    println!("1.89 Mbit/s, 380 ms, machine idle: {}", world.measure()?.radio);
-    println!("1.89 Mbit/s, 380 ms, machine busy: {}", while_busy(|| world.measure())?.radio);
+    let testbed = Testbed::new(&LinkSpec { forward: slow.clone(), return_: slow }, None, 1)?;
+    println!("1.89 Mbit/s, 380 ms, machine idle: {}", testbed.measure()?.radio);
+    println!("1.89 Mbit/s, 380 ms, machine busy: {}", while_busy(|| testbed.measure())?.radio);
     Ok(())
 }
 
@@ -55,9 +55,9 @@ fn while_busy<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Sends as fast as one thread can. Returns the elapsed seconds.
-fn flood(world: &World, payload_bytes: usize) -> Result<f64, Box<dyn std::error::Error>> {
-    let receiver = world.ground.udp_socket(SocketAddr::new(GROUND.v4.into(), 0))?;
-    let sender = world.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0))?;
+fn flood(testbed: &Testbed, payload_bytes: usize) -> Result<f64, Box<dyn std::error::Error>> {
+    let receiver = testbed.ground.udp_socket(SocketAddr::new(GROUND.v4.into(), 0))?;
+    let sender = testbed.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0))?;
     sender.connect(receiver.local_addr()?)?;
     let payload = vec![0; payload_bytes];
     let began = Instant::now();

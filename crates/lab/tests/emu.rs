@@ -64,9 +64,9 @@ const TESTS: &[Test] = &[
     ("chromium_and_the_light_loader_load_the_same", loads::both),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("chromium_loads_the_operators_page_in_a_round_trip", browser::pages),
-    ("namespaces_vanish_with_the_world", vanish::with_the_world),
+    ("namespaces_vanish_with_the_testbed", vanish::with_the_testbed),
     ("programs_die_with_the_process", vanish::programs),
-    ("many_worlds_run_at_once", measured::many_worlds),
+    ("many_testbeds_run_at_once", measured::many_testbeds),
     ("anybody_may_run_the_emulator", vanish::rootless),
 ];
 
@@ -77,8 +77,8 @@ fn main() -> ExitCode {
         println!("SKIPPED: the emulator cannot run here: {missing}");
         return ExitCode::SUCCESS;
     }
-    if arguments.iter().any(|word| word == vanish::HOLD_A_WORLD) {
-        vanish::hold_a_world();
+    if arguments.iter().any(|word| word == vanish::HOLD_A_TESTBED) {
+        vanish::hold_a_testbed();
     }
     let mut failed = 0;
     for (name, test) in TESTS {

@@ -11,6 +11,9 @@
 //! - A late timer saves credit, which stands in the link's queue too. Like a jitter buffer, it
 //!   keeps the link busy while later timers are late. It is given back gradually, so that a single
 //!   delay does not stand forever.
+//!
+//! It is not a [`TokenBucket`](bentpipe_units::TokenBucket), because a part of its income pays for
+//! what stands in the link's queue.
 
 use std::time::Duration;
 

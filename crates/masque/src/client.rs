@@ -8,7 +8,7 @@ mod reconnector;
 
 use std::{sync::Arc, time::Duration};
 
-use bentpipe_flow::{Claim, ResetCode};
+use bentpipe_flow::{Claim, Reach, ResetCode};
 use bytes::Bytes;
 use h3::error::Code;
 use tokio::{
@@ -38,6 +38,7 @@ const MAX_OPENING: usize = 16_384;
 #[derive(Clone)]
 pub struct Client {
     pub(crate) state: watch::Receiver<State>,
+    reach: watch::Receiver<Reach>,
     opening: Arc<Semaphore>,
     open_timeout: Duration,
     budget: Arc<QueueBudget>,
@@ -56,19 +57,30 @@ impl Client {
         quic.transport_config(config.transport.client()?);
         let endpoint = socket.endpoint(None)?;
         let (alive, dropped) = mpsc::channel(1);
-        let (publish, state) = watch::channel(State::Down(ConnectError::Connecting));
+        let (state, states) = watch::channel(State::Down(ConnectError::Connecting));
+        let (reach, reaches) = watch::channel(Reach::Down);
         let open_timeout = config.open_timeout;
         let budget = Arc::new(QueueBudget::default());
         let reconnector = Reconnector {
             config,
             quic,
             endpoint: endpoint.clone(),
-            publish,
+            state,
+            reach,
             budget: budget.clone(),
         };
         let task = Task::spawn(reconnector.run(dropped));
         let opening = Arc::new(Semaphore::new(MAX_OPENING));
-        Ok(Client { state, opening, open_timeout, budget, endpoint, task, _alive: alive })
+        Ok(Client {
+            state: states,
+            reach: reaches,
+            opening,
+            open_timeout,
+            budget,
+            endpoint,
+            task,
+            _alive: alive,
+        })
     }
 
     /// Opens a flow to `authority` (`host:port`) and returns at once.
@@ -114,6 +126,11 @@ impl Client {
             State::Up(_) => Ok(()),
             State::Down(why) => Err(why.clone()),
         }
+    }
+
+    /// Reachability of the server: [`Reach::Up`] if there is a connection.
+    pub fn watch_reach(&self) -> watch::Receiver<Reach> {
+        self.reach.clone()
     }
 
     /// Number of the connection, or `None` if there is none. It increases with every connection.

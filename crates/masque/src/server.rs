@@ -1,7 +1,8 @@
 //! The server: connections of known clients, and their requests.
 
+mod config;
+
 use std::{
-    collections::HashSet,
     future::poll_fn,
     io,
     net::SocketAddr,
@@ -25,7 +26,7 @@ use tokio::{
 use crate::{
     CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
     PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
-    auth::{self, Proofs, PublicKey, SecretKey, Side},
+    auth::{self, Proofs, PublicKey, Side},
     datagrams::{
         Core, UDP,
         queue::{Queue, QueueBudget},
@@ -33,17 +34,17 @@ use crate::{
     },
     gateways::Gateways,
     incoming::{Exchange, Incoming, Payload, answer, refusal},
-    login::{self, AuthorizedClient, Login, Logins},
+    login::{self, AuthorizedClient, Logins},
     quic::{self, MAX_HEADERS_BYTES, Request},
-    settings::Transport,
     socket::Socket,
     stream::var_int,
     task::Task,
     template::Target,
-    tls::{self, Certificate},
+    tls,
     unproven::{Arrival, RefusedConnections, Unproven, UnprovenPermit},
     wire,
 };
+pub use config::ServerConfig;
 
 /// Time within which a client must connect, set up HTTP/3 and prove its key. A client tries for the
 /// same time, so that 40 % of loss does not end it early. While many try, it is shorter.
@@ -60,37 +61,6 @@ const MAX_REFUSED: u32 = 8;
 /// Maximum number of requests of all clients that wait to be accepted. Further streams wait in
 /// QUIC.
 const MAX_WAITING: usize = 1024;
-
-/// Configuration of a server.
-#[derive(Clone, Debug)]
-pub struct ServerConfig {
-    /// Secret key of the server.
-    pub secret: SecretKey,
-    /// Clients that are served.
-    pub clients: HashSet<PublicKey>,
-    /// QUIC transport settings.
-    pub transport: Transport,
-    /// Name in `proxy-status`: a token of RFC 9110 such as `ground`.
-    pub name: String,
-    /// Certificate for standard clients, which are refused without one.
-    pub certificate: Option<Arc<Certificate>>,
-    /// Standard clients that are served.
-    pub logins: Vec<Login>,
-}
-
-impl ServerConfig {
-    /// Creates a configuration with the default settings.
-    pub fn new(secret: SecretKey, clients: HashSet<PublicKey>) -> ServerConfig {
-        ServerConfig {
-            secret,
-            clients,
-            transport: Transport::default(),
-            name: "bentpipe".into(),
-            certificate: None,
-            logins: Vec::new(),
-        }
-    }
-}
 
 /// A listening server. Dropping it closes all its connections.
 pub struct Server {

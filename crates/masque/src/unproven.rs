@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use bentpipe_flow::ClientNetwork;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -46,7 +47,7 @@ struct Held {
 }
 
 struct Connection {
-    source: IpAddr,
+    source: ClientNetwork,
     network: IpAddr,
     since: Instant,
     /// Channel that ends the connection.
@@ -97,7 +98,7 @@ impl Unproven {
     /// Decides about a connection from `ip`. `validated` tells if the client has proved that it receives
     /// at this address.
     pub fn arrive(self: &Arc<Self>, ip: IpAddr, validated: bool) -> Arrival {
-        let (source, network) = (source(ip), network(ip));
+        let (source, network) = (ClientNetwork::of(ip), network(ip));
         let mut held = self.lock();
         if held.is_crowded() {
             held.end_late();
@@ -174,14 +175,6 @@ impl Held {
 impl Drop for UnprovenPermit {
     fn drop(&mut self) {
         self.unproven.lock().connections.remove(&self.number);
-    }
-}
-
-/// Source of a connection: the IPv4 address, or the upper half of the IPv6 address.
-fn source(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
-        v4 => v4,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::link::{Scene, duration};
 
 /// Setup of a testbed: its start, the measurement of its link, and the start of the system under
 /// test.
-pub const WORLD: Duration = Duration::from_secs(12);
+pub const TESTBED: Duration = Duration::from_secs(12);
 
 /// Payload of a TCP segment, in bits.
 const SEGMENT_BITS: f64 = 8.0 * 1448.0;

@@ -2,8 +2,8 @@
 
 use bentpipe_lab::experiment::stand::StandError;
 
-use crate::plan::{Part, Worldful};
-use crate::world::WorldError;
+use crate::plan::{Part, TestbedRun};
+use crate::testbed::TestbedError;
 
 /// Number of consecutive failures at the same run after which that run, or all remaining runs,
 /// counts as not measured.
@@ -12,7 +12,7 @@ const ATTEMPTS: u32 = 3;
 /// Remaining runs of a testbed.
 pub struct Left {
     /// Runs that have not been reported.
-    pub world: Worldful,
+    pub testbed: TestbedRun,
     /// Number of testbeds already started for these runs.
     pub attempt: u32,
     /// Number of the last failures, all at the same run.
@@ -32,25 +32,25 @@ pub enum Next {
 
 impl Left {
     /// Creates the rest from a whole testbed.
-    pub fn new(world: Worldful) -> Self {
-        Self { world, attempt: 0, failures: 0 }
+    pub fn new(testbed: TestbedRun) -> Self {
+        Self { testbed, attempt: 0, failures: 0 }
     }
 
     /// Returns the next step after an `error` that occurred after the runs in `done` were reported.
-    pub fn after(&mut self, done: &[usize], error: &WorldError) -> Next {
-        self.world.forget(done);
+    pub fn after(&mut self, done: &[usize], error: &TestbedError) -> Next {
+        self.testbed.forget(done);
         self.attempt += 1;
         // The end of a system under test is reported as the result of its run, so the following run
         // has not failed yet.
         let told = matches!(
             error,
-            WorldError::Stand(StandError::Contender { .. } | StandError::Silent { .. })
+            TestbedError::Stand(StandError::SystemUnderTest { .. } | StandError::Silent { .. })
         );
         self.failures = match done {
             [] => self.failures + 1,
             _ => u32::from(!told),
         };
-        if self.world.parts.is_empty() {
+        if self.testbed.parts.is_empty() {
             return Next::Over;
         }
         if self.failures < ATTEMPTS && error.may_pass() {
@@ -58,8 +58,8 @@ impl Left {
         }
         self.failures = 0;
         // An error that concerns one run does not end the runs after it.
-        let lost = if error.is_of_run() { 1 } else { self.world.parts.len() };
-        Next::Missed(self.world.parts.drain(..lost).collect())
+        let lost = if error.is_of_run() { 1 } else { self.testbed.parts.len() };
+        Next::Missed(self.testbed.parts.drain(..lost).collect())
     }
 }
 
@@ -68,18 +68,18 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use bentpipe_lab::contender::ContenderError;
+    use bentpipe_lab::contender::SystemError;
     use bentpipe_lab::emu::TooLate;
 
     fn left() -> Left {
         let part = |job, runs| Part { job, runs: 0..runs };
         let (parts, seed, cost) = (vec![part(3, 2), part(5, 1)], 1, Duration::ZERO);
-        Left::new(Worldful { parts, seed, cost })
+        Left::new(TestbedRun { parts, seed, cost })
     }
 
-    fn ended() -> WorldError {
-        let source = ContenderError::Ended { program: "kcptun-server", said: String::new() };
-        StandError::Contender { name: "kcptun", source, said: String::new() }.into()
+    fn ended() -> TestbedError {
+        let source = SystemError::Ended { program: "kcptun-server", said: String::new() };
+        StandError::SystemUnderTest { name: "kcptun", source, said: String::new() }.into()
     }
 
     #[test]
@@ -93,12 +93,12 @@ mod tests {
     }
 
     /// Error of the run in progress, which is then not reported.
-    fn late() -> WorldError {
+    fn late() -> TestbedError {
         TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 }.into()
     }
 
     #[test]
-    fn a_run_behind_one_whose_contender_ended_has_all_its_worlds() {
+    fn a_run_behind_one_whose_contender_ended_has_all_its_testbeds() {
         let mut left = left();
         assert_eq!(left.after(&[3], &ended()), Next::Again);
         for _ in 1..ATTEMPTS {
@@ -108,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_late_behind_one_that_was_not_has_had_one_of_its_worlds() {
+    fn a_run_that_was_late_behind_one_that_was_not_has_had_one_of_its_testbeds() {
         let mut left = left();
         assert_eq!(left.after(&[3], &late()), Next::Again);
         for _ in 2..ATTEMPTS {
             assert_eq!(left.after(&[], &late()), Next::Again);
         }
-        let second = vec![left.world.parts[0].clone()];
+        let second = vec![left.testbed.parts[0].clone()];
         assert_eq!(left.after(&[], &late()), Next::Missed(second));
     }
 
@@ -124,8 +124,8 @@ mod tests {
         for _ in 1..ATTEMPTS {
             assert_eq!(left.after(&[], &ended()), Next::Again);
         }
-        let all = left.world.parts.clone();
+        let all = left.testbed.parts.clone();
         assert_eq!(left.after(&[], &ended()), Next::Missed(all));
-        assert!(left.world.parts.is_empty());
+        assert!(left.testbed.parts.is_empty());
     }
 }

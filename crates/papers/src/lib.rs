@@ -24,8 +24,8 @@ mod runner;
 mod seed;
 mod settle;
 mod sim;
+mod testbed;
 mod workload;
-mod world;
 
 pub use host::with_programs as host;
 pub use link::SceneError;

@@ -49,7 +49,7 @@ pub struct Part {
 
 /// Work of one testbed, in this order.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Worldful {
+pub struct TestbedRun {
     /// Runs of the testbed.
     pub parts: Vec<Part>,
     /// Seed of the testbed's losses.
@@ -58,7 +58,7 @@ pub struct Worldful {
     pub cost: Duration,
 }
 
-impl Worldful {
+impl TestbedRun {
     /// Seed of the testbed that is started after `attempt` others. Each attempt has different
     /// losses, so a failure caused by them does not recur.
     pub fn seed_of(&self, attempt: u32) -> u64 {
@@ -86,7 +86,7 @@ pub struct Bundle {
     /// Engine of the bundle.
     pub kind: Kind,
     /// Testbeds of the bundle.
-    pub worlds: Vec<Worldful>,
+    pub testbeds: Vec<TestbedRun>,
 }
 
 /// Complete plan.
@@ -143,20 +143,20 @@ impl<'a> Plan<'a> {
         let mut left = Vec::new();
         for bundle in shard.part(&self.bundles) {
             let mut bundle = bundle.clone();
-            for world in &mut bundle.worlds {
+            for testbed in &mut bundle.testbeds {
                 let mut parts = Vec::new();
-                for part in &world.parts {
+                for part in &testbed.parts {
                     let job = &self.jobs[part.job];
                     let (paper, grid) = (&job.study.name, &job.grid.id);
                     if folder.cell(paper, grid, &job.planned.cell)?.is_none() {
                         parts.push(part.clone());
                     }
                 }
-                world.cost = self.cost(&parts);
-                world.parts = parts;
+                testbed.cost = self.cost(&parts);
+                testbed.parts = parts;
             }
-            bundle.worlds.retain(|world| !world.parts.is_empty());
-            if !bundle.worlds.is_empty() {
+            bundle.testbeds.retain(|testbed| !testbed.parts.is_empty());
+            if !bundle.testbeds.is_empty() {
                 left.push(bundle);
             }
         }
@@ -179,7 +179,7 @@ impl<'a> Plan<'a> {
             let (job, scene) = (&self.jobs[part.job], &self.scenes[part.job]);
             cost::run(job, scene) * (part.runs.end - part.runs.start)
         });
-        cost::WORLD + runs.sum::<Duration>()
+        cost::TESTBED + runs.sum::<Duration>()
     }
 
     /// Splits cells with the same key into testbeds of about [`SPAN`].
@@ -188,7 +188,7 @@ impl<'a> Plan<'a> {
         let whole = |job: usize| Part { job, runs: 0..self.jobs[job].planned.runs };
         if kind == Kind::Sim || self.jobs[group[0]].grid.workload == Workload::RuralPolicy {
             let parts = group.iter().map(|job| whole(*job)).collect();
-            return vec![Bundle { kind, worlds: vec![self.world(parts)] }];
+            return vec![Bundle { kind, testbeds: vec![self.testbed(parts)] }];
         }
         let mut bundles = Vec::new();
         let mut together: Vec<Part> = Vec::new();
@@ -197,50 +197,53 @@ impl<'a> Plan<'a> {
             let runs = self.jobs[job].planned.runs;
             if one * runs > SPAN && runs > 1 {
                 let each = u32::try_from(SPAN.as_millis() / one.as_millis().max(1)).unwrap_or(1);
-                bundles.push(Bundle { kind, worlds: self.spread(job, each.max(1)) });
+                bundles.push(Bundle { kind, testbeds: self.spread(job, each.max(1)) });
                 continue;
             }
             if !together.is_empty() && self.cost(&together) + one * runs > SPAN {
                 let parts = std::mem::take(&mut together);
-                bundles.push(Bundle { kind, worlds: vec![self.world(parts)] });
+                bundles.push(Bundle { kind, testbeds: vec![self.testbed(parts)] });
             }
             together.push(whole(job));
         }
         if !together.is_empty() {
-            bundles.push(Bundle { kind, worlds: vec![self.world(together)] });
+            bundles.push(Bundle { kind, testbeds: vec![self.testbed(together)] });
         }
         bundles
     }
 
     /// Splits one cell into testbeds of at most `each` runs.
-    fn spread(&self, job: usize, each: u32) -> Vec<Worldful> {
+    fn spread(&self, job: usize, each: u32) -> Vec<TestbedRun> {
         let runs = self.jobs[job].planned.runs;
         let part = |first: u32| Part { job, runs: first..runs.min(first + each) };
         let firsts = (0..runs).step_by(each as usize);
-        firsts.map(|first| self.world(vec![part(first)])).collect()
+        firsts.map(|first| self.testbed(vec![part(first)])).collect()
     }
 
-    fn world(&self, parts: Vec<Part>) -> Worldful {
+    fn testbed(&self, parts: Vec<Part>) -> TestbedRun {
         let first = &parts[0];
         let job = &self.jobs[first.job];
         let cell = &job.planned.cell;
         let seed = seed(self.seed, &[&job.study.name, &job.grid.id, cell, &first.runs.start]);
-        Worldful { seed, cost: self.cost(&parts), parts }
+        TestbedRun { seed, cost: self.cost(&parts), parts }
     }
 }
 
 impl Bundle {
     /// Cells of the bundle, without duplicates.
     pub fn jobs(&self) -> Vec<usize> {
-        let mut jobs: Vec<usize> =
-            self.worlds.iter().flat_map(|world| world.parts.iter().map(|part| part.job)).collect();
+        let mut jobs: Vec<usize> = self
+            .testbeds
+            .iter()
+            .flat_map(|testbed| testbed.parts.iter().map(|part| part.job))
+            .collect();
         jobs.sort_unstable();
         jobs.dedup();
         jobs
     }
 
     fn longest(&self) -> Duration {
-        self.worlds.iter().map(|world| world.cost).max().unwrap_or_default()
+        self.testbeds.iter().map(|testbed| testbed.cost).max().unwrap_or_default()
     }
 }
 
@@ -252,9 +255,9 @@ fn key(job: &Job<'_>) -> Vec<String> {
     let policy = job.grid.workload == Workload::RuralPolicy;
     for (column, value) in job.planned.cell.columns() {
         let same_run = policy && matches!(column, "class" | "direction");
-        let same_world = !job.is_simulated()
+        let same_testbed = !job.is_simulated()
             && matches!(column, "page" | "protocol" | "loader" | "class" | "direction");
-        if !same_run && !same_world {
+        if !same_run && !same_testbed {
             key.push(format!("{column}={value}"));
         }
     }
@@ -286,8 +289,8 @@ mod tests {
         for quick in [true, false] {
             let plan = Plan::new(&studies, &Wanted { quick, ..super::tests::quick(1) }).unwrap();
             let mut runs = vec![0; plan.jobs.len()];
-            let worlds = plan.bundles.iter().flat_map(|bundle| &bundle.worlds);
-            for part in worlds.flat_map(|world| &world.parts) {
+            let testbeds = plan.bundles.iter().flat_map(|bundle| &bundle.testbeds);
+            for part in testbeds.flat_map(|testbed| &testbed.parts) {
                 assert_eq!(part.runs.start, runs[part.job]);
                 runs[part.job] = part.runs.end;
             }
@@ -297,17 +300,17 @@ mod tests {
     }
 
     #[test]
-    fn another_world_has_other_losses_and_the_runs_that_are_left() {
+    fn another_testbed_has_other_losses_and_the_runs_that_are_left() {
         let part = |job, runs| Part { job, runs };
         let parts = vec![part(3, 0..2), part(4, 5..7)];
-        let mut world = Worldful { parts, seed: 77, cost: Duration::ZERO };
-        let seeds = [0, 1, 2].map(|attempt| world.seed_of(attempt));
-        assert_eq!((seeds[0], world.seed_of(1)), (77, seeds[1]));
+        let mut testbed = TestbedRun { parts, seed: 77, cost: Duration::ZERO };
+        let seeds = [0, 1, 2].map(|attempt| testbed.seed_of(attempt));
+        assert_eq!((seeds[0], testbed.seed_of(1)), (77, seeds[1]));
         assert_eq!(seeds.iter().collect::<BTreeSet<_>>().len(), 3);
-        world.forget(&[3, 3, 4]);
-        assert_eq!(world.parts, [part(4, 6..7)]);
-        world.forget(&[4]);
-        assert_eq!(world.parts, []);
+        testbed.forget(&[3, 3, 4]);
+        assert_eq!(testbed.parts, [part(4, 6..7)]);
+        testbed.forget(&[4]);
+        assert_eq!(testbed.parts, []);
     }
 
     #[test]
@@ -317,14 +320,14 @@ mod tests {
         let (_at, folder) = folder();
         let of = |shard| -> BTreeSet<(u64, usize)> {
             let left = plan.left(shard, &folder).unwrap();
-            let worlds = left.iter().flat_map(|bundle| &bundle.worlds);
-            worlds.map(|world| (world.seed, world.parts[0].job)).collect()
+            let testbeds = left.iter().flat_map(|bundle| &bundle.testbeds);
+            testbeds.map(|testbed| (testbed.seed, testbed.parts[0].job)).collect()
         };
         let (one, two) = (of(Shard::new(1, 2).unwrap()), of(Shard::new(2, 2).unwrap()));
         assert!(one.is_disjoint(&two));
         assert_eq!(one.union(&two).copied().collect::<BTreeSet<_>>(), of(Shard::WHOLE));
         let other = Plan::new(&studies, &quick(2)).unwrap();
-        assert_ne!(other.bundles[0].worlds[0].seed, plan.bundles[0].worlds[0].seed);
+        assert_ne!(other.bundles[0].testbeds[0].seed, plan.bundles[0].testbeds[0].seed);
     }
 
     #[test]
@@ -348,16 +351,16 @@ mod tests {
     }
 
     #[test]
-    fn cells_share_a_world_where_link_and_contender_are_the_same() {
+    fn cells_share_a_testbed_where_link_and_contender_are_the_same() {
         let studies = Study::all().unwrap();
         let plan = Plan::new(&studies, &quick(1)).unwrap();
-        for world in plan.bundles.iter().flat_map(|bundle| &bundle.worlds) {
-            let first = &plan.scenes[world.parts[0].job];
-            for part in &world.parts {
+        for testbed in plan.bundles.iter().flat_map(|bundle| &bundle.testbeds) {
+            let first = &plan.scenes[testbed.parts[0].job];
+            for part in &testbed.parts {
                 assert_eq!(&plan.scenes[part.job], first);
                 assert_eq!(
                     plan.jobs[part.job].contender(),
-                    plan.jobs[world.parts[0].job].contender()
+                    plan.jobs[testbed.parts[0].job].contender()
                 );
             }
         }

@@ -1,48 +1,48 @@
 //! The Rural-PAWS policy between real kernels: testbeds with their own gateways, whose links show
 //! what each class sends.
 
-use bentpipe_lab::emu::World;
+use bentpipe_lab::emu::Testbed;
 use bentpipe_lab::experiment::rural_paws;
 use bentpipe_lab::traffic::emu::EmuTraffic;
 use bentpipe_lab::traffic::emu::fault::Fault;
 
 use crate::job::Ran;
-use crate::plan::{Plan, Worldful};
+use crate::plan::{Plan, TestbedRun};
 use crate::sim;
+use crate::testbed::{Conditions, Machine, Tell, TestbedError, capture, lateness, sound};
 use crate::workload;
-use crate::world::{Conditions, Machine, Tell, WorldError, capture, lateness, sound};
 
-/// Performs the runs of `worldful`, each in a testbed that is measured beforehand and checked
+/// Performs the runs of `testbed_run`, each in a testbed that is measured beforehand and checked
 /// afterwards like any other. All classes and directions of a condition come from the same run.
 pub fn run(
     machine: &Machine<'_>,
     plan: &Plan<'_>,
-    worldful: &Worldful,
+    testbed_run: &TestbedRun,
     attempt: u32,
     tell: &mut Tell<'_>,
-) -> Result<(), WorldError> {
-    let begun = worldful.parts.iter().map(|part| part.runs.start).min().unwrap_or(0);
-    let runs = worldful.parts.iter().map(|part| part.runs.end).max().unwrap_or(0);
-    let first = worldful.parts[0].job;
+) -> Result<(), TestbedError> {
+    let begun = testbed_run.parts.iter().map(|part| part.runs.start).min().unwrap_or(0);
+    let runs = testbed_run.parts.iter().map(|part| part.runs.end).max().unwrap_or(0);
+    let first = testbed_run.parts[0].job;
     let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
     let (spec, profile) = (sim::policy_of(job, scene)?, &scene.profile);
     for run in begun..runs {
-        let seed = worldful.seed_of(attempt) + u64::from(run);
-        let world = World::new(&profile.link, None, seed)?;
+        let seed = testbed_run.seed_of(attempt) + u64::from(run);
+        let testbed = Testbed::new(&profile.link, None, seed)?;
         let links = {
             let _pass = machine.measuring.enter();
-            world.measure()?
+            testbed.measure()?
         };
         let limits = rural_paws::limits(&spec);
-        let mut cabin =
-            EmuTraffic::on(world, profile, &limits, machine.scratch).map_err(WorldError::Policy)?;
-        let before = lateness(cabin.world())?;
-        let capture = capture(machine, cabin.world(), job, run)?;
+        let mut cabin = EmuTraffic::on(testbed, profile, &limits, machine.scratch)
+            .map_err(TestbedError::Policy)?;
+        let before = lateness(cabin.testbed())?;
+        let capture = capture(machine, cabin.testbed(), job, run)?;
         let found = rural_paws::policy_in(&mut cabin, profile, &spec, seed);
         drop(capture);
-        let conditions = Conditions { attempt, ..sound(cabin.world(), &links, &before)? };
+        let conditions = Conditions { attempt, ..sound(cabin.testbed(), &links, &before)? };
         let failed = failed(cabin.finish())?;
-        for part in worldful.parts.iter().filter(|part| part.runs.contains(&run)) {
+        for part in testbed_run.parts.iter().filter(|part| part.runs.contains(&run)) {
             let mut values = sim::of_class(&plan.jobs[part.job], &found);
             if failed.is_some() {
                 values = workload::failed(values);
@@ -56,11 +56,11 @@ pub fn run(
 
 /// Returns the reason why a run counts as failed, if it does. A fault in a passenger's traffic is
 /// attributed to the system under test; any other fault is an error of the measurement.
-fn failed(end: anyhow::Result<()>) -> Result<Option<String>, WorldError> {
+fn failed(end: anyhow::Result<()>) -> Result<Option<String>, TestbedError> {
     let Err(error) = end else { return Ok(None) };
     match error.downcast_ref() {
         Some(fault @ Fault::Passenger { .. }) => Ok(Some(fault.to_string())),
-        _ => Err(WorldError::Policy(error)),
+        _ => Err(TestbedError::Policy(error)),
     }
 }
 

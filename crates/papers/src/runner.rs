@@ -17,14 +17,14 @@ use crate::cost;
 use crate::host;
 use crate::job::Ran;
 use crate::left::{Left, Next};
-use crate::plan::{Bundle, Kind, Part, Plan, Worldful};
+use crate::plan::{Bundle, Kind, Part, Plan, TestbedRun};
 use crate::policy;
 use crate::progress::{Progress, Work, minutes};
 use crate::sim;
-use crate::world::{self, Conditions, Machine};
+use crate::testbed::{self, Conditions, Machine};
 
 /// Default number of parallel testbeds for each core; most of the time they wait.
-const WORLDS_PER_CORE: usize = 10;
+const TESTBEDS_PER_CORE: usize = 10;
 /// Number of parallel testbeds for each core when repeating those for which the machine was too
 /// busy.
 const LATER_PER_CORE: usize = 2;
@@ -137,7 +137,7 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     let to_do: usize = left.iter().map(|bundle| bundle.jobs().len()).sum();
     let all = plan.cells(options.shard);
     let cores = host::here().cores;
-    let jobs = options.jobs.unwrap_or(WORLDS_PER_CORE * cores).max(1);
+    let jobs = options.jobs.unwrap_or(TESTBEDS_PER_CORE * cores).max(1);
     let carried = CARRIED_BPS * cores.max(2) as u64 / 2;
     let desk = Desk {
         plan,
@@ -153,7 +153,7 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     desk.progress.begin(Kind::Emu);
     // Bundles are ordered longest first. Testbeds of a bundle stay together, so that its cells are
     // complete and stored early.
-    let worlds: Vec<&Worldful> = emulated.iter().flat_map(|bundle| &bundle.worlds).collect();
+    let testbeds: Vec<&TestbedRun> = emulated.iter().flat_map(|bundle| &bundle.testbeds).collect();
     let machine = Machine {
         program: options.program,
         scratch: options.scratch,
@@ -162,7 +162,7 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
         budget: Budget::new(carried),
     };
     let later = Mutex::default();
-    let first: Vec<Left> = worlds.into_iter().cloned().map(Left::new).collect();
+    let first: Vec<Left> = testbeds.into_iter().cloned().map(Left::new).collect();
     parallel::map_on(jobs, first, |left| desk.emulate(&machine, left, Some(&later)));
     // Testbeds for which the machine was too busy now get more of it.
     let later = later.into_inner();
@@ -177,15 +177,15 @@ fn work(plan: &Plan<'_>, left: &[Bundle], cores: usize, jobs: usize, carried: u6
     let (mut simulated, mut emulated, mut bits) = (Duration::ZERO, Duration::ZERO, 0.0);
     let mut longest = Duration::ZERO;
     for bundle in left {
-        for world in &bundle.worlds {
+        for testbed in &bundle.testbeds {
             if bundle.kind == Kind::Sim {
-                simulated += world.cost;
+                simulated += testbed.cost;
                 continue;
             }
-            emulated += world.cost;
-            longest = longest.max(world.cost);
-            let bps = world::carried(&plan.scenes[world.parts[0].job]).min(carried);
-            bits += bps as f64 * world.cost.as_secs_f64();
+            emulated += testbed.cost;
+            longest = longest.max(testbed.cost);
+            let bps = testbed::carried(&plan.scenes[testbed.parts[0].job]).min(carried);
+            bits += bps as f64 * testbed.cost.as_secs_f64();
         }
     }
     let shared = emulated / u32::try_from(jobs).unwrap_or(u32::MAX);
@@ -199,10 +199,10 @@ fn work(plan: &Plan<'_>, left: &[Bundle], cores: usize, jobs: usize, carried: u6
 
 impl Desk<'_> {
     fn simulate(&self, bundle: &Bundle) {
-        for world in &bundle.worlds {
+        for testbed in &bundle.testbeds {
             let mut tell = |job, ran| self.take(job, ran, &Conditions::default());
-            if let Err(error) = sim::run(self.plan, world, &mut tell) {
-                self.miss(world.parts.iter().cloned(), &error.to_string());
+            if let Err(error) = sim::run(self.plan, testbed, &mut tell) {
+                self.miss(testbed.parts.iter().cloned(), &error.to_string());
             }
         }
     }
@@ -210,22 +210,22 @@ impl Desk<'_> {
     /// Runs a testbed, and repeats it if necessary with only the missing runs and other losses. If
     /// this machine was too busy and `later` exists, the rest is deferred to it.
     fn emulate(&self, machine: &Machine<'_>, mut left: Left, later: Option<&Mutex<Vec<Left>>>) {
-        while !left.world.parts.is_empty() && self.lock().error.is_none() {
+        while !left.testbed.parts.is_empty() && self.lock().error.is_none() {
             let mut done = Vec::new();
             let mut tell = |job: usize, ran: Ran, conditions: &Conditions| {
                 done.push(job);
                 self.take(job, ran, conditions);
             };
-            let first = &self.plan.jobs[left.world.parts[0].job];
+            let first = &self.plan.jobs[left.testbed.parts[0].job];
             let run = match first.grid.workload {
                 Workload::RuralPolicy => policy::run,
-                _ => world::run,
+                _ => testbed::run,
             };
-            let portion = world::portion(machine, self.plan, &left.world);
-            let over = run(machine, self.plan, &left.world, left.attempt, &mut tell);
+            let portion = testbed::portion(machine, self.plan, &left.testbed);
+            let over = run(machine, self.plan, &left.testbed, left.attempt, &mut tell);
             drop(portion);
             if left.attempt == 0 {
-                self.progress.spent(Kind::Emu, cost::WORLD);
+                self.progress.spent(Kind::Emu, cost::TESTBED);
             }
             let Err(error) = over else { return };
             let why = clipped(&error.to_string());
@@ -233,9 +233,9 @@ impl Desk<'_> {
                 Next::Over => return,
                 Next::Missed(lost) => self.miss(lost.into_iter(), &why),
                 Next::Again => {
-                    let job = &self.plan.jobs[left.world.parts[0].job];
+                    let job = &self.plan.jobs[left.testbed.parts[0].job];
                     let (study, grid) = (&job.study.name, &job.grid.id);
-                    self.progress.say(&format!("{study} {grid}: another world: {why}"));
+                    self.progress.say(&format!("{study} {grid}: another testbed: {why}"));
                     if let Some(later) = later.filter(|_| error.is_of_machine()) {
                         later.lock().push(left);
                         return;

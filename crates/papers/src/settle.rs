@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::emu::{EmuError, World};
+use bentpipe_lab::emu::{EmuError, Testbed};
 
 /// Time for the last acknowledgements and close messages of a run, in addition to two round trips.
 pub const PAUSE: Duration = Duration::from_millis(200);
@@ -17,10 +17,10 @@ const IDLE_BYTES: f64 = 3000.0;
 
 /// Waits until only other users send over the radio link, at most for [`DRAIN`]. Returns whether
 /// that is the case.
-pub fn settle(world: &World, rtt: Duration) -> Result<bool, EmuError> {
+pub fn settle(testbed: &Testbed, rtt: Duration) -> Result<bool, EmuError> {
     let look = PAUSE.max(rtt);
     let bytes = || -> Result<[u64; 2], EmuError> {
-        let counters = world.radio_counters()?;
+        let counters = testbed.radio_counters()?;
         Ok([&counters.forward, &counters.return_].map(|way| way.own().offered.bytes))
     };
     let began = Instant::now();

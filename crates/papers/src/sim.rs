@@ -18,7 +18,7 @@ use bentpipe_units::Span;
 use crate::figures::{Transfer, extra_traffic, jain};
 use crate::job::{Job, Ran};
 use crate::link::{Scene, SceneError, duration, rate, value};
-use crate::plan::{Plan, Worldful};
+use crate::plan::{Plan, TestbedRun};
 
 /// Polling interval of a transfer, which is the resolution of its times.
 const LOOK: Duration = Duration::from_millis(1);
@@ -28,21 +28,21 @@ const REQUEST_BYTES: u64 = 400;
 /// Performs and reports all runs of a bundle of simulated cells.
 pub fn run(
     plan: &Plan<'_>,
-    worldful: &Worldful,
+    testbed_run: &TestbedRun,
     tell: &mut dyn FnMut(usize, Ran),
 ) -> anyhow::Result<()> {
-    let first = worldful.parts[0].job;
+    let first = testbed_run.parts[0].job;
     let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
-    let runs = worldful.parts.iter().map(|part| part.runs.end).max().unwrap_or(0);
+    let runs = testbed_run.parts.iter().map(|part| part.runs.end).max().unwrap_or(0);
     for run in 0..runs {
-        let seed = worldful.seed + u64::from(run);
+        let seed = testbed_run.seed + u64::from(run);
         if job.grid.workload != Workload::RuralPolicy {
             tell(first, Ran::of(run, seed, one(job, scene, seed)?));
             continue;
         }
         let spec = policy_of(job, scene)?;
         let found = rural_paws::policy(&Engine::Sim, &scene.profile, &spec, seed)?;
-        for part in worldful.parts.iter().filter(|part| part.runs.contains(&run)) {
+        for part in testbed_run.parts.iter().filter(|part| part.runs.contains(&run)) {
             tell(part.job, Ran::of(run, seed, of_class(&plan.jobs[part.job], &found)));
         }
     }

@@ -31,6 +31,7 @@ use bentpipe_webcache::Origin;
 
 use bentpipe_metering::counters;
 use bentpipe_origin::{request_error, via};
+use futures_util::future::BoxFuture;
 
 pub use event::{Event, Outcome, Summary};
 pub use manifest::{Manifest, ManifestError};
@@ -55,8 +56,8 @@ pub trait Sources: Send + Sync + 'static {
     /// Returns the origin of `address`, asked in the preload's class; `None` if there is none.
     fn origin(&self, address: &Address) -> Option<Arc<dyn Origin>>;
 
-    /// Returns `true` if the ground can be reached now.
-    fn is_reachable(&self) -> bool;
+    /// Waits until the ground can be reached.
+    fn reachable(&self) -> BoxFuture<'_, ()>;
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use super::{Event, Manifest, Outcome, Settings, Sources, Summary};
 use crate::counters::Counters;
 use crate::request_error::RequestError;
 
-/// Interval of checks for the ground's return.
-const REACH_INTERVAL: Duration = Duration::from_secs(5);
+/// Pause after a request that the link did not carry.
+const OFFLINE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Pauses before further attempts at the addresses that failed.
 const PAUSES: [Duration; 5] = [
@@ -147,9 +147,7 @@ impl Preloader {
     /// Fetches one object. While the ground cannot be reached, it waits.
     async fn fetch(&self, item: Item, budget: &Budget) -> (Item, Result<Preloaded, PreloadError>) {
         loop {
-            while !self.sources.is_reachable() {
-                sleep(REACH_INTERVAL).await;
-            }
+            self.sources.reachable().await;
             let Some(origin) = self.sources.origin(&item.address) else {
                 let error = RequestError::Flow(ResetCode::NameNotFound);
                 return (item, Err(PreloadError::Failed(error.into())));
@@ -158,7 +156,7 @@ impl Preloader {
             if !matches!(&result, Err(PreloadError::Failed(OriginError::Offline))) {
                 return (item, result);
             }
-            sleep(REACH_INTERVAL).await;
+            sleep(OFFLINE_PAUSE).await;
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use bentpipe_flow::ResetCode;
@@ -13,6 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -27,7 +28,7 @@ struct World {
     /// Paths of the requests; `true` for conditional ones.
     requests: Mutex<Vec<(String, bool)>>,
     delay: Mutex<Duration>,
-    is_out: AtomicBool,
+    is_out: watch::Sender<bool>,
     concurrent: AtomicUsize,
     max_concurrent: AtomicUsize,
 }
@@ -40,8 +41,11 @@ impl Sources for Arc<World> {
         known.then(|| Arc::new(WorldOrigin(self.clone())) as Arc<dyn Origin>)
     }
 
-    fn is_reachable(&self) -> bool {
-        !self.is_out.load(SeqCst)
+    fn reachable(&self) -> BoxFuture<'_, ()> {
+        let mut is_out = self.is_out.subscribe();
+        Box::pin(async move {
+            is_out.wait_for(|is_out| !is_out).await.unwrap();
+        })
     }
 }
 
@@ -60,7 +64,7 @@ impl Origin for WorldOrigin {
             let delay = *world.delay.lock().unwrap();
             sleep(delay).await;
             world.concurrent.fetch_sub(1, SeqCst);
-            if world.is_out.load(SeqCst) {
+            if *world.is_out.borrow() {
                 return Err(OriginError::Offline);
             }
             let answer = world.answers.lock().unwrap().get(&path).cloned();
@@ -317,11 +321,11 @@ async fn a_run_waits_for_the_ground() {
     let bench = start(MANIFEST, |_| {});
     bench.has("/one", "1");
     bench.has("/two", "2");
-    bench.world.is_out.store(true, SeqCst);
+    bench.world.is_out.send_replace(true);
     let command = bench.command().await;
     sleep(Duration::from_secs(7200)).await;
     assert_eq!(bench.requests(), []);
-    bench.world.is_out.store(false, SeqCst);
+    bench.world.is_out.send_replace(false);
     assert_eq!(summary(&command.events().await).stored, 2);
 }
 

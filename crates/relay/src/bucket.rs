@@ -1,39 +1,29 @@
-//! A token bucket.
+//! A token bucket on tokio's clock.
 
+use bentpipe_units::{TokenBucket, TokenRate};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Limits events to an average rate per second, with a burst.
-pub struct Bucket {
-    per_second: f64,
-    most: f64,
-    state: Mutex<State>,
+pub struct RateLimit {
+    rate: TokenRate,
+    /// State, and the time of its first use.
+    state: Mutex<(TokenBucket, Option<Instant>)>,
 }
 
-struct State {
-    tokens: f64,
-    filled_at: Option<Instant>,
-}
-
-impl Bucket {
-    /// Creates a bucket with `per_second` tokens a second, which stores up to `seconds` worth of
-    /// them.
-    pub fn new(per_second: f64, seconds: f64) -> Self {
-        let most = per_second * seconds;
-        Self { per_second, most, state: Mutex::new(State { tokens: most, filled_at: None }) }
+impl RateLimit {
+    /// Creates a limit of `per_second` events a second. Its bucket stores up to `seconds` worth of
+    /// them, and is full.
+    pub fn new(per_second: u32, seconds: u32) -> Self {
+        let burst = u64::from(per_second) * u64::from(seconds);
+        Self { rate: TokenRate::new(per_second.into(), burst), state: Mutex::default() }
     }
 
-    /// Takes one token if available.
+    /// Counts an event, if the limit permits it.
     pub fn take(&self) -> bool {
         let mut state = self.state.lock();
+        let (bucket, began) = &mut *state;
         let now = Instant::now();
-        let since = state.filled_at.map_or(0.0, |at| (now - at).as_secs_f64());
-        state.filled_at = Some(now);
-        state.tokens = (state.tokens + since * self.per_second).min(self.most);
-        let enough = state.tokens >= 1.0;
-        if enough {
-            state.tokens -= 1.0;
-        }
-        enough
+        bucket.take(self.rate, 1, now - *began.get_or_insert(now))
     }
 }

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use grip::Grip;
-pub use noted::{Noted, noted};
+pub use noted::{Activity, noted};
 
 pub use crate::transport::Kind;
-pub use pool::{Full, Pool, PoolLimits, Rank};
+pub use pool::{Full, Pool, PoolLimits};
 
 /// All tasks that serve a client or a flow.
 #[derive(Clone, Default)]

@@ -9,6 +9,7 @@
 //! | this page, `half` | the relay and its time limits |
 //! | [`flows`] | tasks of flows, the table of flows and eviction from it |
 //! | [`police`] | the ceiling of each passenger in the network class |
+//! | [`layer`] | streams with changed operations |
 //! | [`bucket`] | a token bucket |
 
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@
 pub mod bucket;
 pub mod flows;
 mod half;
+pub mod layer;
 pub mod police;
 
 use bentpipe_metering::{counters, usage};

@@ -6,21 +6,26 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::resolver::Resolver;
 use super::streams::{MAX_STREAMS, StreamStart, Streams};
 use super::upstream::{CLASS, Query, UpstreamFlow, resolver_target};
 use crate::dns::{MAX_ANSWER_BYTES, read_message};
 use crate::passengers::GATEWAY;
-use crate::transport::Open;
 use crate::transport::datagram::Datagram;
+use crate::transport::{Open, reach_changed};
 
 /// Time limit for an answer over a stream; the resolver gives up earlier.
 const STREAM_WAIT: Duration = Duration::from_secs(15);
 
-/// Polling interval of the link's state.
-const LOOK: Duration = Duration::from_millis(250);
+/// Waits until `time`; for ever if there is none.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => pending().await,
+    }
+}
 
 impl Resolver {
     /// Exchanges queries and answers, and runs timers. Never returns. No branch waits for the link
@@ -28,16 +33,12 @@ impl Resolver {
     pub async fn carry(self: &Arc<Self>, asked: &mut mpsc::Receiver<Query>) {
         let mut upstream = UpstreamFlow::new(&*self.connector);
         let mut streams = Streams::default();
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reach = self.connector.watch_reach();
+        reach.mark_changed();
         loop {
             let next = self.lock().next_tick();
-            let due = async {
-                match next {
-                    Some(at) => sleep_until(self.clock.when(at)).await,
-                    None => pending().await,
-                }
-            };
+            let due = at(next.map(|at| self.clock.when(at)));
+            let intolerable = at(self.tolerates_until());
             tokio::select! {
                 question = asked.recv() => {
                     // The board owns the sender, and lives as long as this task.
@@ -54,7 +55,8 @@ impl Resolver {
                 () = streams.next() => {}
                 () = due => self.with(|core, now| core.tick(now)),
                 () = self.changed.notified() => {}
-                _ = looks.tick() => self.with(|core, now| core.set_reachable(self.is_up(), now)),
+                () = reach_changed(&mut reach) => self.look(),
+                () = intolerable => self.look(),
             }
             if !streams.is_empty() {
                 let core = self.lock();
@@ -69,6 +71,11 @@ impl Resolver {
                 }
             }
         }
+    }
+
+    /// Notes the state of the link.
+    fn look(&self) {
+        self.with(|core, now| core.set_reachable(self.is_up(), now));
     }
 
     /// Sends query `id` over a stream. Returns the ID when the query has ended.

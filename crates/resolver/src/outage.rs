@@ -26,6 +26,11 @@ impl Outage {
         }
         self.since.is_some_and(|since| now.saturating_duration_since(since) >= GRACE)
     }
+
+    /// End of the time for which queries wait, in an outage.
+    pub fn tolerated_until(&self) -> Option<Instant> {
+        self.since.map(|since| since + GRACE)
+    }
 }
 
 #[cfg(test)]

@@ -111,6 +111,13 @@ impl Resolver {
         !outage.lasts(self.connector.reach(), Instant::now())
     }
 
+    /// End of the time for which queries wait for a link that is out; `None` if it is not, or if
+    /// they wait no longer.
+    pub(super) fn tolerates_until(&self) -> Option<Instant> {
+        let core = self.lock();
+        if core.is_reachable() { self.outage.lock().tolerated_until() } else { None }
+    }
+
     /// Maximum size of an answer by UDP.
     pub fn packet(&self) -> Room {
         Room::Packet(Settings::default().udp_bytes)

@@ -1,7 +1,8 @@
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use bentpipe_dns::journal::{JournalLock, Record, Records};
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
@@ -20,9 +21,14 @@ use crate::transport::{FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError
 use bentpipe_dns::{Action, Counts, Room, Settings, Source};
 
 /// A silent link that can be up or down.
-#[derive(Default)]
 struct Silent {
-    up: AtomicBool,
+    reach: watch::Sender<Reach>,
+}
+
+impl Default for Silent {
+    fn default() -> Self {
+        Self { reach: watch::Sender::new(Reach::Out) }
+    }
 }
 
 impl Connector for Silent {
@@ -37,8 +43,8 @@ impl Connector for Silent {
         Box::pin(std::future::pending())
     }
 
-    fn reach(&self) -> Reach {
-        if self.up.load(SeqCst) { Reach::Up } else { Reach::Out }
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
     }
 }
 
@@ -79,8 +85,8 @@ impl Connector for OnlyStreams {
         Box::pin(async { Err(OpenError::Unsupported) })
     }
 
-    fn reach(&self) -> Reach {
-        Reach::Up
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        watch::channel(Reach::Up).1
     }
 }
 
@@ -160,7 +166,7 @@ async fn an_outage_keeps_nobody_waiting() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(ask("known").await, (0, Duration::ZERO), "stale");
     // The first query after the link's return notices it.
-    connector.up.store(true, SeqCst);
+    connector.reach.send_replace(Reach::Up);
     let (code, took) = ask("first").await;
     assert_eq!((code, took), (2, Duration::from_secs(12)), "the ground says nothing");
 }
@@ -290,11 +296,11 @@ async fn a_disk_that_takes_nothing_keeps_no_gateway_from_starting() {
 #[tokio::test(start_paused = true)]
 async fn what_limits_refuse_is_counted() {
     let connector = Arc::<Silent>::default();
-    connector.up.store(true, SeqCst);
+    connector.reach.send_replace(Reach::Up);
     let (resolver, _serving) = start(&connector, None);
     let from = Source::Stream([10, 0, 0, 1].into());
     let settings = Settings::default();
-    let burst = settings.client_burst as u64;
+    let burst = settings.client_burst;
     for n in 0..burst + 10 {
         let asked = question(&format!("n{n}"));
         resolver.query(from, &asked, Room::Stream, Box::new(|_| {}));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 
 use crate::Class;
-use crate::tokens::Bucket;
+use crate::tokens::ClassBucket;
 
 /// Guaranteed rate and ceiling of a class, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,8 +54,8 @@ pub(crate) struct Shares {
 
 #[derive(Debug, Default)]
 struct Share {
-    rate: Option<Bucket>,
-    ceil: Option<Bucket>,
+    rate: Option<ClassBucket>,
+    ceil: Option<ClassBucket>,
     /// Virtual time at which its last bytes by weight end.
     end: u64,
     /// `true` if its last new bytes were part of its guaranteed rate.
@@ -167,14 +167,14 @@ impl Shares {
 }
 
 /// Returns `true` if the class shares by weight.
-fn has_share(class: Class, rate: Option<&Bucket>) -> bool {
+fn has_share(class: Class, rate: Option<&ClassBucket>) -> bool {
     matches!(class, Class::Assured | Class::BestEffort) || rate.is_none()
 }
 
-fn set(bucket: &mut Option<Bucket>, rate: Option<BitRate>, now: Duration) {
+fn set(bucket: &mut Option<ClassBucket>, rate: Option<BitRate>, now: Duration) {
     match (bucket.as_mut(), rate) {
         (Some(bucket), Some(rate)) => bucket.set_rate(rate, now),
-        (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, now)),
+        (_, rate) => *bucket = rate.map(|rate| ClassBucket::new(rate, now)),
     }
 }
 

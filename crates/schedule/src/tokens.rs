@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, TokenBucket, TokenRate};
 
 /// Minimum burst of a bucket: four packets of 1500 bytes. A class that waits for packets of other
 /// classes still gets its rate. Over a minute at 256 kbit/s the burst adds 0.3 %.
@@ -12,73 +12,58 @@ pub const BURST_BYTES: u64 = 6000;
 /// equally late.
 pub const BURST_TIME: Duration = Duration::from_millis(4);
 
-const NANOS: i128 = 1_000_000_000;
-
 /// Token bucket that one packet may overdraw. The long-run rate is therefore exact for all packet
 /// sizes, up to the burst.
 #[derive(Debug, Clone)]
-pub(crate) struct Bucket {
-    rate: BitRate,
-    /// Level in 10⁻⁹ bits, so that no fraction of a bit is lost between updates.
-    level: i128,
-    max: i128,
-    updated: Duration,
+pub(crate) struct ClassBucket {
+    /// In bits.
+    rate: TokenRate,
+    bucket: TokenBucket,
 }
 
-impl Bucket {
+impl ClassBucket {
     /// Creates a bucket that is full at `now`.
     pub fn new(rate: BitRate, now: Duration) -> Self {
-        let max = burst(rate);
-        Self { rate, level: max, max, updated: now }
+        let (rate, mut bucket) = (tokens(rate), TokenBucket::default());
+        bucket.refill(rate, now);
+        Self { rate, bucket }
     }
 
     /// Changes the rate from `now` on. Tokens earned so far and any debt stay.
     pub fn set_rate(&mut self, rate: BitRate, now: Duration) {
-        self.refill(now);
-        (self.rate, self.max) = (rate, burst(rate));
-        self.level = self.level.min(self.max);
+        let rate = tokens(rate);
+        self.bucket.change_rate(self.rate, rate, now);
+        self.rate = rate;
     }
 
     /// Returns `true` if the bucket is not empty.
     pub fn is_open(&mut self, now: Duration) -> bool {
-        self.refill(now);
-        self.level > 0
+        self.bucket.is_open(self.rate, now)
     }
 
     /// Spends `bytes`; the level may become negative.
     pub fn spend(&mut self, bytes: usize) {
-        self.level -= i128::try_from(bytes).unwrap_or(i128::MAX >> 40) * 8 * NANOS;
+        self.bucket.spend((bytes as u64).saturating_mul(8));
     }
 
     /// Time at which the bucket is next open; `None` if its rate is zero.
     pub fn opens_at(&self) -> Option<Duration> {
-        if self.level > 0 {
-            return Some(self.updated);
-        }
-        let rate = i128::from(self.rate.bps());
-        let wait = (1 - self.level + rate - 1).checked_div(rate)?;
-        let wait = Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        Some(self.updated.saturating_add(wait))
+        self.bucket.opens_at(self.rate)
     }
 
     /// Adds the tokens earned until now.
     pub fn refill(&mut self, now: Duration) {
-        let passed = now.saturating_sub(self.updated).as_nanos();
-        if passed == 0 {
-            return;
-        }
-        let earned =
-            i128::try_from(passed).unwrap_or(i128::MAX).saturating_mul(self.rate.bps().into());
-        self.level = self.level.saturating_add(earned).min(self.max);
-        self.updated = now;
+        self.bucket.refill(self.rate, now);
     }
 }
 
-fn burst(rate: BitRate) -> i128 {
-    if rate.bps() == 0 {
-        return 0;
-    }
-    i128::from(BURST_BYTES.max(rate.bytes_in(BURST_TIME))) * 8 * NANOS
+/// Bits of a class at `rate`, with its burst; none at all at a rate of zero.
+fn tokens(rate: BitRate) -> TokenRate {
+    let burst_bytes = match rate.bps() {
+        0 => 0,
+        _ => BURST_BYTES.max(rate.bytes_in(BURST_TIME)),
+    };
+    TokenRate::bits(rate, burst_bytes)
 }
 
 #[cfg(test)]
@@ -94,7 +79,7 @@ mod tests {
         ) {
             let rate = BitRate::from_bps(kbps * 1000);
             let start = Duration::from_millis(start_ms);
-            let (mut bucket, mut now, mut sent) = (Bucket::new(rate, Duration::ZERO), start, 0);
+            let (mut bucket, mut now, mut sent) = (ClassBucket::new(rate, Duration::ZERO), start, 0);
             for size in sizes {
                 while !bucket.is_open(now) {
                     now = bucket.opens_at().unwrap();
@@ -111,14 +96,14 @@ mod tests {
 
     #[test]
     fn savings_stop_at_the_burst() {
-        let mut bucket = Bucket::new(BitRate::from_bps(1_000_000), Duration::ZERO);
+        let mut bucket = ClassBucket::new(BitRate::from_bps(1_000_000), Duration::ZERO);
         let hour = Duration::from_secs(3600);
         assert!(bucket.is_open(hour));
         bucket.spend(6000);
         assert!(!bucket.is_open(hour));
         bucket.set_rate(BitRate::from_bps(8_000_000), hour);
         assert_eq!(bucket.opens_at(), Some(hour + Duration::from_nanos(1)));
-        assert!(!Bucket::new(BitRate::from_bps(0), Duration::ZERO).is_open(hour));
-        assert_eq!(Bucket::new(BitRate::from_bps(0), Duration::ZERO).opens_at(), None);
+        assert!(!ClassBucket::new(BitRate::from_bps(0), Duration::ZERO).is_open(hour));
+        assert_eq!(ClassBucket::new(BitRate::from_bps(0), Duration::ZERO).opens_at(), None);
     }
 }

@@ -19,7 +19,8 @@ use tokio::time::{sleep, timeout};
 use super::air::{AirPages, AirSettings, Asked, Granted, Tell};
 use super::object::{Object, PromiseBroken};
 use super::quota::Slot;
-use crate::flows::Noted;
+use crate::flows::Activity;
+use bentpipe_relay::layer::Layered;
 
 /// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
@@ -87,7 +88,7 @@ impl Carrier {
     pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(mut self, stream: S, first: Bytes) {
         let slot = self.place.as_ref().map(|place| (place.over(), place.activity()));
         if let Some((over, activity)) = slot {
-            let stream = Noted::new(stream, activity);
+            let stream = Layered::new(stream, Activity(activity));
             match over.run_until_cancelled(self.carry(stream, first)).await {
                 Some(Ok(())) => {}
                 Some(Err(error)) => tracing::debug!(%error, "a page's stream broke off"),

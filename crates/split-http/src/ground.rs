@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_prefetch::plan::{Limits, Rules};
 
-use super::pool::Pool;
+use super::pool::{Pool, pool};
 use super::quota::{Share, SlotQuota};
 use crate::counters::Counters;
 
@@ -41,6 +41,6 @@ impl GroundPages {
         let share = Share { all: settings.pages, each: settings.per_aircraft };
         // Downloads may take hours, so they have their own slots.
         let slots = SlotQuota::new(share, share);
-        Self { settings, pool: Pool::default(), slots, counters }
+        Self { settings, pool: pool(), slots, counters }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_flow::quota::{Holdings, gives_way};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +51,8 @@ pub struct Slot {
 #[derive(Default)]
 struct Taken {
     slots: BTreeMap<u64, Used>,
+    /// Number of slots of each holder.
+    holders: Holdings<Arc<str>>,
     next: u64,
 }
 
@@ -89,6 +92,7 @@ impl SlotQuota {
             let grip = Grip::new(taken.next, 0, self.began);
             taken.next += 1;
             let used = Used { holder: holder.clone(), is_download: false, grip: grip.clone() };
+            taken.holders.add(holder.clone(), 1);
             taken.slots.insert(grip.id(), used);
             Slot { slots: self.clone(), grip }
         });
@@ -105,13 +109,12 @@ impl SlotQuota {
     /// Slots in use, of pages and downloads together, for the log.
     fn holding(&self, holder: &Arc<str>) -> Holding {
         let taken = self.taken();
-        let largest = taken.each().into_iter().max_by_key(|(_, held)| *held);
         Holding {
             newcomer: holder.to_string(),
-            holds: taken.held(|it| it == holder).sum(),
-            held: taken.slots.len(),
+            holds: taken.holders.of(holder),
+            held: taken.holders.total(),
             most: self.pages.all + self.downloads.all,
-            largest: largest.map(|(holder, held)| (holder.to_string(), held)),
+            largest: taken.holders.largest().map(|(holder, held)| (holder.to_string(), held)),
         }
     }
 
@@ -140,30 +143,30 @@ impl Taken {
         held
     }
 
-    /// Number of slots of each holder.
-    fn each(&self) -> BTreeMap<&Arc<str>, usize> {
-        let mut each = BTreeMap::new();
-        for used in self.slots.values() {
-            *each.entry(&used.holder).or_default() += 1;
-        }
-        each
-    }
-
     /// Removes the idlest slot of the largest holder for a holder with `own` slots, if nothing has
     /// moved in it for [`IDLE`]. The largest holder still has as many as the newcomer afterwards. If
     /// it `must_be_page`, downloads are kept. `now` is the time since the slots were created.
     fn evict(&mut self, own: usize, must_be_page: bool, now: Duration) -> Option<Arc<Grip>> {
-        let each = self.each();
         let may_end = |used: &&Used| {
-            each[&used.holder] >= own + 2
+            gives_way(self.holders.of(&used.holder), own, 1)
                 && !(must_be_page && used.is_download)
                 && now.saturating_sub(Duration::from_millis(used.grip.moved_ms())) >= IDLE
         };
         let rank = |used: &&Used| {
-            (each[&used.holder], std::cmp::Reverse((used.grip.moved_ms(), used.grip.id())))
+            (
+                self.holders.of(&used.holder),
+                std::cmp::Reverse((used.grip.moved_ms(), used.grip.id())),
+            )
         };
         let id = self.slots.values().filter(may_end).max_by_key(rank)?.grip.id();
-        self.slots.remove(&id).map(|used| used.grip)
+        self.remove(id)
+    }
+
+    /// Removes a slot if it is still taken.
+    fn remove(&mut self, id: u64) -> Option<Arc<Grip>> {
+        let used = self.slots.remove(&id)?;
+        self.holders.remove(used.holder, 1);
+        Some(used.grip)
     }
 }
 
@@ -188,7 +191,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.taken().slots.remove(&self.grip.id());
+        self.slots.taken().remove(self.grip.id());
     }
 }
 

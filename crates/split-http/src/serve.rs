@@ -14,7 +14,8 @@ use super::ground::GroundPages;
 use super::inbox::Inbox;
 use super::out::Out;
 use super::session::Session;
-use crate::flows::Noted;
+use crate::flows::Activity;
+use bentpipe_relay::layer::Layered;
 
 /// Time within which the air gateway must send its request, which normally travels with the opening
 /// of the stream.
@@ -41,7 +42,7 @@ impl GroundPages {
         };
         self.counters.pages.add(1);
         let over = place.over();
-        let mut to = Noted::new(to, place.activity());
+        let mut to = Layered::new(to, Activity(place.activity()));
         let mut session = Session::new(self, origins, *request, place)?;
         let serving = async {
             session.run(&mut from, &mut to, &mut ups).await?;

@@ -6,6 +6,7 @@ use bentpipe_aerotcp::io::{Air, Flow, Ground};
 use bentpipe_flow::ResetCode;
 use bentpipe_net::BufferSizes;
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use crate::{
     Acceptor, Connector, FlowDatagrams, FlowStream, Incoming, Open, OpenDatagrams, OpenError,
@@ -25,8 +26,8 @@ impl Connector for Air {
         Box::pin(std::future::ready(Err(OpenError::Unsupported)))
     }
 
-    fn reach(&self) -> Reach {
-        if self.is_up() { Reach::Up } else { Reach::Down }
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        Air::watch_reach(self)
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {

@@ -30,43 +30,43 @@ pub enum Datagram<'a> {
     Payload(&'a [u8]),
     /// The payload, to be sent with this hop limit.
     HopLimit(u8, &'a [u8]),
-    /// An error that a router or the destination has answered with.
+    /// ICMP error of a router or of the destination.
     Error(IcmpError),
 }
 
-/// An ICMP error that came back for a flow. On the wire: family (1 byte, 4 or 6), the address it
-/// came from (4 or 16 bytes), type, code, the 4 bytes after the checksum, the hop limit it came with,
-/// and, where they came back, the first 8 bytes of what the packet carried that it is about.
+/// ICMP error for a flow. On the wire: family (1 byte, 4 or 6), the sender's address (4 or 16
+/// bytes), type, code, the 4 bytes after the checksum, the received hop limit, and, if known, the
+/// first 8 bytes of the payload that caused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Sender. Its family says if this is ICMP or ICMPv6.
+    /// Sender. Its family decides between ICMP and ICMPv6.
     pub from: IpAddr,
     /// The ICMP type.
     pub kind: u8,
     /// The ICMP code.
     pub code: u8,
-    /// The rest of the header: the next hop's MTU, where the error says that.
+    /// Rest of the header; the next hop's MTU if the error reports one.
     pub rest: [u8; 4],
-    /// The hop limit it came with.
+    /// Received hop limit.
     pub hop_limit: u8,
-    /// The first bytes of the payload that went out: of an echo, the one that went wrong shows in
-    /// them. Never of UDP, where routers quote the ports and no more.
+    /// First bytes of the sent payload. They identify the echo request that failed. Absent for UDP,
+    /// because routers may quote no more than the ports.
     pub quote: Option<Quote>,
 }
 
-/// The least that any ICMP error quotes of what an IP packet carried (RFC 792).
+/// Minimum payload that an ICMP error quotes (RFC 792).
 pub type Quote = [u8; 8];
 
-/// A datagram that cannot be understood: it is dropped and counted.
+/// Reason why a datagram is dropped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// A context id that nobody registered.
+    /// Its context id is not registered.
     #[error("a datagram has the unknown context id {0}")]
     Context(u64),
-    /// It ends too soon, or goes on too long.
+    /// It is too short or too long.
     #[error("a datagram of context id {0} has the wrong length or content")]
     Content(u64),
-    /// Not even a context id.
+    /// It has no context id.
     #[error("a datagram ends within its context id")]
     Cut,
 }
@@ -86,7 +86,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// The encoding of this alone.
+    /// Encoding of this datagram.
     pub fn encoded(&self) -> BytesMut {
         let mut out = BytesMut::new();
         self.encode(&mut out);
@@ -150,7 +150,7 @@ impl IcmpError {
     }
 }
 
-/// A variable-length integer at the start of `bytes`, and what follows it.
+/// Variable-length integer at the start of `bytes`, and the bytes after it.
 fn variable(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let length = 1 << (bytes.first()? >> 6);
     let (number, rest) = bytes.split_at_checked(length)?;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_each_context() {
+    fn each_context_has_its_layout() {
         assert_eq!(encoded(Datagram::Payload(b"hi")), b"\x00hi"[..]);
         assert_eq!(encoded(Datagram::HopLimit(7, b"hi")), b"\x02\x07hi"[..]);
         let error = IcmpError {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told_apart() {
+    fn unknown_datagrams_are_distinguished() {
         assert_eq!(Datagram::parse(b""), Err(Unknown::Cut));
         assert_eq!(Datagram::parse(b"\x40"), Err(Unknown::Cut));
         assert_eq!(Datagram::parse(b"\x06"), Err(Unknown::Context(6)));
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn payloads_come_back(hops: u8, payload: Vec<u8>) {
+        fn payloads_survive_encoding(hops: u8, payload: Vec<u8>) {
             for datagram in [Datagram::Payload(&payload), Datagram::HopLimit(hops, &payload)] {
                 let bytes = encoded(datagram);
                 prop_assert!(bytes.len() <= payload.len() + MAX_HEADER_BYTES);

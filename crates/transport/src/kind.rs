@@ -2,12 +2,12 @@
 
 use bentpipe_net::ip;
 
-/// Kind of flows, counted and bounded apart.
+/// Kind of flow. Each kind has its own count and limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// TCP connections.
     Streams,
-    /// Flows of UDP's datagrams.
+    /// Flows of UDP datagrams.
     Datagrams,
     /// ICMP echo and protocols other than TCP and UDP.
     Ip,

@@ -1,7 +1,6 @@
-//! The one seam between a gateway and whatever carries its flows.
+//! The seam between a gateway and the transport of its flows.
 //!
-//! The radio transport and the HTTP/3 one both satisfy these traits, and so does
-//! anything a test wants to put in their place.
+//! The radio transport, HTTP/3 and AeroTCP implement these traits. So do the doubles of tests.
 //!
 //! | module | contents |
 //! |---|---|
@@ -32,22 +31,23 @@ use bentpipe_link::{
 };
 use bentpipe_net::BufferSizes;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, pending};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 
-pub use bentpipe_flow::{Claim, OpenDatagrams};
+pub use bentpipe_flow::{Claim, OpenDatagrams, Reach};
 pub use bentpipe_link::io::Open;
 pub use kind::Kind;
 pub use name::Transport;
 
-/// The most of the client's first bytes that travel with an [`Open`]: a TLS
-/// ClientHello with a post-quantum key share is about 1.8 KB.
+/// Maximum number of the client's first bytes that travel with an [`Open`]. A TLS ClientHello with
+/// a post-quantum key share has about 1.8 KB.
 pub const MAX_FIRST_BYTES: usize = 4096;
 
-/// Reason for which a flow could not even be requested.
+/// Reason why a flow could not be requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The transport holds as many flows as it may.
+    /// The transport has reached its maximum number of flows.
     #[error("the link holds as many flows as it may: raise its limit or close some")]
     Full,
     /// The transport has been closed.
@@ -56,7 +56,7 @@ pub enum OpenError {
     /// The transport cannot reach the peer.
     #[error("the peer cannot be reached: {0}")]
     Down(String),
-    /// The target cannot be expressed on the wire.
+    /// The target has no encoding on the wire.
     #[error("the target cannot be asked for: {0}")]
     Target(#[from] TargetError),
     /// The transport carries no datagrams.
@@ -68,7 +68,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The reset code that says the same.
+    /// Reset code with the same meaning.
     pub fn code(&self) -> ResetCode {
         match self {
             Self::Full => ResetCode::Limit,
@@ -80,21 +80,10 @@ impl OpenError {
     }
 }
 
-/// Reachability of the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// It is heard.
-    Up,
-    /// It was, and flows wait until it is heard again.
-    Out,
-    /// It has not answered yet, or has ended the session.
-    Down,
-}
-
-/// Time for which the peer was not heard, within one session.
+/// Time for which the peer was silent, within one session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outages {
-    /// Length of the outage that lasts now; zero while the peer is heard.
+    /// Length of the present outage; zero if there is none.
     pub now: Duration,
     /// Total length of all outages until now.
     pub all: Duration,
@@ -105,39 +94,44 @@ pub struct Outages {
 pub struct Standing {
     /// Total length of all outages of the flow's session until now.
     pub unheard: Duration,
-    /// Bytes that were written and have not left yet.
+    /// Bytes that were written and have not been sent yet.
     pub unsent_bytes: usize,
 }
 
-/// The one way a gateway reaches the peer.
+/// Path of a gateway to its peer.
 pub trait Connector: Send + Sync + 'static {
-    /// Opens a TCP flow. Returns at once: a failed dial shows later, as a reset of the stream.
+    /// Opens a TCP flow. Returns at once. If the dial fails, the stream is reset later.
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>>;
 
-    /// Opens a flow of datagrams, by the same rules: a refusal shows later, as its end.
+    /// Opens a flow of datagrams. Returns at once. If it is refused, the flow ends later.
     fn open_datagrams(
         &self,
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>>;
 
-    /// The modem towards the peer says how fast it is, or nothing any more. It says so again
-    /// and again; a transport that finds its rate itself takes no notice.
-    fn modem_rate(&self, _told: Option<ModemRate>) {}
+    /// Reports the rate of the modem towards the peer; `None` if it is unknown. The caller repeats
+    /// the report. A transport that measures its rate ignores it.
+    fn modem_rate(&self, _reported: Option<ModemRate>) {}
 
-    /// From now on each class gets this of what this end sends. A transport without classes takes no
-    /// notice.
+    /// Sets each class's share of the bytes that this end sends. A transport without classes ignores
+    /// it.
     fn set_classes(&self, _classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
         Ok(())
     }
 
-    /// Traffic of the session, in total and since the last call, with no more passengers and flows
-    /// than `most`. `None` while there is none, and for a transport that does not tell.
-    fn traffic(&self, _most: SnapshotLimits) -> Option<Traffic> {
+    /// Traffic of the session, in total and since the last call, with at most `max` passengers and
+    /// flows. `None` without a session, and for a transport that does not count traffic.
+    fn traffic(&self, _max: SnapshotLimits) -> Option<Traffic> {
         None
     }
 
-    /// Reachability of the peer at the moment.
-    fn reach(&self) -> Reach;
+    /// Reachability of the peer, which changes only when it differs.
+    fn watch_reach(&self) -> watch::Receiver<Reach>;
+
+    /// Reachability of the peer now.
+    fn reach(&self) -> Reach {
+        *self.watch_reach().borrow()
+    }
 
     /// Packets and handshakes of strangers that were refused since the last call, if the transport counts
     /// them.
@@ -145,46 +139,61 @@ pub trait Connector: Send + Sync + 'static {
         Refused::default()
     }
 
-    /// Waits until the transport has ended by a fault of this process; for ever while all is well.
+    /// Waits until the transport ends by a fault of this process; forever in normal operation.
     fn failed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
+        Box::pin(pending())
     }
 
-    /// Turns so far of the task that moves datagrams, which is asked for another: unless it hangs, the
-    /// next call gives more. `None` where the transport has no such task.
+    /// Number of turns of the task that moves datagrams. The call requests another turn, so that the
+    /// next call returns more unless the task hangs. `None` for a transport without such a task.
     fn pulse(&self) -> Option<u64> {
         None
     }
 
-    /// Outages of the session. Always zero for a transport that ends its flows when the peer is silent.
+    /// Outages of the session. Always zero for a transport that ends its flows if the peer is silent.
     fn outages(&self) -> Outages {
         Outages::default()
     }
 
-    /// Tells the peer that it is over, and waits until that has left.
+    /// Tells the peer that the session is over, and waits until the message has been sent.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
+/// Waits until the peer's reachability satisfies `is_wanted`. Never returns if it never does.
+pub async fn wait_for_reach(connector: &dyn Connector, is_wanted: impl Fn(Reach) -> bool) {
+    let mut reach = connector.watch_reach();
+    while !is_wanted(*reach.borrow_and_update()) {
+        reach_changed(&mut reach).await;
+    }
+}
+
+/// Waits for the next change. Never returns once the transport has ended.
+pub async fn reach_changed(reach: &mut watch::Receiver<Reach>) {
+    if reach.changed().await.is_err() {
+        pending().await
+    }
+}
+
 /// One flow over the link.
 ///
-/// Shutdown ends the sending direction (FIN). Dropping without shutdown resets
-/// the flow with [`ResetCode::Aborted`]. When the peer resets, reading and
-/// writing fail with [`std::io::ErrorKind::ConnectionReset`]; when the peer only
-/// stops reading, writing fails with [`std::io::ErrorKind::BrokenPipe`] and
-/// reading goes on.
+/// Shutdown ends the sending direction (FIN). Dropping without shutdown resets the flow with
+/// [`ResetCode::Aborted`]. If the peer resets the flow, reads and writes fail with
+/// [`std::io::ErrorKind::ConnectionReset`]. If the peer only stops reading, writes fail with
+/// [`std::io::ErrorKind::BrokenPipe`], and reads continue.
 pub trait FlowStream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Breaks both directions off; what is unsent is discarded.
+    /// Ends both directions at once, and discards unsent bytes.
     fn reset(&mut self, code: ResetCode);
 
-    /// Tells the peer to stop sending; our own direction goes on.
+    /// Tells the peer to stop sending. Our own direction continues.
     fn stop_reading(&mut self, code: ResetCode);
 
-    /// Reason for which the peer reset the flow, once it has.
+    /// Reason why the peer reset the flow; `None` if it has not.
     fn reset_code(&self) -> Option<ResetCode>;
 
-    /// State of the flow that reads and writes do not show. Nothing for a transport that does not know it.
+    /// State of the flow that reads and writes do not show; the default for a transport that does
+    /// not know it.
     fn standing(&self) -> Standing {
         Standing::default()
     }
@@ -195,37 +204,37 @@ pub trait FlowStream: AsyncRead + AsyncWrite + Send + Unpin {
         BufferSizes::default()
     }
 
-    /// The ground's dial has succeeded. A transport that has an answer to give
-    /// (CONNECT's 200) gives it here; a reset before this is its refusal.
+    /// Notes that the ground's dial has succeeded. HTTP/3 answers the CONNECT with 200 here; a reset
+    /// before this call is a refusal.
     fn connected(&mut self) {}
 
-    /// At the ground: the claim holds, and the flow is of `class` from now on. Tells the air; to be
-    /// said before [`connected`](Self::connected).
+    /// At the ground: confirms the claim to the air. The flow has `class` from now on. Must be called
+    /// before [`connected`](Self::connected).
     fn confirm_class(&mut self, _class: Class) {}
 
-    /// Moves what this end sends by the flow to `class`, which is no better than before. A
-    /// transport without classes ignores it.
+    /// Sends the flow's bytes in `class` from now on, which is not better than before. A transport
+    /// without classes ignores it.
     fn demote(&mut self, _class: Class) {}
 
-    /// At the air: the class that the ground gave the flow for its claim, once a read has met it.
+    /// At the air: class that the ground gave the flow for its claim, once a read has received it.
     fn class(&self) -> Option<Class> {
         None
     }
 }
 
-/// Reason for which a datagram could not be sent.
+/// Reason why a datagram could not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DatagramError {
-    /// The link's packets are smaller than this.
+    /// The datagram is larger than the link's packets permit.
     #[error("a datagram here has at most {max_bytes} bytes")]
     TooLarge {
         /// Value of [`FlowDatagrams::max_bytes`].
         max_bytes: usize,
     },
-    /// Its passenger may send no more in the network's class at the moment.
+    /// Its passenger exceeds its ceiling in the network class.
     #[error("a passenger may not send so much in the network's class")]
     Policed,
-    /// The flow is over; [`FlowDatagrams::receive`] says why.
+    /// The flow is over; [`FlowDatagrams::receive`] returns the reason.
     #[error("the flow has ended")]
     Ended,
 }
@@ -233,48 +242,48 @@ pub enum DatagramError {
 /// One flow of datagrams over the link. Each begins with its context id: see [`datagram`].
 ///
 /// Datagrams may be lost and may change their order. Dropping the flow ends it with
-/// [`ResetCode::Idle`]: nobody misses it.
+/// [`ResetCode::Idle`].
 pub trait FlowDatagrams: Send + Sync {
-    /// Sends one, its context id included. Never waits: what the link cannot take is dropped by
-    /// the link's own queue.
+    /// Sends a datagram, its context id included. Never waits; the link's queue drops datagrams that
+    /// it has no room for.
     fn send(&self, datagram: &[u8]) -> Result<(), DatagramError>;
 
-    /// The next datagram, its context id included, or why the flow is over. May be dropped
-    /// half-way without loss; one task at a time.
+    /// Waits for the next datagram, its context id included, or for the flow's end. Dropping the
+    /// future loses no datagram. Only one task may wait at a time.
     fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>>;
 
-    /// The largest that [`FlowDatagrams::send`] takes now, its context id included; it follows the
-    /// path's MTU.
+    /// Maximum size of a datagram for [`FlowDatagrams::send`] now, its context id included. It
+    /// follows the path's MTU.
     fn max_bytes(&self) -> usize;
 
-    /// The largest that it may take soon. Who sends one between the two is not told that it is too
-    /// large, which systems remember for minutes: the next may pass.
+    /// Maximum size that may be possible soon. A datagram between the two sizes is dropped without an
+    /// ICMP error, because systems remember such an error for minutes, and the next datagram may pass.
     fn provisioned_max_bytes(&self) -> usize {
         self.max_bytes()
     }
 
-    /// From now on what comes should be received in the order in which it left, as far as what is
-    /// missing soon comes again: the flow's protocol takes late for lost. A transport that brings
-    /// nothing back has nothing to do.
+    /// Delivers datagrams in order from now on, as far as missing ones are soon retransmitted,
+    /// because the flow's protocol treats late datagrams as lost. A transport without retransmission
+    /// ignores it.
     fn keep_order(&self) {}
 
     /// Ends the flow in both directions.
     fn reset(&self, code: ResetCode);
 
-    /// The ground has a socket for the flow. A transport that has an answer to give
-    /// (CONNECT-UDP's 200) gives it here; a reset before this is its refusal.
+    /// Notes that the ground has a socket for the flow. HTTP/3 answers the CONNECT-UDP with 200 here;
+    /// a reset before this call is a refusal.
     fn connected(&self) {}
 }
 
 /// A flow that reached the ground.
 pub struct Incoming {
-    /// The aircraft's public key, proven by the transport.
+    /// Public key of the aircraft, proven by the transport.
     pub aircraft: [u8; 32],
     /// Destination.
     pub target: Target,
-    /// The class it asked for.
+    /// Requested class.
     pub class: Class,
-    /// The passenger's number on that aircraft.
+    /// Number of the passenger on that aircraft.
     pub passenger: u32,
     /// Claim that the aircraft wants verified.
     pub claim: Option<Claim>,
@@ -292,8 +301,7 @@ pub enum Carried {
         protocol: u8,
         /// The client's own port, or 0.
         source: u16,
-        /// `true` if a gateway of ours is at the other end: a standard client knows context 0
-        /// alone.
+        /// `true` if the peer is a gateway of ours. A standard client knows only context 0.
         is_gateway: bool,
         /// The flow.
         flow: Box<dyn FlowDatagrams>,
@@ -309,7 +317,7 @@ impl Carried {
         }
     }
 
-    /// Ends the flow, whatever it is made of.
+    /// Ends the flow.
     pub fn reset(&mut self, code: ResetCode) {
         match self {
             Self::Stream(stream) => stream.reset(code),
@@ -320,11 +328,11 @@ impl Carried {
 
 /// Source of the ground's flows.
 pub trait Acceptor: Send + Sync + 'static {
-    /// The next flow, or `None` once the transport is closed.
+    /// Waits for the next flow; `None` once the transport is closed.
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>>;
 
-    /// From now on each class gets this of what the aircraft is sent. A transport without classes takes
-    /// no notice.
+    /// Sets each class's share of the bytes that the aircraft is sent. A transport without classes
+    /// ignores it.
     fn set_classes(
         &self,
         _aircraft: &PublicKey,
@@ -333,9 +341,10 @@ pub trait Acceptor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Traffic of an aircraft's session, in total and since the last call, with no more passengers
-    /// and flows than `most`. `None` while it has none, and for a transport that does not tell.
-    fn traffic(&self, _aircraft: &PublicKey, _most: SnapshotLimits) -> Option<Traffic> {
+    /// Traffic of an aircraft's session, in total and since the last call, with at most `max`
+    /// passengers and flows. `None` without a session, and for a transport that does not count
+    /// traffic.
+    fn traffic(&self, _aircraft: &PublicKey, _max: SnapshotLimits) -> Option<Traffic> {
         None
     }
 
@@ -345,18 +354,18 @@ pub trait Acceptor: Send + Sync + 'static {
         Refused::default()
     }
 
-    /// Waits until the transport has ended by a fault of this process; for ever while all is well.
+    /// Waits until the transport ends by a fault of this process; forever in normal operation.
     fn failed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
+        Box::pin(pending())
     }
 
-    /// Turns so far of the task that moves datagrams, which is asked for another: unless it hangs, the
-    /// next call gives more. `None` where the transport has no such task.
+    /// Number of turns of the task that moves datagrams. The call requests another turn, so that the
+    /// next call returns more unless the task hangs. `None` for a transport without such a task.
     fn pulse(&self) -> Option<u64> {
         None
     }
 
-    /// Tells the aircraft that it is over, and waits until that has left.
+    /// Tells the aircraft that their sessions are over, and waits until the messages have been sent.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }

@@ -12,6 +12,7 @@ use bentpipe_link::{
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use crate::{
     Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
@@ -55,12 +56,8 @@ impl Connector for Air {
         Air::traffic(self, most)
     }
 
-    fn reach(&self) -> Reach {
-        match self.is_heard() {
-            Some(true) => Reach::Up,
-            Some(false) => Reach::Out,
-            None => Reach::Down,
-        }
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        Air::watch_reach(self)
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {

@@ -11,6 +11,7 @@ use bentpipe_masque::{Client, DatagramFlow, Flow, Incoming as Request, Payload, 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 
 use crate::{
     Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
@@ -48,9 +49,8 @@ impl Connector for Client {
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowDatagrams>) })
     }
 
-    /// Behind its 200 a CONNECT ends with one code for all (RFC 9114 section 4.4).
-    fn reach(&self) -> Reach {
-        if self.status().is_ok() { Reach::Up } else { Reach::Down }
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        Client::watch_reach(self)
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {
@@ -187,7 +187,7 @@ fn incoming(request: Request, target: Target) -> Incoming {
 
 /// A CONNECT whose answer depends on the dial.
 enum Answering {
-    /// Boxed: it is three times as large as what follows.
+    /// Boxed, because it is three times as large as the other states.
     Waiting(Box<Request>),
     Accepting(BoxFuture<'static, io::Result<Flow>>),
     Open(Flow),
@@ -195,7 +195,7 @@ enum Answering {
 }
 
 impl Answering {
-    /// The flow, answering 200 first where that has not been done.
+    /// Returns the flow. Answers 200 first if that has not happened.
     fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Flow>> {
         self.connected();
         if let Self::Accepting(accepting) = self {
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_are_asked_for_by_gateways_alone() {
+    fn only_gateways_may_request_services() {
         let resolver = Target { host: Host::Service(Service::Resolver), port: 53 };
         let asked = authority(&resolver).unwrap();
         assert_eq!(target(&asked, true), Ok(resolver));

@@ -11,13 +11,13 @@ pub enum Transport {
     Link,
     /// HTTP/3 CONNECT.
     Masque,
-    /// AeroTCP, as its paper has it.
+    /// AeroTCP, as its paper describes it.
     #[serde(rename = "aerotcp")]
     AeroTcp,
 }
 
 impl Transport {
-    /// Its name in configs and on the command line.
+    /// Name in configurations and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Link => "link",
@@ -26,7 +26,7 @@ impl Transport {
         }
     }
 
-    /// The setting under `[link]` of `ground.toml` that says where it is served.
+    /// Setting under `[link]` of `ground.toml` with its listening address.
     pub const fn listen_key(self) -> &'static str {
         match self {
             Self::Link => "listen",

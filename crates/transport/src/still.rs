@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_without_a_link_is_no_silence() {
+    async fn outages_do_not_count_as_idle_time() {
         for ((from, to), end) in
             [((0, 0), 180), ((10, 610), 780), ((0, 100), 280), ((179, 779), 780), ((200, 900), 180)]
         {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_written_and_still_leaves_is_movement() {
+    async fn sending_written_bytes_counts_as_activity() {
         let began = Instant::now();
         let leaving = |at| Standing {
             unheard: Duration::ZERO,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_link_that_stays_away_is_not_waited_for_for_ever() {
+    async fn an_endless_outage_ends_the_flow() {
         let began = Instant::now();
         let (second, _) = over(&mut new(began), began, outage(0, u64::MAX));
         assert_eq!(second, (LIMIT + MAX_FORGIVEN).as_secs());

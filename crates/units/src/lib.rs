@@ -7,6 +7,8 @@
 //! | [`Span`] | `"380.5 ms"`, `"2 h"`, `"25 us"` | `"380"` (no unit) |
 //! | [`Ratio`] | `"6 %"`, `0.06` | `"6"`, `1.5` |
 //!
+//! [`TokenBucket`] limits a rate of them, or of any events.
+//!
 //! A value without its unit is an error. Every error says what to write instead.
 //!
 //! ```
@@ -24,16 +26,19 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `bucket` | [`TokenBucket`], [`TokenBuckets`], [`TokenRate`] |
 //! | `quantity` | [`BitRate`], [`ByteSize`], [`Span`] |
 //! | `ratio` | [`Ratio`] |
 //! | `table` | unit tables and their parser |
 
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod quantity;
 mod ratio;
 mod table;
 
+pub use bucket::{TokenBucket, TokenBuckets, TokenRate};
 pub use quantity::{BitRate, ByteSize, Span};
 pub use ratio::Ratio;
 

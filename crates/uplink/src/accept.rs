@@ -24,7 +24,7 @@ pub fn accept<'a, F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    accept_from(listener, uplink, &|_| true, serve)
+    accept_from(listener, uplink, |_| true, serve)
 }
 
 /// Maximum number of connections of one listener that wait until their client's device is known.
@@ -39,7 +39,7 @@ const MAX_UNKNOWN: usize = 256;
 pub fn accept_from<'a, F>(
     listener: &'a TcpListener,
     uplink: &Arc<Uplink>,
-    admits: &'a (impl Fn(IpAddr) -> bool + Sync),
+    admits: impl Fn(IpAddr) -> bool + Send + Sync + 'a,
     serve: impl Fn(TcpStream, FlowPermit) -> F + Send + 'a,
 ) -> impl Future<Output = ()> + Send + 'a
 where
@@ -99,7 +99,7 @@ fn is_ours(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use futures_util::future::{BoxFuture, pending};
-    use tokio::sync::mpsc;
+    use tokio::sync::{mpsc, watch};
 
     use super::super::identity::{Identity, Place};
     use super::super::passengers::EVERYONE_ELSE;
@@ -122,8 +122,8 @@ mod tests {
         ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
             Box::pin(pending())
         }
-        fn reach(&self) -> Reach {
-            Reach::Down
+        fn watch_reach(&self) -> watch::Receiver<Reach> {
+            watch::channel(Reach::Down).1
         }
     }
 

@@ -17,11 +17,12 @@
 mod neighbours;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bentpipe_classify::Mac;
 use bentpipe_dns::Asker;
+use bentpipe_flow::ClientNetwork;
 use futures_util::future::{BoxFuture, ready};
 
 use crate::config::PassengerIs;
@@ -81,10 +82,8 @@ pub enum Place {
 pub enum Whose {
     /// A device on a network of this machine.
     Device(Mac),
-    /// An IPv6 /64, by its upper half, because its holder may use all its addresses.
-    Network(u64),
-    /// An IPv4 address.
-    Address(Ipv4Addr),
+    /// An IPv4 address or an IPv6 /64, because its holder may use all its addresses.
+    Network(ClientNetwork),
 }
 
 /// A client that requests a flow.
@@ -122,7 +121,7 @@ impl Newcomer {
     pub fn asker(&self) -> Asker {
         match self.whose {
             Some(Whose::Device(Mac(mac))) => Asker::Device(mac),
-            Some(Whose::Network(_) | Whose::Address(_)) => self.client.into(),
+            Some(Whose::Network(_)) => self.client.into(),
             None => Asker::Unproven,
         }
     }
@@ -131,23 +130,15 @@ impl Newcomer {
 impl Whose {
     /// Identifies a passenger by address only.
     pub fn of_address(client: IpAddr) -> Self {
-        match client.to_canonical() {
-            IpAddr::V4(address) => Self::Address(address),
-            // The upper 64 of 128 bits.
-            IpAddr::V6(address) => Self::Network((address.to_bits() >> 64) as u64),
-        }
+        Self::Network(ClientNetwork::of(client))
     }
 }
 
 impl fmt::Display for Whose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Device(mac) => write!(f, "{mac}"),
-            Self::Network(upper) => {
-                let first = Ipv6Addr::from_bits(u128::from(*upper) << 64);
-                write!(f, "{first}/64")
-            }
-            Self::Address(address) => write!(f, "{address}"),
+            Self::Device(mac) => mac.fmt(f),
+            Self::Network(network) => network.fmt(f),
         }
     }
 }
@@ -196,8 +187,8 @@ mod tests {
         };
         use PassengerIs::{Address, Device};
         let (v4, v6) = ("::ffff:10.0.0.7", "2001:db8:0:7:1:2:3:4");
-        let address = Some(Whose::Address([10, 0, 0, 7].into()));
-        let network = Some(Whose::Network(0x2001_0db8_0000_0007));
+        let address = Some(Whose::Network(ClientNetwork::V4([10, 0, 0, 7].into())));
+        let network = Some(Whose::Network(ClientNetwork::V6(0x2001_0db8_0000_0007)));
         for client in [v4, v6] {
             assert_eq!(whose(client, false, Device, Place::Device(MAC)), Some(Whose::Device(MAC)));
             assert_eq!(whose(client, false, Device, Place::Unproven), None);

@@ -32,7 +32,7 @@ use bentpipe_net as net;
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use bentpipe_config as config;
 use bentpipe_metering::{counters, rate_limited_log, refusals, usage};
@@ -50,7 +50,9 @@ use crate::police::PassengerCeiling;
 use crate::rate_limited_log::RateLimitedLog;
 use crate::relay::{OnClassChange, Outcome, Relay, reset_on_close};
 use crate::status::Session;
-use crate::transport::{Claim, Connector, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach};
+use crate::transport::{
+    Claim, Connector, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach, wait_for_reach,
+};
 use crate::usage::{Book, Meter};
 
 /// Maximum wait for the client's first bytes, so that they travel with the opening. Only protocols
@@ -63,15 +65,12 @@ const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// Outage after which new clients get an error at once instead of waiting. Most fades are shorter.
 const OUTAGE_LASTS: Duration = Duration::from_secs(20);
 
-/// Polling interval during that wait.
-const LINK_LOOK: Duration = Duration::from_millis(100);
-
 /// Burst of new TCP connections of a passenger, in seconds of its average rate. Browsers open about
 /// 30 for a page, and restore several pages at once.
-const TCP_BURST_SECONDS: f64 = 4.0;
+const TCP_BURST_SECONDS: u32 = 4;
 
 /// Burst of new datagram flows of a passenger, in seconds of its average rate.
-const BURST_SECONDS: f64 = 2.0;
+const BURST_SECONDS: u32 = 2;
 
 /// Message about a client that shares the part of sources that may be invented.
 const TOO_MANY_WAIT: &str = "too many connections wait until their devices are known: one more shares a small part with \
@@ -300,11 +299,7 @@ impl Uplink {
         if self.connector.outages().now >= OUTAGE_LASTS {
             return false;
         }
-        let waiting = async {
-            while self.connector.reach() == Reach::Down {
-                sleep(LINK_LOOK).await;
-            }
-        };
+        let waiting = wait_for_reach(&*self.connector, |reach| reach != Reach::Down);
         timeout(LINK_PATIENCE, waiting).await.is_ok()
     }
 

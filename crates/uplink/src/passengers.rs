@@ -2,7 +2,7 @@
 //!
 //! The tables are TCP connections, UDP flows, flows of other protocols, and the unanswered flows
 //! among the latter two. A full table evicts the idlest entry of the largest holder to admit a
-//! newcomer. A passenger at its own limit loses its own idlest entry. `Rank` implements the rule.
+//! newcomer. A passenger at its own limit loses its own idlest entry. [`PoolLimits::payer`] implements the rule.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::identity::{Identity, Newcomer, Whose};
-use crate::bucket::Bucket;
+use crate::bucket::RateLimit;
 use crate::counters::Counters;
 use crate::flows::{Full, Grip, Pool, PoolLimits};
 use crate::refusals::{self, Holding};
@@ -59,7 +59,7 @@ pub struct Limit {
     /// New flows of one passenger per second, on average.
     pub each_per_second: u32,
     /// Burst of one passenger, in seconds of that average.
-    pub burst_seconds: f64,
+    pub burst_seconds: u32,
 }
 
 struct Table {
@@ -88,7 +88,7 @@ struct Seat {
     /// Number of its permits.
     permits: usize,
     /// Its opening rates; each is created with its first flow.
-    opening: [Option<Bucket>; Kind::COUNT],
+    opening: [Option<RateLimit>; Kind::COUNT],
 }
 
 /// Permit for one flow. It is returned when dropped, and revoked when the flow is evicted.
@@ -144,7 +144,7 @@ impl Passengers {
 
     /// Number of open flows of `kind`.
     pub fn open(&self, kind: Kind) -> usize {
-        self.lock().pools[kind as usize].rank().count()
+        self.lock().pools[kind as usize].count().total()
     }
 
     /// Returns the current addresses of the passengers with these numbers.
@@ -248,9 +248,7 @@ impl Table {
         let pools = pools.into_iter().flatten();
         // No entry is evicted for a newcomer that another table refuses.
         for (pool, most) in pools.clone() {
-            self.pools[pool]
-                .rank()
-                .pays(number, most)
+            most.payer(self.pools[pool].count(), number)
                 .map_err(|full| self.full(pool, number, full))?;
         }
         for (pool, most) in pools {
@@ -273,10 +271,10 @@ impl Table {
         most: PoolLimits,
         ended: &mut Ended,
     ) -> Result<(), Taken> {
-        match self.pools[pool].rank().pays(number, most) {
+        match most.payer(self.pools[pool].count(), number) {
             Ok(None) => Ok(()),
             Ok(Some(payer)) => {
-                let own = self.pools[pool].rank().held(number) >= most.each;
+                let own = self.pools[pool].count().of(&number) >= most.each;
                 let who = self.standing(pool, number, if own { most.each } else { most.all });
                 ended.taken.push(Taken { limit: limit_of(pool), who });
                 if let Some(grip) = self.pools[pool].idlest(payer) {
@@ -294,11 +292,11 @@ impl Table {
     }
 
     fn standing(&self, pool: usize, number: u32, most: usize) -> Standing {
-        let pool = self.pools[pool].rank();
+        let entries = self.pools[pool].count();
         let address = |number| self.seats.get(&number).map(|seat| seat.client);
         let largest =
-            pool.largest().and_then(|(number, held)| Some((number, address(number)?, held)));
-        Standing { holds: pool.held(number), held: pool.count(), most, largest }
+            entries.largest().and_then(|(number, held)| Some((number, address(number)?, held)));
+        Standing { holds: entries.of(&number), held: entries.total(), most, largest }
     }
 
     /// Returns the newcomer's number: its own, the next free one, that of the idlest passenger, or
@@ -362,7 +360,7 @@ impl Table {
 
     fn may_open(&mut self, number: u32, kind: Kind, limit: Limit) -> bool {
         let Some(seat) = self.seats.get_mut(&number) else { return false };
-        let bucket = || Bucket::new(f64::from(limit.each_per_second), limit.burst_seconds);
+        let bucket = || RateLimit::new(limit.each_per_second, limit.burst_seconds);
         seat.opening[kind as usize].get_or_insert_with(bucket).take()
     }
 

@@ -6,13 +6,14 @@ use bentpipe_flow::Target;
 use bentpipe_link::Class;
 use bentpipe_prefetch::address::Address;
 use bentpipe_webcache::{Cache, Origin};
+use futures_util::future::BoxFuture;
 use http::HeaderValue;
 
 use super::origins::{OriginClient, Requester};
 use super::{Destination, Web};
 use crate::config::Preload;
 use crate::preload::{Preloader, Sources};
-use crate::transport::Reach;
+use crate::transport::{Reach, wait_for_reach};
 use crate::uplink::Uplink;
 
 /// Origins, reached by the gateway's own flows.
@@ -47,8 +48,8 @@ impl Sources for Ahead {
         Some(Arc::new(client))
     }
 
-    fn is_reachable(&self) -> bool {
-        self.uplink.connector.reach() == Reach::Up
+    fn reachable(&self) -> BoxFuture<'_, ()> {
+        Box::pin(wait_for_reach(&*self.uplink.connector, |reach| reach == Reach::Up))
     }
 }
 

@@ -1,15 +1,13 @@
 //! Idle flows to origins, kept for further requests.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bentpipe_classify::Name;
 use bentpipe_flow::Target;
+use bentpipe_origin::idle_pool::{IdlePool, PoolLimits};
 use hyper::client::conn::http1::SendRequest;
-use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
@@ -20,8 +18,9 @@ use crate::message::respond::Outbound;
 /// Maximum number of idle flows of all passengers; each takes about 40 KiB at either end.
 const MAX_IDLE: usize = 128;
 
-/// Lifetime of an idle flow. Many servers close after 5 s or more.
-const IDLE: Duration = Duration::from_secs(20);
+/// Limits of idle flows. Many servers close theirs after 5 s or more.
+const LIMITS: PoolLimits =
+    PoolLimits { max: MAX_IDLE, max_per_key: MAX_IDLE, lifetime: Duration::from_secs(20) };
 
 /// Owner and destination of a flow, which is never reused for others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,19 +45,10 @@ pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// Idle flows, and other knowledge about origins.
-#[derive(Default)]
 pub struct Origins {
-    idle: Mutex<VecDeque<Idle>>,
-    next: AtomicU64,
-    closed: AtomicBool,
+    idle: IdlePool<PoolKey, Connection>,
     /// Names that cannot be reached.
     pub nameless: Nameless,
-}
-
-struct Idle {
-    number: u64,
-    place: PoolKey,
-    connection: Connection,
 }
 
 /// A flow that carries HTTP.
@@ -67,24 +57,22 @@ pub struct Connection {
     pub ending: CloseWatch,
 }
 
-impl Origins {
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
-        self.idle.lock()
+impl Default for Origins {
+    fn default() -> Self {
+        let is_closed = |connection: &Connection| connection.sender.is_closed();
+        Self { idle: IdlePool::new(LIMITS, is_closed), nameless: Nameless::default() }
     }
+}
 
+impl Origins {
     /// Closes all idle flows, and keeps no further ones.
     pub fn close(&self) {
-        let mut idle = self.idle();
-        self.closed.store(true, Relaxed);
-        idle.clear();
+        self.idle.close();
     }
 
     /// Takes an idle flow to this place, if there is one.
     pub fn take(&self, place: &PoolKey) -> Option<Connection> {
-        let mut idle = self.idle();
-        idle.retain(|one| !one.connection.sender.is_closed());
-        let at = idle.iter().rposition(|one| one.place == *place)?;
-        idle.remove(at).map(|one| one.connection)
+        self.idle.take(place)
     }
 
     /// Keeps the connection for a while after its response has been read.
@@ -94,19 +82,9 @@ impl Origins {
             if connection.sender.ready().await.is_err() {
                 return;
             }
-            let number = origins.next.fetch_add(1, Relaxed);
-            {
-                let mut idle = origins.idle();
-                if origins.closed.load(Relaxed) {
-                    return;
-                }
-                if idle.len() >= MAX_IDLE {
-                    idle.pop_front();
-                }
-                idle.push_back(Idle { number, place, connection });
-            }
-            sleep(IDLE).await;
-            origins.idle().retain(|one| one.number != number);
+            origins.idle.put(place, connection);
+            sleep(LIMITS.lifetime).await;
+            origins.idle.expire();
         });
     }
 }

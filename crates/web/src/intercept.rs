@@ -20,10 +20,10 @@ use crate::detect::http::{First, first};
 use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
 use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
-use crate::message::sanitizer::{PendingRefusals, RequestSanitizer};
+use crate::message::sanitizer::{PendingRefusals, sanitize};
 use crate::passengers::FlowPermit;
 use crate::uplink::Uplink;
-use crate::write_timeout::WriteTimeout;
+use crate::write_timeout::client_stream;
 
 /// Serves the connection that a client made to `dialled`, or carries it there unchanged.
 pub async fn intercept(
@@ -60,8 +60,8 @@ async fn serve(
     // Responses use the default class of their passenger's flows.
     net::mark(&tcp, bentpipe_link::Class::BestEffort);
     let limits = uplink.limits.clone();
-    let guard = WriteTimeout::new(tcp, limits.stall_timeout.into()).noting(permit.activity());
-    let (io, gate) = RequestSanitizer::new(guard, read);
+    let guard = client_stream(tcp, limits.stall_timeout.into(), permit.activity());
+    let (io, gate) = sanitize(guard, read);
     let counters = uplink.counters.clone();
     let connection = Arc::new(Connection { dialled, permit: permit.into(), uplink, web, gate });
     let answer = service_fn(move |request| {

@@ -31,11 +31,8 @@ use crate::pages::{self, Delivered};
 use crate::passengers::FlowPermit;
 use crate::request_error::RequestError;
 use crate::still::MAX_FORGIVEN;
-use crate::transport::Reach;
+use crate::transport::{Reach, wait_for_reach};
 use crate::uplink::Uplink;
-
-/// Polling interval of the link's state while a stale response could be used instead.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Time for which a site's stream waits until its passenger may open another flow.
 const PERMIT_PATIENCE: Duration = Duration::from_secs(5);
@@ -190,9 +187,7 @@ impl Shared {
 
     /// Completes when the ground gateway cannot be reached.
     async fn out_of_reach(&self) {
-        while self.uplink.connector.reach() == Reach::Up {
-            sleep(LOOK).await;
-        }
+        wait_for_reach(&*self.uplink.connector, |reach| reach != Reach::Up).await;
     }
 
     /// Requests by name. If the name cannot be reached, tries the address that the client dialled;

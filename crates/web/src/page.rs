@@ -14,10 +14,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
 use crate::config::AirConfig;
-use crate::message::sanitizer::RequestSanitizer;
+use crate::message::sanitizer::sanitize;
 use crate::passengers::FlowPermit;
 use crate::uplink::Uplink;
-use crate::write_timeout::WriteTimeout;
+use crate::write_timeout::client_stream;
 
 const FRAME: &str = include_str!("page.html");
 
@@ -45,8 +45,8 @@ impl Page {
     /// Serves one client.
     pub async fn serve(self, tcp: TcpStream, permit: FlowPermit, uplink: Arc<Uplink>) {
         let limits = &uplink.limits;
-        let guard = WriteTimeout::new(tcp, limits.stall_timeout.into()).noting(permit.activity());
-        let (io, gate) = RequestSanitizer::new(guard, Bytes::new());
+        let guard = client_stream(tcp, limits.stall_timeout.into(), permit.activity());
+        let (io, gate) = sanitize(guard, Bytes::new());
         let mut server = http1::Builder::new();
         server
             .timer(TokioTimer::new())

@@ -4,52 +4,29 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bentpipe_relay::layer::{Layer, Layered};
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 /// The connection, preceded by those bytes.
-pub struct PrefixedIo<T> {
-    io: T,
-    read: Bytes,
-}
+pub type PrefixedIo<T> = Layered<T, Prefix>;
 
-impl<T> PrefixedIo<T> {
-    /// Stream that yields `read` first, and then the bytes of `io`.
-    pub fn new(io: T, read: Bytes) -> Self {
-        Self { io, read }
-    }
-}
+/// Bytes that precede those of a stream.
+pub struct Prefix(pub Bytes);
 
-impl<T: AsyncRead + Unpin> AsyncRead for PrefixedIo<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Layer for Prefix {
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        io: &mut T,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read.is_empty() {
-            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        if self.0.is_empty() {
+            return Pin::new(io).poll_read(cx, buffer);
         }
-        let length = self.read.len().min(buffer.remaining());
-        buffer.put_slice(&self.read[..length]);
-        self.read.advance(length);
+        let length = self.0.len().min(buffer.remaining());
+        buffer.put_slice(&self.0[..length]);
+        self.0.advance(length);
         Poll::Ready(Ok(()))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for PrefixedIo<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

@@ -20,11 +20,11 @@ use crate::config::SiteLoaded;
 use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
 use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
-use crate::message::sanitizer::{PendingRefusals, RequestSanitizer};
+use crate::message::sanitizer::{PendingRefusals, sanitize};
 use crate::passengers::FlowPermit;
-use crate::prefixed_io::PrefixedIo;
+use crate::prefixed_io::{Prefix, PrefixedIo};
 use crate::uplink::Uplink;
-use crate::write_timeout::WriteTimeout;
+use crate::write_timeout::client_stream;
 
 /// Port of sites.
 pub const PORT: u16 = 443;
@@ -78,8 +78,9 @@ pub async fn serve(
     uplink.counters.sites.add(1);
     permit.at_site();
     let limits = uplink.limits.clone();
-    let guard = WriteTimeout::new(tcp, limits.stall_timeout.into()).noting(permit.activity());
-    let accepting = TlsAcceptor::from(site.server.clone()).accept(PrefixedIo::new(guard, read));
+    let guard = client_stream(tcp, limits.stall_timeout.into(), permit.activity());
+    let accepting =
+        TlsAcceptor::from(site.server.clone()).accept(PrefixedIo::new(guard, Prefix(read)));
     let Ok(Ok(tls)) = timeout(limits.handshake_timeout.into(), accepting).await else {
         return uplink.garbage(&permit, "the TLS handshake for a site failed");
     };
@@ -94,7 +95,7 @@ pub async fn serve(
         });
         http2_server().serve_connection(TokioIo::new(tls), answer).await
     } else {
-        let (io, gate) = RequestSanitizer::new(tls, Bytes::new());
+        let (io, gate) = sanitize(tls, Bytes::new());
         connection.gate = Some(gate);
         let connection = Arc::new(connection);
         let answer = service_fn(move |request| {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_flow::Target;
+use bentpipe_flow::{Reach, Target};
 use bentpipe_link::secure::{Answer, DATA, DataHeader, Initiator, PeerAddresses, Rng};
 use bentpipe_link::{Class, Core, FlowEvent, OpenError, PublicKey, SecretKey, SessionId};
 use bentpipe_units::BitRate;
@@ -188,6 +188,10 @@ impl Core for AirCore {
             let (id, session) = self.session.as_mut()?;
             session.next_event().map(|event| (*id, event))
         })
+    }
+
+    fn reach(&self) -> Reach {
+        if self.session.is_some() { Reach::Up } else { Reach::Down }
     }
 
     fn sessions_begun(&self) -> u64 {

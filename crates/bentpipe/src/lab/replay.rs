@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bentpipe_lab::contender::{self, BENTPIPE, Contender};
+use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::progress::Sessions;
 use bentpipe_lab::experiment::replay::emu::{By, check, run as run_emu};
@@ -34,7 +34,7 @@ pub struct ReplayArgs {
     engine: Engine,
     /// System under test; may be repeated [default: those of the demo; in virtual time, bentpipe].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
-    contenders: Vec<&'static dyn Contender>,
+    contenders: Vec<&'static dyn SystemUnderTest>,
     /// Protocol of the load: http/1.1, http/1.1-close, http/1.1-tls, http/1.1-tls-resumed, http/2,
     /// http/2-proxied, http/3 or http/3-0rtt [default: http/2; in virtual time, http/1.1-close].
     #[arg(long, value_name = "NAME")]
@@ -102,7 +102,7 @@ pub fn replay(args: &ReplayArgs) -> Outcome {
     write(args.link.json.as_deref(), &rows.collect::<Vec<_>>())
 }
 
-fn contenders(args: &ReplayArgs) -> Result<Vec<&'static dyn Contender>, Box<dyn Error>> {
+fn contenders(args: &ReplayArgs) -> Result<Vec<&'static dyn SystemUnderTest>, Box<dyn Error>> {
     let named = args.contenders.clone();
     match args.engine {
         Engine::Emu if named.is_empty() => Ok(contender::demo()),
@@ -145,7 +145,7 @@ fn simulated(args: &ReplayArgs, choice: &Choice<'_>) -> Result<Vec<Found>, Box<d
 fn emulated(
     args: &ReplayArgs,
     choice: &Choice<'_>,
-    contenders: &[&'static dyn Contender],
+    contenders: &[&'static dyn SystemUnderTest],
 ) -> Result<Vec<Found>, Box<dyn Error>> {
     emu::enter()?;
     let (scratch, live) = (Scratch::new()?, Sessions::new());

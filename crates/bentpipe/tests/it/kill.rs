@@ -5,65 +5,19 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, mpsc};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::gateway::{Gateway, PATIENCE};
 
 /// Number of kills.
 const ROUNDS: usize = 4;
 
 /// Number of objects and names requested in each life before the kill, and again during it.
 const OBJECTS: usize = 60;
-
-/// A running gateway, killed when dropped, and its log.
-struct Gateway {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-}
-
-impl Drop for Gateway {
-    /// Sends SIGKILL.
-    fn drop(&mut self) {
-        // Fails only if the process has ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Gateway {
-    fn start(what: &str, folder: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
-            .args([what, "--config", &format!("{what}.toml")])
-            .current_dir(folder)
-            .env("RUST_LOG", "info")
-            .env("NO_COLOR", "1")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = BufReader::new(child.stderr.take().unwrap());
-        let (send, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            // Read to the end, so that the gateway can continue to log.
-            said.lines().map_while(Result::ok).for_each(|line| drop(send.send(line)));
-        });
-        Self { child, lines }
-    }
-
-    /// Waits until the log reports `service`; returns its address.
-    fn serves(&self, service: &str) -> SocketAddr {
-        loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {service}"));
-            if line.contains(&format!("serving {service}")) {
-                let address = line.split("address=").nth(1).unwrap();
-                return address.split_whitespace().next().unwrap().parse().unwrap();
-            }
-        }
-    }
-}
 
 fn keys(folder: &Path, file: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bentpipe"));

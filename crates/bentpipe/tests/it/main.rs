@@ -1,6 +1,7 @@
 //! The command as a process, in one binary. `bare` has its own, because CI runs it with a static
 //! program; so has `contenders`, because it needs a process with a single thread.
 
+mod gateway;
 mod hosts;
 mod kill;
 #[cfg(feature = "lab")]

@@ -1,3 +1,5 @@
+use bentpipe_flow::quota::part_of_network;
+
 use super::*;
 use crate::testing::{query, query_with};
 use hickory_proto::op::{Edns, Message};
@@ -131,12 +133,12 @@ fn one_client_does_not_exhaust_the_pool() {
     // Its share, once more for each time that its names have been idle long enough.
     let turns = NAMES / 100 / IDLE.as_secs() as usize;
     assert!((MAX_NAMES_OF_ONE..=(turns + 1) * MAX_NAMES_OF_ONE).contains(&given), "{given}");
-    assert_eq!(pool.count_by_client[&CLIENT], MAX_NAMES_OF_ONE);
+    assert_eq!(pool.begun.of(CLIENT), MAX_NAMES_OF_ONE);
     assert_eq!(pool.name_of(used), Some(Some("portal.example")));
     let last = Duration::from_millis(10 * NAMES as u64) + HOLD;
     assert!(ask(&mut pool, "late.example.", RecordType::A, last).is_some());
     assert_eq!(
-        (pool.unused.len(), pool.unused_by_client.len(), pool.count_by_client.len()),
+        (pool.unused.len(), pool.unused_by_client.len(), pool.begun.clients().holders()),
         (1, 1, 1)
     );
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bentpipe_units::TokenRate;
 use hickory_proto::op::ResponseCode;
 
 use super::{CACHED_ERROR, NETWORK_ERROR, Resolver, is_address};
@@ -36,8 +37,8 @@ impl<C> Resolver<C> {
             }
         };
         self.counts.queries += 1;
-        let (rate, burst) = (self.settings.client_per_second, self.settings.client_burst);
-        if !self.clients.take(source.asker(), rate, burst, now) {
+        let rate = TokenRate::new(self.settings.client_per_second, self.settings.client_burst);
+        if !self.clients.take(source.asker(), rate, now) {
             self.counts.refused += 1;
             self.limited(source.asker(), Limited::Rate);
             // The source may be spoofed, and its owner did not ask.

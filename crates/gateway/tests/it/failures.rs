@@ -13,7 +13,7 @@ use bentpipe_link::{Core, FlowEvent, PublicKey, Session, SessionId};
 use bentpipe_masque::{Client, Server};
 use bentpipe_net::Inherited;
 use futures_util::future::BoxFuture;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
 use bentpipe_gateway::ground::Ground;
@@ -81,8 +81,8 @@ impl Connector for Broken {
         Box::pin(pending())
     }
 
-    fn reach(&self) -> Reach {
-        Reach::Up
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        watch::channel(Reach::Up).1
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {

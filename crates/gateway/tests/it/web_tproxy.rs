@@ -194,6 +194,14 @@ fn get(address: &str, host: &str, path: &str) -> String {
 }
 
 fn as_client() {
+    names_and_addresses();
+    invalid_and_unsafe_requests();
+    invalidation();
+    other_protocols();
+}
+
+/// Content belongs to the name if it is verified, and otherwise only to the requester.
+fn names_and_addresses() {
     // A request that claims another server's name gets the content of the real name, and so do all
     // others.
     let evil = get("203.0.113.66:80", "shop.test", "/");
@@ -213,12 +221,6 @@ fn as_client() {
         assert!(answer.ends_with("203.0.113.66:80 heard GET / HTTP/1.1"), "{answer}");
         assert!(!answer.contains("; hit") && !answer.contains("stored"), "{answer}");
     }
-
-    // An invalid method; and a client that ends with its request.
-    let answer = say("203.0.113.66:80", "GE(T / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    let answer = say_and_end("203.0.113.66:80", "GET /end HTTP/1.1\r\nHost: shop.test\r\n\r\n");
-    assert!(answer.ends_with("shop.test:80 heard GET /end HTTP/1.1"), "{answer}");
 
     // An empty response is also only for that requester: others who waited try their own address.
     let first = std::thread::spawn(|| get("203.0.113.67:80", "shared.test", "/"));
@@ -241,6 +243,14 @@ fn as_client() {
             assert!(answer.contains("cache-status: bentpipe; fwd=bypass\r\n"), "{host}: {answer}");
         }
     }
+}
+
+fn invalid_and_unsafe_requests() {
+    // An invalid method; and a client that ends with its request.
+    let answer = say("203.0.113.66:80", "GE(T / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    let answer = say_and_end("203.0.113.66:80", "GET /end HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    assert!(answer.ends_with("shop.test:80 heard GET /end HTTP/1.1"), "{answer}");
 
     // Two names in one request, and ambiguous framing.
     let two = "GET http://bank.test/ HTTP/1.1\r\nHost: shop.test\r\n\r\n";
@@ -253,9 +263,11 @@ fn as_client() {
         "POST /z HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let answer = say("203.0.113.66:80", post);
     assert!(answer.ends_with("203.0.113.66:80 heard POST /z HTTP/1.1"), "{answer}");
+}
 
-    // An unverified address cannot invalidate stored objects for others; the sender itself sees the
-    // effect.
+/// An unverified address cannot invalidate stored objects for others; the sender itself sees the
+/// effect.
+fn invalidation() {
     let post =
         "POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     say("203.0.113.66:80", post);
@@ -272,8 +284,10 @@ fn as_client() {
     let again = again.replace("Shop", "known");
     let other = say_as("10.9.0.3", "203.0.113.99:80", &again);
     assert!(other.contains("fwd=stale"), "{other}");
+}
 
-    // Data that is not HTTP, or an upgrade, passes unchanged; so do all other ports.
+/// Data that is not HTTP, or an upgrade, passes unchanged; so do all other ports.
+fn other_protocols() {
     for said in [
         "SSH-2.0-x\r\n",
         "\u{16}\u{3}\u{1}\u{2}",

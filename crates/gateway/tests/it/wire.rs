@@ -229,7 +229,7 @@ pub struct Up {
     opened: Mutex<Vec<Open>>,
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
     classes: Mutex<Option<PerClass<ClassSettings>>>,
-    reach: Mutex<Reach>,
+    reach: watch::Sender<Reach>,
     silence: Arc<Silence>,
     breaks_off: Mutex<Option<u8>>,
 }
@@ -243,7 +243,7 @@ pub struct Down {
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (flows, acceptor) = mpsc::unbounded_channel();
     let (opened, opened_datagrams, classes) = Default::default();
-    let reach = Mutex::new(Reach::Up);
+    let reach = watch::Sender::new(Reach::Up);
     let down = Down { flows: acceptor.into(), classes: Mutex::default() };
     let breaks_off = Mutex::default();
     let up = Up {
@@ -262,7 +262,7 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
 impl Up {
     /// Sets the state of the link from now on.
     pub fn set_reach(&self, reach: Reach) {
-        *self.reach.lock() = reach;
+        self.reach.send_replace(reach);
         self.silence.set(reach);
     }
 
@@ -294,8 +294,8 @@ impl Connector for Up {
         Ok(())
     }
 
-    fn reach(&self) -> Reach {
-        *self.reach.lock()
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
     }
 
     fn outages(&self) -> Outages {

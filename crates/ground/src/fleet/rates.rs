@@ -1,9 +1,7 @@
 //! Share of an aircraft's opening rate that one passenger may use.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use bentpipe_flow::passenger::GATEWAY;
+use bentpipe_units::{TokenBuckets, TokenRate};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -12,7 +10,7 @@ use tokio::time::Instant;
 const PART_OF_ONE: u32 = 8;
 
 /// Burst of a passenger in seconds of its share: 248 flows. The air gateway allows 200.
-const BURST_SECONDS: u32 = 4;
+const BURST_SECONDS: u64 = 4;
 
 /// Maximum number of passengers of one aircraft with their own share, in about 200 KiB. All others
 /// have one share together.
@@ -20,55 +18,30 @@ const MAX_PASSENGERS: usize = 4_096;
 
 /// Rates by passenger.
 pub struct Rates {
-    /// Cost of one flow, as time of the passenger's share.
-    each: Duration,
-    state: Mutex<State>,
-}
-
-/// Time at which each passenger's share is full again.
-#[derive(Default)]
-struct State {
-    full_at: HashMap<u32, Instant>,
-    others: Option<Instant>,
+    buckets: Mutex<TokenBuckets<u32>>,
+    began: Instant,
 }
 
 impl Rates {
     /// Creates the rates of an aircraft that may open `per_second` flows per second.
     pub fn new(per_second: u32) -> Self {
-        let part = (per_second / PART_OF_ONE).max(1);
-        Self { each: Duration::from_secs(1) / part, state: Mutex::default() }
+        let part = u64::from((per_second / PART_OF_ONE).max(1));
+        let rate = TokenRate::new(part, part * BURST_SECONDS);
+        let buckets = Mutex::new(TokenBuckets::new(rate, MAX_PASSENGERS));
+        Self { buckets, began: Instant::now() }
     }
 
     /// Takes one flow from the passenger's share, if available. Only the aircraft's own rate limits
     /// the flows of its gateway. Sources without a known device share one passenger's share.
     pub fn take(&self, passenger: u32) -> bool {
-        if passenger == GATEWAY {
-            return true;
-        }
-        let now = Instant::now();
-        let mut state = self.state.lock();
-        let State { full_at, others } = &mut *state;
-        if full_at.len() >= MAX_PASSENGERS && !full_at.contains_key(&passenger) {
-            // A full share has no state to keep.
-            full_at.retain(|_, full_at| *full_at > now);
-        }
-        let is_counted = full_at.len() < MAX_PASSENGERS || full_at.contains_key(&passenger);
-        let slot = match is_counted {
-            true => full_at.entry(passenger).or_insert(now),
-            false => others.get_or_insert(now),
-        };
-        let after = (*slot).max(now) + self.each;
-        let burst = Duration::from_secs(BURST_SECONDS.into()).max(self.each);
-        let enough = after - now <= burst;
-        if enough {
-            *slot = after;
-        }
-        enough
+        passenger == GATEWAY || self.buckets.lock().take(passenger, 1, self.began.elapsed())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -81,9 +54,10 @@ mod tests {
         // Passengers beyond the limit have one share together.
         let beyond = (count + 2..count + 10).filter(|passenger| rates.take(*passenger));
         assert_eq!(beyond.count(), 4);
-        assert_eq!(rates.state.lock().full_at.len(), MAX_PASSENGERS);
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert!(rates.take(count + 3));
-        assert_eq!(rates.state.lock().full_at.len(), 1);
+        // All shares are full, so that each passenger has its own again.
+        for passenger in [count + 3, count + 4] {
+            assert_eq!((0..9).filter(|_| rates.take(passenger)).count(), 4);
+        }
     }
 }

@@ -2,20 +2,21 @@
 //!
 //! A full table evicts the idlest flow of the passenger with most flows. That passenger belongs to
 //! the same aircraft if the aircraft is at its limit, or to the aircraft with most flows if the
-//! ground gateway is at its limit. [`Rank::pays`] implements the rule for both cases.
+//! ground gateway is at its limit. [`PoolLimits::payer`] implements the rule for both cases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bentpipe_flow::quota::Holdings;
 use tokio::time::Instant;
 
-use crate::flows::{Full, Grip, Pool, PoolLimits, Rank};
+use crate::flows::{Full, Grip, Pool, PoolLimits};
 
 /// All flows of one kind.
 pub struct Table {
     began: Instant,
     last_id: u64,
-    aircraft: Rank,
+    aircraft: Holdings<u32>,
     flows: BTreeMap<u32, Pool>,
 }
 
@@ -44,7 +45,7 @@ impl Table {
     }
 
     /// Number of flows of each aircraft.
-    pub fn aircraft(&self) -> &Rank {
+    pub fn aircraft(&self) -> &Holdings<u32> {
         &self.aircraft
     }
 
@@ -60,7 +61,7 @@ impl Table {
         self.last_id += 1;
         let grip = Grip::new(self.last_id, who.passenger, self.began);
         self.flows.entry(who.aircraft).or_default().enter(&grip);
-        self.aircraft.add(who.aircraft);
+        self.aircraft.add(who.aircraft, 1);
         Ok(Entered { grip, ended: ended.map(|(_, grip, most)| (grip, most)) })
     }
 
@@ -68,8 +69,8 @@ impl Table {
     pub fn leave(&mut self, aircraft: u32, grip: &Grip) {
         let Some(pool) = self.flows.get_mut(&aircraft) else { return };
         if pool.leave(grip) {
-            self.aircraft.remove(aircraft);
-            if pool.rank().count() == 0 {
+            self.aircraft.remove(aircraft, 1);
+            if pool.count().is_empty() {
                 self.flows.remove(&aircraft);
             }
         }
@@ -80,17 +81,17 @@ impl Table {
     fn pays(&self, who: Who, each: usize, all: usize) -> Result<Option<(Who, usize)>, Full> {
         let Who { aircraft, passenger } = who;
         let most = |all| PoolLimits { all, each: usize::MAX, own_may_end: true };
-        let nobody = Rank::default();
-        let own = self.flows.get(&aircraft).map_or(&nobody, Pool::rank);
-        if let Some(passenger) = own.pays(passenger, most(each))? {
+        let nobody = Holdings::default();
+        let own = self.flows.get(&aircraft).map_or(&nobody, Pool::count);
+        if let Some(passenger) = most(each).payer(own, passenger)? {
             return Ok(Some((Who { aircraft, passenger }, each)));
         }
-        let Some(payer) = self.aircraft.pays(aircraft, most(all))? else { return Ok(None) };
+        let Some(payer) = most(all).payer(&self.aircraft, aircraft)? else { return Ok(None) };
         let passenger = if payer == aircraft {
             // Treat the aircraft as being at its own limit.
-            own.pays(passenger, most(own.count())).map_err(|_| Full { most: all })?
+            most(own.total()).payer(own, passenger).map_err(|_| Full { most: all })?
         } else {
-            self.flows.get(&payer).and_then(|pool| pool.rank().largest()).map(|(number, _)| number)
+            self.flows.get(&payer).and_then(|pool| pool.count().largest()).map(|(number, _)| number)
         };
         Ok(passenger.map(|passenger| (Who { aircraft: payer, passenger }, all)))
     }
@@ -124,9 +125,9 @@ mod tests {
 
     /// Adds a flow of `who`; returns the passenger that lost a flow, and the limit.
     fn payer(table: &mut Table, who: Who, each: usize, all: usize) -> Result<(u32, usize), Full> {
-        let before = table.aircraft.count();
+        let before = table.aircraft.total();
         let ended = table.enter(who, each, all)?.ended.map(|(grip, most)| (grip.number(), most));
-        assert_eq!(table.aircraft.count(), before + usize::from(ended.is_none()));
+        assert_eq!(table.aircraft.total(), before + usize::from(ended.is_none()));
         Ok(ended.unwrap_or_default())
     }
 
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(payer(&mut table, who(1, 12), 8, PLENTY), Ok((10, 8)));
         assert_eq!(payer(&mut table, who(1, 10), 8, PLENTY), Ok((10, 8)), "its own");
         assert_eq!(payer(&mut table, who(1, 11), 8, PLENTY), Ok((10, 8)));
-        assert_eq!(table.aircraft.held(2), 50, "another aircraft loses nothing");
+        assert_eq!(table.aircraft.of(&2), 50, "another aircraft loses nothing");
     }
 
     #[test]
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(payer(&mut table, who(3, 30), PLENTY, 10), Ok((11, 10)));
         assert_eq!(payer(&mut table, who(2, 21), PLENTY, 10), Ok((11, 10)));
         assert_eq!(payer(&mut table, who(1, 12), PLENTY, 10), Ok((11, 10)), "its own aircraft");
-        assert_eq!([1, 2, 3].map(|aircraft| table.aircraft.held(aircraft)), [5, 4, 1]);
+        assert_eq!([1, 2, 3].map(|aircraft| table.aircraft.of(&aircraft)), [5, 4, 1]);
     }
 
     #[test]
@@ -169,6 +170,6 @@ mod tests {
         for grip in held.iter().chain([&newcomer.grip, &newcomer.grip]) {
             table.leave(1, grip);
         }
-        assert!(table.flows.is_empty() && table.aircraft.count() == 0);
+        assert!(table.flows.is_empty() && table.aircraft.total() == 0);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::bucket::Bucket;
+use crate::bucket::RateLimit;
 
 /// Maximum number of questions of one aircraft per second, on average. An honest aircraft does not
 /// need it: the air gateway caches answers and joins equal questions. 300 passengers who each open
@@ -13,16 +13,16 @@ pub const QUESTIONS_PER_SECOND: u32 = 500;
 
 /// Burst in seconds of the rate: 2,000 questions. After an outage, 300 passengers may each ask 6 new
 /// names at once.
-const BURST_SECONDS: f64 = 4.0;
+const BURST_SECONDS: u32 = 4;
 
 /// Token buckets of the aircraft that have asked. The configuration limits their number.
 #[derive(Default)]
-pub struct QueryRates(Mutex<HashMap<[u8; 32], Bucket>>);
+pub struct QueryRates(Mutex<HashMap<[u8; 32], RateLimit>>);
 
 impl QueryRates {
     /// Takes one question from the rate of `aircraft`, if available.
     pub fn take(&self, aircraft: &[u8; 32]) -> bool {
-        let new = || Bucket::new(f64::from(QUESTIONS_PER_SECOND), BURST_SECONDS);
+        let new = || RateLimit::new(QUESTIONS_PER_SECOND, BURST_SECONDS);
         self.0.lock().entry(*aircraft).or_insert_with(new).take()
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::{BenchError, failed};
 use crate::contender::pair::{Pair, PairSpec};
 use crate::contender::process::Process;
-use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET, SERVER, World};
+use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET, SERVER, Testbed};
 use crate::experiment::table::pairs;
 use crate::profile::Profile;
 use crate::result::{Row, Samples};
@@ -45,7 +45,7 @@ pub struct Found {
 /// may not have enough descriptors for both.
 pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchError> {
     let profile = Profile::named("clean")?;
-    let world = World::new(&profile.link, None, 1)?;
+    let testbed = Testbed::new(&profile.link, None, 1)?;
     let server = SocketAddr::new(SERVER.v4.into(), PORT);
     let socks5 = SocketAddr::new(AIR_CABIN.v4.into(), 1080);
     let spec = PairSpec {
@@ -55,11 +55,11 @@ pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchEr
         ..PairSpec::new(&profile, socks5, SocketAddr::new(GROUND.v4.into(), 4500))
     };
     let path = program.to_string_lossy();
-    let mut hold = world.server.command(&path);
+    let mut hold = testbed.server.command(&path);
     hold.args(["lab", "hold"]).arg(server.to_string());
     let _holder =
         Process::start(hold, &folder.join("hold.log")).map_err(failed("start the server's end"))?;
-    let (air, ground) = (world.air.command(&path), world.ground.command(&path));
+    let (air, ground) = (testbed.air.command(&path), testbed.ground.command(&path));
     let pair = Pair::start(&spec, folder, air, ground)?;
     bentpipe_net::raise_descriptor_limit();
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
@@ -69,7 +69,7 @@ pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchEr
             |process: &Process| process.resident_bytes().map_err(failed("read a gateway's memory"));
         Ok::<_, BenchError>([one(&pair.air)?, one(&pair.ground)?])
     };
-    world.client.run(|| {
+    testbed.client.run(|| {
         runtime.block_on(async {
             let first = first(socks5, server).await.map_err(|why| BenchError::Transfer {
                 doing: "open the first flow",

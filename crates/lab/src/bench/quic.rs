@@ -13,7 +13,7 @@ use socket2::SockRef;
 use tokio::runtime;
 
 use super::{BenchError, failed};
-use crate::emu::{AIR, GROUND, World};
+use crate::emu::{AIR, GROUND, Testbed};
 
 const PORT: u16 = 4433;
 const NAME: &str = "ground";
@@ -33,14 +33,16 @@ const RAMP: Duration = Duration::from_millis(500);
 
 /// Sends for `length` from the ground host to the air host, with the library's defaults (CUBIC,
 /// segmentation offload, path MTU discovery). Returns the received bit/s.
-pub fn run(world: &World, length: Duration) -> Result<f64, BenchError> {
+pub fn run(testbed: &Testbed, length: Duration) -> Result<f64, BenchError> {
     let setting_up = failed::<String>("set up a bare QUIC transfer");
     let certified = generate_simple_self_signed(vec![NAME.into()])
         .map_err(|error| setting_up(error.to_string()))?;
     let (client, server) = configs(&certified).map_err(|error| setting_up(error.to_string()))?;
     let hub = SocketAddr::new(GROUND.v4.into(), PORT);
-    let sockets =
-        (world.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0))?, world.ground.udp_socket(hub)?);
+    let sockets = (
+        testbed.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0))?,
+        testbed.ground.udp_socket(hub)?,
+    );
     for socket in [&sockets.0, &sockets.1] {
         let socket = SockRef::from(socket);
         // The kernel grants what it allows. quinn itself requests no sizes.

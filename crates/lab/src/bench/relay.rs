@@ -11,10 +11,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::{BenchError, failed, quic};
-use crate::contender::{BENTPIPE, Contender, Running, Stage};
+use crate::contender::{BENTPIPE, Running, Stage, SystemUnderTest};
 use crate::emu::Service;
 use crate::emu::{Congestion, listen};
-use crate::emu::{SERVER, World};
+use crate::emu::{SERVER, Testbed};
 use crate::experiment::table::{megabits, pairs};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
@@ -48,12 +48,12 @@ pub struct Found {
 /// Runs the comparison with the gateways of `program`, with their files in `folder`.
 pub fn run(program: &Path, folder: &Path) -> Result<Found, BenchError> {
     let profile = Profile::named("clean")?;
-    let world = World::new(&profile.link, None, 1)?;
+    let testbed = Testbed::new(&profile.link, None, 1)?;
     let source = SocketAddr::new(SERVER.v4.into(), PORT);
-    let listener = listen(&world.server, source, Congestion::Cubic)?;
-    let _source = Service::start(&world.server, || pour(listener))?;
+    let listener = listen(&testbed.server, source, Congestion::Cubic)?;
+    let _source = Service::start(&testbed.server, || pour(listener))?;
     let stage = Stage {
-        world: &world,
+        testbed: &testbed,
         profile: &profile,
         folder,
         program,
@@ -63,16 +63,20 @@ pub fn run(program: &Path, folder: &Path) -> Result<Found, BenchError> {
     let running = BENTPIPE.start(&stage).map_err(failed("start the gateways"))?;
     let (mut bare, mut relayed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        bare.push(quic::run(&world, LENGTH)?);
-        relayed.push(through(&world, source, &*running)?);
+        bare.push(quic::run(&testbed, LENGTH)?);
+        relayed.push(through(&testbed, source, &*running)?);
     }
     let ratios = bare.iter().zip(&relayed).map(|(bare, relayed)| relayed / bare).collect();
     let [bare, relayed] = [bare, relayed].map(|rates| rates.into_iter().collect());
     Ok(Found { bare, relayed, ratios })
 }
 
-fn through(world: &World, source: SocketAddr, running: &dyn Running) -> Result<f64, BenchError> {
-    world.client.block_on(async || receive(source).await)?.map_err(|error| BenchError::Transfer {
+fn through(
+    testbed: &Testbed,
+    source: SocketAddr,
+    running: &dyn Running,
+) -> Result<f64, BenchError> {
+    testbed.client.block_on(async || receive(source).await)?.map_err(|error| BenchError::Transfer {
         doing: "receive through the gateways",
         why: format!("{error}{}", running.said()),
     })

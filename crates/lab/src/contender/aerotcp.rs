@@ -14,7 +14,7 @@ use std::time::Duration;
 use bentpipe_aerotcp::{BUFFER_FACTORS, Settings, Window};
 use bentpipe_units::BitRate;
 
-use super::ContenderError;
+use super::SystemError;
 use crate::profile::Profile;
 
 /// Fraction of lost full packets, in either direction, above which error rates count as high. The
@@ -47,7 +47,7 @@ impl AeroTcp {
     }
 
     /// Settings that a grid declares for the link of `profile`.
-    pub fn declared(settings: &toml::Table, profile: &Profile) -> Result<Self, ContenderError> {
+    pub fn declared(settings: &toml::Table, profile: &Profile) -> Result<Self, SystemError> {
         let positive = |value: &toml::Value| whole(value).filter(|number| *number > 0);
         let rate = |value: &toml::Value| value.as_str()?.parse::<BitRate>().ok();
         let buffers = read(settings, BUFFERS_KEY, "[2, 4]", factors)?.unwrap_or(BUFFERS);
@@ -94,9 +94,9 @@ fn read<T>(
     key: &'static str,
     example: &'static str,
     parse: impl Fn(&toml::Value) -> Option<T>,
-) -> Result<Option<T>, ContenderError> {
+) -> Result<Option<T>, SystemError> {
     let Some(value) = settings.get(key) else { return Ok(None) };
-    let wrong = || ContenderError::Setting { key, value: value.to_string(), example };
+    let wrong = || SystemError::Setting { key, value: value.to_string(), example };
     parse(value).map(Some).ok_or_else(wrong)
 }
 

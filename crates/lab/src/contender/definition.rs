@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use super::pair_error::PairError;
-use crate::emu::{Congestion, EmuError, NotReady, World};
+use crate::emu::{Congestion, EmuError, NotReady, Testbed};
 use crate::profile::Profile;
 
 /// A way of getting bytes across the link.
-pub trait Contender: Sync + fmt::Debug {
+pub trait SystemUnderTest: Sync + fmt::Debug {
     /// Name in tables and options.
     fn name(&self) -> &'static str;
 
@@ -48,7 +48,7 @@ pub trait Contender: Sync + fmt::Debug {
     fn spread(&self) -> Spread;
 
     /// Sets it up on `stage`.
-    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError>;
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, SystemError>;
 }
 
 /// Spread of the times of transfers over a lossy link.
@@ -75,7 +75,7 @@ impl From<Congestion> for Spread {
 /// A running system under test. It runs until dropped.
 pub trait Running: Send {
     /// Checks that its programs still run.
-    fn check(&mut self) -> Result<(), ContenderError> {
+    fn check(&mut self) -> Result<(), SystemError> {
         Ok(())
     }
 
@@ -94,7 +94,7 @@ pub trait Running: Send {
 #[derive(Debug, Clone, Copy)]
 pub struct Stage<'a> {
     /// The hosts and the link between them.
-    pub world: &'a World,
+    pub testbed: &'a Testbed,
     /// Profile of the link.
     pub profile: &'a Profile,
     /// An empty folder for its files.
@@ -110,7 +110,7 @@ pub struct Stage<'a> {
 
 /// Reason why a system under test could not be set up, or has stopped.
 #[derive(Debug, thiserror::Error)]
-pub enum ContenderError {
+pub enum SystemError {
     /// The emulator reported an error.
     #[error(transparent)]
     Emulator(#[from] EmuError),
@@ -171,11 +171,11 @@ pub enum ContenderError {
 
 impl Stage<'_> {
     /// Value of the setting `key`, a number of bytes above 0.
-    pub(super) fn bytes(&self, key: &'static str, default: usize) -> Result<usize, ContenderError> {
+    pub(super) fn bytes(&self, key: &'static str, default: usize) -> Result<usize, SystemError> {
         let Some(value) = self.settings.get(key) else { return Ok(default) };
         let bytes = value.as_integer().and_then(|bytes| usize::try_from(bytes).ok());
         let (value, example) = (value.to_string(), "4_000_000");
-        let wrong = || ContenderError::Setting { key, value, example };
+        let wrong = || SystemError::Setting { key, value, example };
         bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
     }
 }

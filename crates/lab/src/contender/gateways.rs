@@ -7,7 +7,7 @@ use bentpipe_units::ByteSize;
 
 use super::aerotcp::AeroTcp;
 use super::pair::{Pair, PairSpec, Transport};
-use super::{Contender, ContenderError, Running, Spread, Stage};
+use super::{Running, Spread, Stage, SystemError, SystemUnderTest};
 use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET};
 
 /// SOCKS5 port of the air gateway in the cabin; intercepted clients do not need it.
@@ -37,7 +37,7 @@ impl Gateways {
     }
 }
 
-impl Contender for Gateways {
+impl SystemUnderTest for Gateways {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -62,7 +62,7 @@ impl Contender for Gateways {
         Spread::Narrow
     }
 
-    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, SystemError> {
         let socks5 = SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT);
         let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
         let services = if self.services { services() } else { Default::default() };
@@ -80,7 +80,7 @@ impl Contender for Gateways {
         };
         let program = stage.program.to_string_lossy();
         let (air, ground) =
-            (stage.world.air.command(&program), stage.world.ground.command(&program));
+            (stage.testbed.air.command(&program), stage.testbed.ground.command(&program));
         Ok(Box::new(Pair::start(&spec, stage.folder, air, ground)?))
     }
 }
@@ -106,7 +106,7 @@ fn services() -> [String; 2] {
 }
 
 impl Running for Pair {
-    fn check(&mut self) -> Result<(), ContenderError> {
+    fn check(&mut self) -> Result<(), SystemError> {
         Ok(Pair::check(self)?)
     }
 

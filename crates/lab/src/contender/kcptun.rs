@@ -9,7 +9,7 @@ use bentpipe_units::BitRate;
 
 use super::process::Process;
 use super::relay::{PORT, Relays, Way};
-use super::{Contender, ContenderError, Running, Spread, Stage};
+use super::{Running, Spread, Stage, SystemError, SystemUnderTest};
 use crate::emu::Congestion;
 use crate::emu::{GROUND, Host};
 
@@ -45,7 +45,7 @@ pub static KCPTUN: Kcptun = Kcptun;
 #[derive(Debug)]
 pub struct Kcptun;
 
-impl Contender for Kcptun {
+impl SystemUnderTest for Kcptun {
     fn name(&self) -> &'static str {
         "kcptun"
     }
@@ -68,7 +68,7 @@ impl Contender for Kcptun {
         Spread::Wide
     }
 
-    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, SystemError> {
         let link = &stage.profile.link;
         let rtt = link.rtt().max(MIN_RTT);
         let [down, up] = [&link.forward, &link.return_]
@@ -83,11 +83,11 @@ impl Contender for Kcptun {
             Process::start(command, &stage.folder.join(format!("{program}.log")))
                 .map_err(|error| cannot_run(program, error))
         };
-        let (air, ground) = (&stage.world.air, &stage.world.ground);
+        let (air, ground) = (&stage.testbed.air, &stage.testbed.ground);
         let server = run(ground, SERVER, [("--listen", hub), ("--target", relay)], [down, up])?;
         let client = run(air, CLIENT, [("--localaddr", near), ("--remoteaddr", hub)], [up, down])?;
         let way = Way { to: near, at: relay, congestion: Congestion::Cubic };
-        let relays = Relays::start(stage.world, way)?;
+        let relays = Relays::start(stage.testbed, way)?;
         let mut tunnel = Tunnel { client, server, _relays: relays };
         let began = Instant::now();
         while began.elapsed() < START_GRACE {
@@ -112,10 +112,10 @@ fn window_packets(rate: BitRate, rtt: Duration) -> u64 {
     rate.bytes_in(rtt).div_ceil(MTU_BYTES).max(MIN_WINDOW)
 }
 
-fn cannot_run(program: &'static str, error: io::Error) -> ContenderError {
+fn cannot_run(program: &'static str, error: io::Error) -> SystemError {
     match error.kind() {
-        io::ErrorKind::NotFound => ContenderError::Missing { program },
-        _ => ContenderError::Kernel { doing: "run kcptun", source: error },
+        io::ErrorKind::NotFound => SystemError::Missing { program },
+        _ => SystemError::Kernel { doing: "run kcptun", source: error },
     }
 }
 
@@ -127,10 +127,10 @@ struct Tunnel {
 }
 
 impl Running for Tunnel {
-    fn check(&mut self) -> Result<(), ContenderError> {
+    fn check(&mut self) -> Result<(), SystemError> {
         for (program, process) in [(CLIENT, &mut self.client), (SERVER, &mut self.server)] {
             if process.ended().is_some() {
-                return Err(ContenderError::Ended { program, said: process.tail() });
+                return Err(SystemError::Ended { program, said: process.tail() });
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ mod routed;
 use std::cmp::Ordering;
 use std::fmt;
 
-pub use definition::{Contender, ContenderError, Running, Spread, Stage};
+pub use definition::{Running, Spread, Stage, SystemError, SystemUnderTest};
 pub use gateways::roomy;
 pub use kcptun::KCPTUN;
 pub use known::{
@@ -34,10 +34,10 @@ pub use pep_fixed::PEP_FIXED;
 /// No system under test has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no contender {0:?}: there are {names}", names = names())]
-pub struct UnknownContender(String);
+pub struct UnknownSystem(String);
 
 /// The kernel's TCP first, then split TCP and proxies, then the gateways.
-static ALL: &[&dyn Contender] = &[
+static ALL: &[&dyn SystemUnderTest] = &[
     &E2E_RENO,
     &E2E_CUBIC,
     &E2E_BBR,
@@ -56,19 +56,19 @@ static ALL: &[&dyn Contender] = &[
 ];
 
 /// All systems under test.
-pub fn all() -> &'static [&'static dyn Contender] {
+pub fn all() -> &'static [&'static dyn SystemUnderTest] {
     ALL
 }
 
 /// The systems of the demo.
-pub fn demo() -> Vec<&'static dyn Contender> {
+pub fn demo() -> Vec<&'static dyn SystemUnderTest> {
     vec![&E2E_CUBIC, &E2E_BBR, &SPLIT_BBR, &BENTPIPE]
 }
 
 /// The system called `name`.
-pub fn named(name: &str) -> Result<&'static dyn Contender, UnknownContender> {
+pub fn named(name: &str) -> Result<&'static dyn SystemUnderTest, UnknownSystem> {
     let known = all().iter().find(|contender| contender.name() == name);
-    known.copied().ok_or_else(|| UnknownContender(name.into()))
+    known.copied().ok_or_else(|| UnknownSystem(name.into()))
 }
 
 fn names() -> String {
@@ -77,21 +77,21 @@ fn names() -> String {
 
 // The name identifies a system under test.
 
-impl PartialEq for dyn Contender + '_ {
+impl PartialEq for dyn SystemUnderTest + '_ {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()
     }
 }
 
-impl Eq for dyn Contender + '_ {}
+impl Eq for dyn SystemUnderTest + '_ {}
 
-impl PartialOrd for dyn Contender + '_ {
+impl PartialOrd for dyn SystemUnderTest + '_ {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for dyn Contender + '_ {
+impl Ord for dyn SystemUnderTest + '_ {
     /// Compares by the order of [`all`].
     fn cmp(&self, other: &Self) -> Ordering {
         let place = |name| all().iter().position(|contender| contender.name() == name);
@@ -99,7 +99,7 @@ impl Ord for dyn Contender + '_ {
     }
 }
 
-impl fmt::Display for dyn Contender + '_ {
+impl fmt::Display for dyn SystemUnderTest + '_ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

@@ -13,10 +13,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::intercept::Interception;
-use super::{Contender, ContenderError, Running, Spread, Stage};
+use super::{Running, Spread, Stage, SystemError, SystemUnderTest};
 use crate::emu::Service;
 use crate::emu::{Congestion, listen};
-use crate::emu::{GROUND, World};
+use crate::emu::{GROUND, Testbed};
 
 /// Port of the ground's relay.
 pub(super) const PORT: u16 = 9000;
@@ -58,7 +58,7 @@ pub(super) struct Relays {
     _ground: Service,
 }
 
-impl Contender for Split {
+impl SystemUnderTest for Split {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -83,10 +83,10 @@ impl Contender for Split {
         self.congestion.into()
     }
 
-    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, SystemError> {
         let hub = SocketAddr::new(GROUND.v4.into(), PORT);
         let way = Way { to: hub, at: hub, congestion: self.congestion };
-        Ok(Box::new(Relays::start(stage.world, way)?))
+        Ok(Box::new(Relays::start(stage.testbed, way)?))
     }
 }
 
@@ -94,15 +94,15 @@ impl Running for Relays {}
 
 impl Relays {
     /// Starts both relays on their hosts.
-    pub fn start(world: &World, way: Way) -> Result<Self, ContenderError> {
-        let from_link = listen(&world.ground, way.at, way.congestion)?;
-        let ground = Service::start(&world.ground, move || serve_link(from_link))?;
+    pub fn start(testbed: &Testbed, way: Way) -> Result<Self, SystemError> {
+        let from_link = listen(&testbed.ground, way.at, way.congestion)?;
+        let ground = Service::start(&testbed.ground, move || serve_link(from_link))?;
         let begin = move || {
             let cabin = Interception::start()?;
             Ok(((), Box::pin(serve_cabin(cabin, way)) as _))
         };
-        let air = Service::ready(&world.air, begin);
-        let (air, ()) = air.map_err(|why| ContenderError::Half { half: "air", why })?;
+        let air = Service::ready(&testbed.air, begin);
+        let (air, ()) = air.map_err(|why| SystemError::Half { half: "air", why })?;
         Ok(Self { _air: air, _ground: ground })
     }
 }

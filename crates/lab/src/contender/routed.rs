@@ -1,6 +1,6 @@
 //! The kernel's TCP from end to end, routed across the link. Only the end hosts are configured.
 
-use super::{Contender, ContenderError, Running, Spread, Stage};
+use super::{Running, Spread, Stage, SystemError, SystemUnderTest};
 use crate::emu::Congestion;
 
 /// A system under test of this kind.
@@ -18,7 +18,7 @@ impl Routed {
     }
 }
 
-impl Contender for Routed {
+impl SystemUnderTest for Routed {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -47,7 +47,7 @@ impl Contender for Routed {
         self.ends.into()
     }
 
-    fn start(&self, _: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
+    fn start(&self, _: &Stage<'_>) -> Result<Box<dyn Running>, SystemError> {
         Ok(Box::new(Nothing))
     }
 }

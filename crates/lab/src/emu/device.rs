@@ -6,7 +6,7 @@ use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Route};
 use super::plan::{Addresses, DEVICE};
-use super::world::World;
+use super::testbed::Testbed;
 
 /// Name of the air gateway's interface towards the device.
 pub const DEVICE_INTERFACE: &str = "cabin2";
@@ -23,7 +23,7 @@ pub struct Device {
     pub addresses: Vec<IpAddr>,
 }
 
-impl World {
+impl Testbed {
     /// Adds a device with one MAC address. It has `v4` further IPv4 addresses of its network, at
     /// most 252, and `v6` further IPv6 addresses.
     pub fn add_device(&self, v4: u8, v6: u16) -> Result<Device, EmuError> {

@@ -28,7 +28,7 @@ pub enum EmuError {
     NoUserNamespace(#[source] io::Error),
     /// The limit on the number of namespaces is reached.
     #[error(
-        "the limit on {what} is reached ({source}): close other worlds, or raise \
+        "the limit on {what} is reached ({source}): close other testbeds, or raise \
          `sysctl user.{sysctl}`"
     )]
     TooManyNamespaces {
@@ -74,7 +74,7 @@ pub enum EmuError {
     /// The emulator itself lost packets.
     #[error(
         "the emulator lost {0} packets that its model let pass: this machine is too busy; run \
-         fewer worlds at once"
+         fewer testbeds at once"
     )]
     Unmodelled(u64),
     /// A thread or its wake-up event could not be created.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::testbed::LinkCounters;
 use super::wire::STALL;
-use super::world::LinkCounters;
 
 /// Maximum mean lateness of a run's packets, equal to the tolerance in the measurement of a link.
 /// It lengthens a round trip by twice this value: 1.5 % of the shortest round trip here, 131 ms.
@@ -28,7 +28,7 @@ pub struct Lateness {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error(
     "the emulator was late: {mean_ms:.2} ms for each packet ({most} ms may be), and {stalled} of \
-     {delivered} by more than {stall} ms (none may be): this machine is too busy; run fewer worlds at \
+     {delivered} by more than {stall} ms (none may be): this machine is too busy; run fewer testbeds at \
      once (--jobs)",
     most = MAX_MEAN.as_millis(),
     stall = STALL.as_millis()

@@ -19,7 +19,7 @@ use bentpipe_channel::{Counters, DirectionSpec, LinkSpec};
 use super::error::EmuError;
 use super::estimate::{self, Estimate, Schedule};
 use super::probe;
-use super::world::{EmulatedLink, World, direction_from};
+use super::testbed::{EmulatedLink, Testbed, direction_from};
 
 /// Tolerance of the measured delay, in seconds.
 pub const DELAY_TOLERANCE_S: f64 = 0.001;
@@ -129,7 +129,7 @@ pub enum MeasureError {
     #[error(
         "the {direction} direction of the {link} link is not as declared: {quantity} measured as \
          {measured}, declared as {low} to {high} ({attempts} attempts); if the declaration is \
-         right, this machine is too busy to emulate it: run fewer worlds at once, or \
+         right, this machine is too busy to emulate it: run fewer testbeds at once, or \
          allow real-time priority (root, or `ulimit -r 1`)"
     )]
     Mismatch {
@@ -177,7 +177,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-impl World {
+impl Testbed {
     /// Measures every emulated link, both directions at once, and compares it with the declaration
     /// of the testbed. Takes about 5 s, during which nothing else may use the links.
     pub fn measure(&self) -> Result<Measured, MeasureError> {
@@ -185,7 +185,7 @@ impl World {
         self.measure_against(&self.radio.spec, terrestrial)
     }
 
-    /// Like [`World::measure`], with a given declaration. A terrestrial path is measured only if it
+    /// Like [`Testbed::measure`], with a given declaration. A terrestrial path is measured only if it
     /// exists and is declared.
     pub fn measure_against(
         &self,

@@ -5,7 +5,7 @@
 //! decides so. Nothing outside this process is touched. Only descriptors keep the namespaces alive,
 //! so everything disappears with the process, however it ends.
 //!
-//! Call [`enter`] first in `main`, then [`World::new`], then [`World::measure`]. Do not trust
+//! Call [`enter`] first in `main`, then [`Testbed::new`], then [`Testbed::measure`]. Do not trust
 //! results from a testbed without a measurement.
 
 mod capture;
@@ -25,11 +25,11 @@ mod plan;
 mod probe;
 mod service;
 mod share;
+mod testbed;
 mod tun;
 mod tuning;
 mod user;
 mod wire;
-mod world;
 
 pub use capture::{CAPTURE_BYTES, Capture, SNAP_BYTES};
 pub use congestion::{Congestion, listen, listen_here};
@@ -49,7 +49,7 @@ pub use plan::{
 };
 pub use service::{NotReady, Service, Serving};
 pub use share::Share;
+pub use testbed::{LinkCounters, Testbed};
 pub use tuning::Tuning;
 pub use user::enter;
 pub use wire::{IN_FLIGHT_BYTES, LATE, STALL, WireCounters, be_punctual, give_way};
-pub use world::{LinkCounters, World};

@@ -13,7 +13,7 @@ use super::host::Host;
 use super::net::{self, Route};
 use super::plan::{AIR, CORRESPONDENTS, CORRESPONDENTS_GROUND, TERMINALS, TERMINALS_AIR};
 use super::service::Service;
-use super::world::World;
+use super::testbed::Testbed;
 
 /// Name of the interfaces that lead to the other users.
 const INTERFACE: &str = "others";
@@ -27,7 +27,7 @@ pub struct Others {
     _ends: [Service; 2],
 }
 
-impl World {
+impl Testbed {
     /// Starts `flows` endless CUBIC transfers of other users over the radio link, towards the
     /// aircraft or away from it. They share the link's queue with the measured traffic and cross no
     /// gateway.

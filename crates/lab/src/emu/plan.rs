@@ -28,7 +28,7 @@ pub(super) const CORRESPONDENTS: Addresses = Addresses::new(5, 2);
 /// Address of the ground gateway towards these hosts.
 pub(super) const CORRESPONDENTS_GROUND: Addresses = Addresses::new(5, 1);
 
-/// Address of a further device (`World::add_device`).
+/// Address of a further device (`Testbed::add_device`).
 pub const DEVICE: Addresses = Addresses::new(6, 2);
 
 /// The passengers' network. All its addresses are local to the client, one for each device.

@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 
 use super::error::EmuError;
 use super::estimate::{Purpose, Schedule};
-use super::world::EmulatedLink;
+use super::testbed::EmulatedLink;
 
 /// Number of paced probes for delay and loss: 500, one every 5 ms, take 2.5 s at 70 kbit/s.
 const PROBES: usize = 500;

@@ -17,7 +17,7 @@ use super::error::EmuError;
 use super::host::Host;
 use super::net::{Interface, configure, index_of};
 use super::plan::{AIR, AIR_CABIN, CLIENT, GROUND, GROUND_INTERNET, SERVER};
-use super::world::World;
+use super::testbed::Testbed;
 
 /// `RTAX_CC_ALGO` of linux/rtnetlink.h. Its value is a name.
 const RTAX_CC_ALGO: u16 = 16;
@@ -91,7 +91,7 @@ impl Tuning {
     }
 }
 
-impl World {
+impl Testbed {
     /// Sets the TCP settings of the client.
     pub fn tune_client(&self, tuning: &Tuning) -> Result<(), EmuError> {
         tune(&self.client, tuning, &CLIENT.on("cabin"), AIR_CABIN.v4)

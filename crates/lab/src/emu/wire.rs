@@ -66,7 +66,7 @@ pub struct WireCounters {
     /// `true` if the wire runs at real-time priority, which root and `ulimit -r` allow. Without it
     /// a busy machine delays packets by tens of milliseconds.
     pub realtime: bool,
-    /// Packets offered by other users ([`super::World::others`]).
+    /// Packets offered by other users ([`super::Testbed::others`]).
     pub others: Share,
     /// Offered packets below 80 bytes, excluding those of other users.
     pub small: u64,

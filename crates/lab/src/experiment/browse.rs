@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::contender::pair::{Pair, PairError, PairSpec};
 use crate::emu::Service;
-use crate::emu::{AIR, GROUND, World, hand_over};
+use crate::emu::{AIR, GROUND, Testbed, hand_over};
 use crate::profile::Profile;
 use crate::scratch::no_folder;
 use crate::workload::origin::serve;
@@ -43,7 +43,7 @@ pub struct Browse {
     // Fields drop in order: the gateways before their link.
     pair: Pair,
     _page: Service,
-    _world: World,
+    _testbed: Testbed,
 }
 
 impl Browse {
@@ -55,8 +55,8 @@ impl Browse {
         program: &Path,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        let world = World::new(&profile.link, None, seed)?;
-        world.measure()?;
+        let testbed = Testbed::new(&profile.link, None, seed)?;
+        testbed.measure()?;
         let failed = |error: io::Error| anyhow!("the proxy: {error}");
         let (socks5, http) =
             (listen(SOCKS_PORT).map_err(failed)?, listen(HTTP_PORT).map_err(failed)?);
@@ -77,11 +77,11 @@ impl Browse {
         };
         let (socks5_addr, http_addr) = (spec.socks5, spec.http_proxy.unwrap_or(spec.socks5));
         let (mut air, mut ground) = (Command::new(program), Command::new(program));
-        let air_link = world.air.udp_socket(from)?;
+        let air_link = testbed.air.udp_socket(from)?;
         let sockets =
             vec![("link", air_link.into()), ("socks5", socks5.into()), ("http-proxy", http.into())];
         hand_over(&mut air, sockets).map_err(failed)?;
-        let ground_link = world.ground.udp_socket(peer)?;
+        let ground_link = testbed.ground.udp_socket(peer)?;
         hand_over(&mut ground, vec![("link", ground_link.into())]).map_err(failed)?;
         fs::create_dir(folder).map_err(no_folder)?;
         let pair = Pair::start(&spec, folder, air, ground);
@@ -92,7 +92,7 @@ impl Browse {
             page: format!("http://{PAGE_NAME}:{page_port}/"),
             pair,
             _page,
-            _world: world,
+            _testbed: testbed,
         })
     }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::report::row;
 use crate::browser::Browser;
-use crate::emu::{SERVER, World};
+use crate::emu::{SERVER, Testbed};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
 
@@ -37,21 +37,21 @@ impl Choice {
 
 /// A measured link with hosts on both sides, one of which runs browsers.
 pub(super) struct Cabin {
-    pub world: World,
+    pub testbed: Testbed,
 }
 
 impl Cabin {
     /// Makes a cabin on the link of `choice`.
     pub fn new(choice: &Choice, seed: u64) -> anyhow::Result<Self> {
         let profile = &choice.profile;
-        let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
-        world.measure()?;
-        Ok(Self { world })
+        let testbed = Testbed::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
+        testbed.measure()?;
+        Ok(Self { testbed })
     }
 
     /// Load time of the page at `url` in a new browser, with its files in `folder`.
     pub fn load(&self, flags: &[String], url: &str, folder: &Path) -> anyhow::Result<Sample> {
-        let client = &self.world.client;
+        let client = &self.testbed.client;
         let took = client.block_on(async || {
             Browser::load_time(client.command("sh"), flags, folder, url).await
         })??;
@@ -60,7 +60,7 @@ impl Cabin {
 
     /// Checks that the emulator lost no packet that its model delivered.
     pub fn check(&self) -> anyhow::Result<()> {
-        self.world.sound_counters()?;
+        self.testbed.sound_counters()?;
         Ok(())
     }
 }

@@ -61,9 +61,9 @@ pub fn run(choice: &Choice, folder: &Path) -> anyhow::Result<Report> {
 
 fn one(choice: &Choice, case: Case, seed: u64, folder: &Path) -> anyhow::Result<Found> {
     let cabin = Cabin::new(choice, seed)?;
-    let origin = SecureOrigin::start(&cabin.world.server, SERVER.v4.into())?;
+    let origin = SecureOrigin::start(&cabin.testbed.server, SERVER.v4.into())?;
     let limits = ClassLimits::default();
-    let gateways = Gateways::start(&cabin.world, &choice.profile, &limits, case.quic(), folder)?;
+    let gateways = Gateways::start(&cabin.testbed, &choice.profile, &limits, case.quic(), folder)?;
     gateways.wait()?;
     let flags = case.flags(&origin.identity.key_hash);
     let url = format!("https://{NAME}/page/{OBJECTS}");

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::stand::{Spec, Stand, Tunings};
 use crate::browser::Browser;
-use crate::contender::Contender;
-use crate::emu::{EmuError, Lateness, World};
+use crate::contender::SystemUnderTest;
+use crate::emu::{EmuError, Lateness, Testbed};
 use crate::profile::Profile;
 use crate::result::{Sample, Samples};
 use crate::workload::client::{Connection, HttpError};
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Job<'a> {
     /// System under test.
-    pub contender: &'static dyn Contender,
+    pub contender: &'static dyn SystemUnderTest,
     /// Workload.
     pub workload: &'a Workload,
     /// Number of runs.
@@ -79,13 +79,14 @@ pub fn run(job: &Job<'_>, measured: impl FnOnce(), tell: &Tell<'_>) -> anyhow::R
         settings: &toml::Table::new(),
     };
     let stand = Stand::start(&spec, measured)?;
-    let found = stand.world.client.block_on(async || drive(job, &stand.world, tell).await)??;
+    let found =
+        stand.testbed.client.block_on(async || drive(job, &stand.testbed, tell).await)??;
     Ok(Found { punctuality: stand.finish()?, ..found })
 }
 
 /// Makes run after run in the client.
-async fn drive(job: &Job<'_>, world: &World, tell: &Tell<'_>) -> anyhow::Result<Found> {
-    let sent = || Ok::<_, EmuError>(world.radio_counters()?.forward.model.offered.bytes);
+async fn drive(job: &Job<'_>, testbed: &Testbed, tell: &Tell<'_>) -> anyhow::Result<Found> {
+    let sent = || Ok::<_, EmuError>(testbed.radio_counters()?.forward.model.offered.bytes);
     let (mut found, began) = (Found::default(), Instant::now());
     let (sent_before, mut longest) = (sent()?, Duration::ZERO);
     for index in 0..job.runs {
@@ -96,7 +97,7 @@ async fn drive(job: &Job<'_>, world: &World, tell: &Tell<'_>) -> anyhow::Result<
         }
         let run_began = Instant::now();
         let outcome = tokio::select! {
-            outcome = timeout(left, one_run(job, world, index)) => outcome,
+            outcome = timeout(left, one_run(job, testbed, index)) => outcome,
             () = stopped(job.stop) => break,
         };
         let took = run_began.elapsed();
@@ -140,7 +141,7 @@ struct Outcome {
     overhead: Option<f64>,
 }
 
-async fn one_run(job: &Job<'_>, world: &World, index: usize) -> anyhow::Result<Outcome> {
+async fn one_run(job: &Job<'_>, testbed: &Testbed, index: usize) -> anyhow::Result<Outcome> {
     let began = Instant::now();
     let took = match job.workload {
         Workload::Object { bytes, .. } => {
@@ -156,13 +157,13 @@ async fn one_run(job: &Job<'_>, world: &World, index: usize) -> anyhow::Result<O
         Workload::Chromium { objects } => {
             let folder = job.folder.join(format!("chromium-{index}"));
             let url = format!("http://{}/page/{objects}", Origin::address());
-            let (shell, flags) = (world.client.command("sh"), ["--disable-quic".to_owned()]);
+            let (shell, flags) = (testbed.client.command("sh"), ["--disable-quic".to_owned()]);
             Browser::load_time(shell, &flags, &folder, &url).await?
         }
         Workload::Bulk => {
             let mut sent = Vec::new();
             let mark = || {
-                let counters = world.radio_counters();
+                let counters = testbed.radio_counters();
                 sent.extend(counters.map(|counters| counters.forward.model.offered.bytes));
             };
             let stretch = bulk::run(job.profile.rtt(), job.bulk_length, mark).await?;

@@ -13,7 +13,7 @@ use crate::traffic::{ClassLimits, DOWN, Traffic, UP};
 /// Maximum total rate of all emulated links, if packets are to be on time.
 const CARRIED_BPS: u64 = 10_000_000;
 /// Maximum concurrent testbeds. Each has two gateways, and as many threads with high priority.
-const WORLDS_AT_ONCE: u64 = 2;
+const TESTBEDS_AT_ONCE: u64 = 2;
 
 /// Engine that carries traffic.
 #[derive(Debug, Clone, Copy)]
@@ -82,8 +82,8 @@ impl Engine<'_> {
             Self::Sim => parallel::map(jobs, run),
             Self::Emu(_) => {
                 let rate = profile.link.forward.rate().map_or(u64::MAX, |rate| rate.bps().max(1));
-                let worlds = (CARRIED_BPS / rate).clamp(1, WORLDS_AT_ONCE);
-                parallel::map_on(worlds as usize, jobs, run)
+                let testbeds = (CARRIED_BPS / rate).clamp(1, TESTBEDS_AT_ONCE);
+                parallel::map_on(testbeds as usize, jobs, run)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Accuracy of the emulator: declared and measured properties of every link.
 
-use crate::emu::{DirectionMeasured, Figure, LinkMeasured, World};
+use crate::emu::{DirectionMeasured, Figure, LinkMeasured, Testbed};
 use crate::profile::Profile;
 use crate::result::Row;
 use bentpipe_channel::{DirectionSpec, LinkSpec};
@@ -26,8 +26,8 @@ pub struct Line {
 
 /// Brings up a testbed for `profile` and measures it.
 pub fn run(profile: &Profile, seed: u64) -> anyhow::Result<Vec<Line>> {
-    let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
-    let measured = world.measure()?;
+    let testbed = Testbed::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
+    let measured = testbed.measure()?;
     let mut lines = of_link("radio", &profile.link, &measured.radio);
     if let (Some(spec), Some(measured)) = (&profile.terrestrial, &measured.terrestrial) {
         lines.extend(of_link("terrestrial", spec, measured));

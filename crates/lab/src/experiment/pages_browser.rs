@@ -95,15 +95,15 @@ pub fn run(choice: &Choice, versions: &[Version], folder: &Path) -> anyhow::Resu
 
 fn one(choice: &Choice, (case, version): (Case, Version), folder: &Path) -> anyhow::Result<Found> {
     let cabin = Cabin::new(choice, choice.seed)?;
-    let world = &cabin.world;
+    let testbed = &cabin.testbed;
     let server = IpAddr::from(SERVER.v4);
-    let origin = SecureOrigin::start_for(&world.server, server, &[SITE, FOREIGN], version)?;
-    let on_board = Identity::new(&world.air, &[SITE])?;
+    let origin = SecureOrigin::start_for(&testbed.server, server, &[SITE, FOREIGN], version)?;
+    let on_board = Identity::new(&testbed.air, &[SITE])?;
     let more =
         if case == Case::Tunnel { More::default() } else { services(&on_board, &origin, folder)? };
     let limits = ClassLimits::default();
     let gateways =
-        Gateways::start_with(world, &choice.profile, &limits, PassedQuic::Refused, more, folder)?;
+        Gateways::start_with(testbed, &choice.profile, &limits, PassedQuic::Refused, more, folder)?;
     gateways.wait()?;
     let name = case.site();
     // The browser trusts only one key, so a page that loads was served under that certificate.
@@ -120,7 +120,7 @@ fn one(choice: &Choice, (case, version): (Case, Version), folder: &Path) -> anyh
         }
     }
     if case != Case::Own {
-        let all = world.client.block_on(async || untouched(name, &origin.identity).await)?;
+        let all = testbed.client.block_on(async || untouched(name, &origin.identity).await)?;
         found.untouched = all?.into_iter().map(|same| f64::from(u8::from(same))).collect();
     }
     cabin.check()?;

@@ -7,13 +7,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 
 use super::transfers::{Plan, Progress};
-use crate::contender::Contender;
+use crate::contender::SystemUnderTest;
 
 /// Live display of a running experiment.
 pub struct Live {
     bar: ProgressBar,
-    worlds: usize,
-    to_go: Mutex<BTreeMap<&'static dyn Contender, usize>>,
+    testbeds: usize,
+    to_go: Mutex<BTreeMap<&'static dyn SystemUnderTest, usize>>,
 }
 
 impl Live {
@@ -28,14 +28,14 @@ impl Live {
         bar.set_style(style.expect("a constant template").progress_chars("━╸ "));
         bar.set_message("bringing up the links");
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar, worlds: plan.world_count(), to_go: Mutex::new(plan.runs_by_contender()) }
+        Self { bar, testbeds: plan.testbed_count(), to_go: Mutex::new(plan.runs_by_contender()) }
     }
 
     /// Updates the display.
     pub fn tell(&self, progress: Progress) {
         match progress {
-            Progress::Measured(number) if number < self.worlds => {
-                self.bar.set_message(format!("{number}/{} links are as declared", self.worlds));
+            Progress::Measured(number) if number < self.testbeds => {
+                self.bar.set_message(format!("{number}/{} links are as declared", self.testbeds));
             }
             Progress::Measured(_) => self.count(None, 0),
             Progress::Run(contender, _) => self.count(Some(contender), 1),
@@ -45,7 +45,7 @@ impl Live {
 
     /// Counts runs that are over, and updates the number of remaining runs of each system under
     /// test once all links are measured.
-    fn count(&self, contender: Option<&'static dyn Contender>, runs: usize) {
+    fn count(&self, contender: Option<&'static dyn SystemUnderTest>, runs: usize) {
         self.bar.inc(runs as u64);
         let mut to_go = self.to_go.lock();
         if let Some(left) = contender.and_then(|contender| to_go.get_mut(&contender)) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::grid::targets::Bound;
 use super::table::{align, table};
-use crate::contender::{BENTPIPE, Contender};
+use crate::contender::{BENTPIPE, SystemUnderTest};
 use crate::experiment::engine::Engine;
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::contender::{Contender, ContenderError, Running, Stage};
-use crate::emu::{EmuError, Lateness, MeasureError, Measured, Tuning, World};
+use crate::contender::{Running, Stage, SystemError, SystemUnderTest};
+use crate::emu::{EmuError, Lateness, MeasureError, Measured, Testbed, Tuning};
 use crate::profile::Profile;
 use crate::workload::client::first_byte;
 use crate::workload::origin::Origin;
@@ -22,7 +22,7 @@ pub const MEASURED_AT_ONCE: usize = 8;
 #[derive(Clone, Copy)]
 pub struct Spec<'a> {
     /// System under test.
-    pub contender: &'static dyn Contender,
+    pub contender: &'static dyn SystemUnderTest,
     /// Profile of the link.
     pub profile: &'a Profile,
     /// Profile from which a system that sends at a granted rate takes its rates.
@@ -63,11 +63,11 @@ pub enum StandError {
     Measure(#[from] MeasureError),
     /// The system under test could not be set up, or has ended.
     #[error("{name}: {source}{said}")]
-    Contender {
+    SystemUnderTest {
         /// Name of the system.
         name: &'static str,
         /// Cause.
-        source: ContenderError,
+        source: SystemError,
         /// Its last message.
         said: String,
     },
@@ -93,7 +93,7 @@ pub struct Stand {
     /// Server of transfers.
     pub origin: Origin,
     /// The hosts and the link between them.
-    pub world: World,
+    pub testbed: Testbed,
     /// Measured properties of the links.
     pub measured: Measured,
 }
@@ -111,22 +111,22 @@ impl Stand {
     /// under test.
     pub fn set_up(spec: &Spec<'_>, measured: impl FnOnce()) -> Result<Self, StandError> {
         let Spec { contender, seed, program, folder, hosts, settings, .. } = *spec;
-        let world = World::new(&spec.profile.link, spec.profile.terrestrial.as_ref(), seed)?;
-        let found = world.measure()?;
+        let testbed = Testbed::new(&spec.profile.link, spec.profile.terrestrial.as_ref(), seed)?;
+        let found = testbed.measure()?;
         measured();
-        tune(&world, contender, &spec.tunings)?;
-        let origin = Origin::start(&world.server)?;
+        tune(&testbed, contender, &spec.tunings)?;
+        let origin = Origin::start(&testbed.server)?;
         let profile = if contender.is_granted() { spec.granted } else { spec.profile };
-        let stage = Stage { world: &world, profile, folder, program, hosts, settings };
+        let stage = Stage { testbed: &testbed, profile, folder, program, hosts, settings };
         let name = contender.name();
-        let failed = |source| StandError::Contender { name, source, said: String::new() };
+        let failed = |source| StandError::SystemUnderTest { name, source, said: String::new() };
         let running = contender.start(&stage).map_err(failed)?;
-        Ok(Self { name, running, origin, world, measured: found })
+        Ok(Self { name, running, origin, testbed, measured: found })
     }
 
     /// Waits until data passes the system under test.
     pub fn warm_up(&mut self) -> Result<(), StandError> {
-        let first = self.world.client.block_on(async || first_byte(SILENCE).await)?;
+        let first = self.testbed.client.block_on(async || first_byte(SILENCE).await)?;
         self.check()?;
         first.map_err(|why| {
             let (why, said) = (why.to_string(), self.running.said());
@@ -138,21 +138,25 @@ impl Stand {
     pub fn check(&mut self) -> Result<(), StandError> {
         let checked = self.running.check();
         let said = || self.running.said();
-        checked.map_err(|source| StandError::Contender { name: self.name, source, said: said() })
+        checked.map_err(|source| StandError::SystemUnderTest {
+            name: self.name,
+            source,
+            said: said(),
+        })
     }
 
     /// Checks that the system under test still runs and that the link followed its model. Returns
     /// the lateness of its packets.
     pub fn finish(mut self) -> Result<Lateness, StandError> {
         self.check()?;
-        Ok(Lateness::of([&self.world.sound_counters()?]))
+        Ok(Lateness::of([&self.testbed.sound_counters()?]))
     }
 }
 
 /// Applies TCP settings to both ends, and to relays if TCP crosses the link between them.
 fn tune(
-    world: &World,
-    contender: &dyn Contender,
+    testbed: &Testbed,
+    contender: &dyn SystemUnderTest,
     Tunings { client, server, relays }: &Tunings,
 ) -> Result<(), EmuError> {
     let of = |tuning: &Tuning| {
@@ -161,10 +165,10 @@ fn tune(
         let congestion = tuning.congestion.or(Some(contender.ends()));
         Tuning { congestion, receive_window_bytes, ..*tuning }
     };
-    world.tune_client(&of(client))?;
-    world.tune_server(&of(server))?;
+    testbed.tune_client(&of(client))?;
+    testbed.tune_server(&of(server))?;
     if contender.has_tcp_on_link() {
-        world.tune_link(relays)?;
+        testbed.tune_link(relays)?;
     }
     Ok(())
 }

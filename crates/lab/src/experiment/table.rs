@@ -175,11 +175,11 @@ pub fn megabits(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::{BENTPIPE, Contender, E2E_CUBIC};
+    use crate::contender::{BENTPIPE, E2E_CUBIC, SystemUnderTest};
     use crate::experiment::cell::Found;
     use crate::result::Samples;
 
-    fn cell(contender: &'static dyn Contender, workload: &str, samples: Vec<Sample>) -> Cell {
+    fn cell(contender: &'static dyn SystemUnderTest, workload: &str, samples: Vec<Sample>) -> Cell {
         let found = Found { samples: Samples(samples), ..Found::default() };
         Cell { contender, workload: workload.parse().unwrap(), found, overheads: vec![1.17] }
     }

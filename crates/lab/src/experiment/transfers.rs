@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::cell::{self, Found, Job};
 use super::gate::Gate;
 use super::stand::MEASURED_AT_ONCE;
-use crate::contender::{Contender, Spread};
+use crate::contender::{Spread, SystemUnderTest};
 use crate::profile::Profile;
 use crate::result::{Row, Sample};
 use crate::scratch::no_folder;
@@ -21,7 +21,7 @@ use crate::workload::Workload;
 const CARRIED_BPS: u64 = 120_000_000;
 
 /// Maximum concurrent testbeds, however slow they are. Each has about six threads.
-const WORLDS_AT_ONCE: usize = 64;
+const TESTBEDS_AT_ONCE: usize = 64;
 
 /// Plan of the runs.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct Plan<'a> {
     /// Profile of the link.
     pub profile: &'a Profile,
     /// Systems under test.
-    pub contenders: &'a [&'static dyn Contender],
+    pub contenders: &'a [&'static dyn SystemUnderTest],
     /// Workloads.
     pub workloads: &'a [Workload],
     /// Runs of each cell. By default as many as give a stable median, and more if the 95th
@@ -53,7 +53,7 @@ pub struct Plan<'a> {
 #[derive(Debug, Clone)]
 pub struct Cell {
     /// System under test.
-    pub contender: &'static dyn Contender,
+    pub contender: &'static dyn SystemUnderTest,
     /// Workload.
     pub workload: Workload,
     /// Results of all its testbeds together.
@@ -68,9 +68,9 @@ pub enum Progress {
     /// Number of testbeds whose links were measured to be as declared.
     Measured(usize),
     /// A run has ended.
-    Run(&'static dyn Contender, Sample),
+    Run(&'static dyn SystemUnderTest, Sample),
     /// Runs that are skipped because the time of their testbed is over.
-    Skipped(&'static dyn Contender, usize),
+    Skipped(&'static dyn SystemUnderTest, usize),
 }
 
 /// Callback for the progress.
@@ -79,14 +79,14 @@ pub type Tell<'a> = dyn Fn(Progress) + Sync + 'a;
 /// Number of testbeds of a cell, and of runs in each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
-    worlds: usize,
+    testbeds: usize,
     runs: usize,
 }
 
 /// Times of TCP across a lossy link vary widely and are long, so it gets more testbeds with fewer
 /// runs in each.
-fn shape(contender: &dyn Contender, workload: &Workload) -> Shape {
-    let of = |worlds, runs| Shape { worlds, runs };
+fn shape(contender: &dyn SystemUnderTest, workload: &Workload) -> Shape {
+    let of = |testbeds, runs| Shape { testbeds, runs };
     match (contender.spread(), workload) {
         (Spread::Wide, Workload::Bulk) => of(5, 1),
         (_, Workload::Bulk) => of(3, 1),
@@ -114,14 +114,14 @@ fn shape(contender: &dyn Contender, workload: &Workload) -> Shape {
 
 impl Plan<'_> {
     /// The cells and their division into testbeds, the longest first.
-    fn shapes(&self) -> Vec<(&'static dyn Contender, &Workload, Shape)> {
+    fn shapes(&self) -> Vec<(&'static dyn SystemUnderTest, &Workload, Shape)> {
         let mut shapes = Vec::new();
         for workload in self.workloads {
             for contender in self.contenders {
                 let mut shape = shape(*contender, workload);
                 if let Some(runs) = self.runs {
-                    shape.worlds = shape.worlds.min(runs).max(1);
-                    shape.runs = runs.div_ceil(shape.worlds);
+                    shape.testbeds = shape.testbeds.min(runs).max(1);
+                    shape.runs = runs.div_ceil(shape.testbeds);
                 }
                 shapes.push((*contender, workload, shape));
             }
@@ -135,28 +135,28 @@ impl Plan<'_> {
 
     /// Number of runs.
     pub fn run_count(&self) -> usize {
-        self.shapes().iter().map(|(_, _, shape)| shape.worlds * shape.runs).sum()
+        self.shapes().iter().map(|(_, _, shape)| shape.testbeds * shape.runs).sum()
     }
 
     /// Number of runs of each system under test.
-    pub fn runs_by_contender(&self) -> BTreeMap<&'static dyn Contender, usize> {
+    pub fn runs_by_contender(&self) -> BTreeMap<&'static dyn SystemUnderTest, usize> {
         let mut runs = BTreeMap::new();
         for (contender, _, shape) in self.shapes() {
-            *runs.entry(contender).or_default() += shape.worlds * shape.runs;
+            *runs.entry(contender).or_default() += shape.testbeds * shape.runs;
         }
         runs
     }
 
     /// Number of testbeds.
-    pub fn world_count(&self) -> usize {
-        self.shapes().iter().map(|(_, _, shape)| shape.worlds).sum()
+    pub fn testbed_count(&self) -> usize {
+        self.shapes().iter().map(|(_, _, shape)| shape.testbeds).sum()
     }
 
-    fn worlds_at_once(&self) -> usize {
+    fn testbeds_at_once(&self) -> usize {
         let link = &self.profile.link;
         let rates = link.forward.rate().zip(link.return_.rate());
         rates.map_or(1, |(forward, _)| {
-            (CARRIED_BPS / forward.bps().max(1)).clamp(1, WORLDS_AT_ONCE as u64) as usize
+            (CARRIED_BPS / forward.bps().max(1)).clamp(1, TESTBEDS_AT_ONCE as u64) as usize
         })
     }
 
@@ -164,11 +164,12 @@ impl Plan<'_> {
     pub fn run(&self, tell: &Tell<'_>) -> anyhow::Result<Vec<Cell>> {
         let shapes = self.shapes();
         let mut cells = Vec::new();
-        for ((contender, workload, _), worlds) in shapes.iter().zip(self.run_all(&shapes, tell)?) {
+        for ((contender, workload, _), testbeds) in shapes.iter().zip(self.run_all(&shapes, tell)?)
+        {
             let (contender, workload) = (*contender, (*workload).clone());
             let mut cell =
                 Cell { contender, workload, found: Found::default(), overheads: Vec::new() };
-            worlds.into_iter().for_each(|found| cell.add(found));
+            testbeds.into_iter().for_each(|found| cell.add(found));
             cells.push(cell);
         }
         cells.sort_by_key(|cell| {
@@ -182,18 +183,19 @@ impl Plan<'_> {
     /// Results of each testbed of each cell.
     fn run_all(
         &self,
-        shapes: &[(&'static dyn Contender, &Workload, Shape)],
+        shapes: &[(&'static dyn SystemUnderTest, &Workload, Shape)],
         tell: &Tell<'_>,
     ) -> anyhow::Result<Vec<Vec<Found>>> {
-        let (measuring, carrying) = (Gate::new(MEASURED_AT_ONCE), Gate::new(self.worlds_at_once()));
+        let (measuring, carrying) =
+            (Gate::new(MEASURED_AT_ONCE), Gate::new(self.testbeds_at_once()));
         let (measured, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (measured, stop) = (&measured, &stop);
         thread::scope(|scope| {
             let mut number = 0;
             let mut threads: Vec<Vec<_>> = Vec::new();
             for (contender, workload, shape) in shapes {
-                let mut worlds = Vec::new();
-                for _ in 0..shape.worlds {
+                let mut testbeds = Vec::new();
+                for _ in 0..shape.testbeds {
                     number += 1;
                     let (carry, measure) = (carrying.enter(), measuring.enter());
                     let (contender, runs) = (*contender, shape.runs);
@@ -201,7 +203,7 @@ impl Plan<'_> {
                         drop(measure);
                         tell(Progress::Measured(measured.fetch_add(1, Ordering::Relaxed) + 1));
                     };
-                    worlds.push(scope.spawn(move || {
+                    testbeds.push(scope.spawn(move || {
                         let _carry = carry;
                         let cell = (contender, *workload, runs);
                         let found = self.one(cell, number, stop, as_declared, tell);
@@ -209,18 +211,18 @@ impl Plan<'_> {
                         found
                     }));
                 }
-                threads.push(worlds);
+                threads.push(testbeds);
             }
-            let join = |world: ScopedJoinHandle<'_, _>| {
-                world.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let join = |testbed: ScopedJoinHandle<'_, _>| {
+                testbed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            threads.into_iter().map(|worlds| worlds.into_iter().map(join).collect()).collect()
+            threads.into_iter().map(|testbeds| testbeds.into_iter().map(join).collect()).collect()
         })
     }
 
     fn one(
         &self,
-        (contender, workload, runs): (&'static dyn Contender, &Workload, usize),
+        (contender, workload, runs): (&'static dyn SystemUnderTest, &Workload, usize),
         number: u64,
         stop: &AtomicBool,
         as_declared: impl FnOnce(),
@@ -313,7 +315,7 @@ mod tests {
 
     fn plan<'a>(
         profile: &'a Profile,
-        contenders: &'a [&'static dyn Contender],
+        contenders: &'a [&'static dyn SystemUnderTest],
         workloads: &'a [Workload],
     ) -> Plan<'a> {
         Plan {
@@ -339,9 +341,9 @@ mod tests {
         assert_eq!(shapes.len(), 24);
         assert_eq!(shapes[0].0.name(), "e2e-cubic");
         assert_eq!(shapes[0].1.to_string(), "file-1600k");
-        assert!(plan.world_count() <= plan.worlds_at_once(), "{}", plan.world_count());
+        assert!(plan.testbed_count() <= plan.testbeds_at_once(), "{}", plan.testbed_count());
         let clean = Profile::named("clean").unwrap();
-        assert_eq!(Plan { profile: &clean, ..plan }.worlds_at_once(), 1);
+        assert_eq!(Plan { profile: &clean, ..plan }.testbeds_at_once(), 1);
     }
 
     #[test]
@@ -351,7 +353,7 @@ mod tests {
         for runs in [1, 2, 7] {
             let plan = Plan { runs: Some(runs), ..plan(&mss, &contenders, &workloads) };
             for (contender, workload, shape) in plan.shapes() {
-                let made = shape.worlds * shape.runs;
+                let made = shape.testbeds * shape.runs;
                 assert!(made >= runs && made < 2 * runs.max(5), "{contender} {workload}: {made}");
             }
         }

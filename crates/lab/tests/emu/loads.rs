@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_channel::LinkSpec;
 use bentpipe_lab::browser::{self, Browser};
-use bentpipe_lab::emu::World;
+use bentpipe_lab::emu::Testbed;
 use bentpipe_lab::loader::{self, Load, Protocol, Tickets, Visit};
 use bentpipe_lab::site::{Authority, ServerSettings, Shape, Site, SiteServer, TlsVersion};
 use futures_util::future::join_all;
@@ -21,11 +21,11 @@ fn load_all(
     tls: TlsVersion,
     loads: impl Fn(&Site) -> Vec<Load<'_>> + Sync,
 ) -> Vec<Visit> {
-    let world = World::new(link, None, 1).unwrap();
+    let testbed = Testbed::new(link, None, 1).unwrap();
     let authority = Authority::new().unwrap();
     let settings = ServerSettings { tls, ..ServerSettings::new(authority.clone()) };
-    let _server = SiteServer::start(&world.server, site, &settings).unwrap();
-    let visits = world.client.run(|| {
+    let _server = SiteServer::start(&testbed.server, site, &settings).unwrap();
+    let visits = testbed.client.run(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let loads = loads(site);
         runtime.block_on(join_all(loads.iter().map(async |load| {
@@ -34,7 +34,7 @@ fn load_all(
         })))
     });
     let visits = visits.unwrap();
-    assert_eq!(world.radio_counters().unwrap().unmodelled(), 0);
+    assert_eq!(testbed.radio_counters().unwrap().unmodelled(), 0);
     visits
 }
 
@@ -118,10 +118,10 @@ pub fn both() {
     }
     let (objects, bytes, rate_bps, delay_ms) = (20, 10_000, 2_000_000, 150);
     let site = Site::page(objects, bytes, 1);
-    let world = World::new(&links::constant(rate_bps, delay_ms, 0.0), None, 1).unwrap();
+    let testbed = Testbed::new(&links::constant(rate_bps, delay_ms, 0.0), None, 1).unwrap();
     let authority = Authority::new().unwrap();
     let _server =
-        SiteServer::start(&world.server, &site, &ServerSettings::new(authority.clone())).unwrap();
+        SiteServer::start(&testbed.server, &site, &ServerSettings::new(authority.clone())).unwrap();
     // A handshake, the document, then the objects and their time on the link.
     let objects_ms = u64::from(objects) * bytes * 8 * 1000 / rate_bps;
     let bound = Duration::from_millis(3 * 2 * delay_ms + objects_ms);
@@ -130,7 +130,7 @@ pub fn both() {
     {
         let folder = tempfile::tempdir().unwrap();
         let flags = browser::flags(&site, protocol, &authority.key_hash()).unwrap();
-        let (light, seen) = world
+        let (light, seen) = testbed
             .client
             .run(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -138,7 +138,7 @@ pub fn both() {
                     let mut tickets = Tickets::new(&authority).unwrap();
                     let load = Load::new(&site, protocol, DEADLINE);
                     let light = loader::load(&load, &mut tickets).await;
-                    let shell = world.client.command("sh");
+                    let shell = testbed.client.command("sh");
                     let mut browser = Browser::start(shell, &flags, folder.path()).await.unwrap();
                     let seen = browser.visit(&site.url(scheme, 0), DEADLINE).await.unwrap();
                     browser.close().await.unwrap();
@@ -167,32 +167,32 @@ pub fn both() {
         );
         assert!(loaded.min(light.took) >= bound, "{protocol}: {bound:?}");
     }
-    assert_eq!(world.radio_counters().unwrap().unmodelled(), 0);
+    assert_eq!(testbed.radio_counters().unwrap().unmodelled(), 0);
 }
 
 /// TCP Fast Open, if both kernels support it: the first packet to a known server carries the
 /// request.
 pub fn fast_open() {
     let site = Site::page(3, 5_000, 1);
-    let world = World::new(&links::constant(8_000_000, 20, 0.0), None, 1).unwrap();
-    for host in [&world.client, &world.server] {
+    let testbed = Testbed::new(&links::constant(8_000_000, 20, 0.0), None, 1).unwrap();
+    for host in [&testbed.client, &testbed.server] {
         // Clients, servers, and servers that do not request it: ip-sysctl.rst of the kernel.
         let set = || std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "1027");
         host.run(set).unwrap().unwrap();
     }
     let authority = Authority::new().unwrap();
     let settings = ServerSettings::new(authority.clone());
-    let _server = SiteServer::start(&world.server, &site, &settings).unwrap();
+    let _server = SiteServer::start(&testbed.server, &site, &settings).unwrap();
     let mut begun = 0;
     for (fast_open, expected) in [(false, 0), (true, 3)] {
         let load = Load { fast_open, ..Load::new(&site, Protocol::Http1Close, DEADLINE) };
-        let visit = world.client.run(|| {
+        let visit = testbed.client.run(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let mut tickets = Tickets::new(&authority).unwrap();
             runtime.unwrap().block_on(loader::load(&load, &mut tickets))
         });
         check(&visit.unwrap(), &site);
-        let all = world.client.run(first_packets).unwrap();
+        let all = testbed.client.run(first_packets).unwrap();
         assert_eq!(all - begun, expected, "fast open {fast_open}");
         begun = all;
     }

@@ -4,19 +4,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use bentpipe_channel::LinkSpec;
-use bentpipe_lab::emu::{MeasureError, Quantity, World};
+use bentpipe_lab::emu::{MeasureError, Quantity, Testbed};
 
 use crate::links;
 
 pub fn agrees() {
     let path = links::constant(100_000_000, 15, 0.001);
     for (name, radio) in [("mss", links::mss()), ("clean", links::clean())] {
-        let world = World::new(&radio, Some(&path), 7).expect("a world");
-        let measured = world.measure().unwrap_or_else(|error| panic!("{name}: {error}"));
+        let testbed = Testbed::new(&radio, Some(&path), 7).expect("a testbed");
+        let measured = testbed.measure().unwrap_or_else(|error| panic!("{name}: {error}"));
         println!("  {name}: {}", measured.radio);
         assert_eq!(measured.radio.forward.is_filled, name == "mss");
         println!("  terrestrial: {}", measured.terrestrial.expect("a declared path"));
-        assert_eq!(world.radio_counters().expect("counters").unmodelled(), 0);
+        assert_eq!(testbed.radio_counters().expect("counters").unmodelled(), 0);
     }
 }
 
@@ -65,8 +65,8 @@ pub fn varying() {
     thread::scope(|scope| {
         for (name, text) in VARYING {
             scope.spawn(move || {
-                let world = World::new(&links::written(text), None, 11).expect("a world");
-                let measured = world.measure().unwrap_or_else(|error| panic!("{name}: {error}"));
+                let testbed = Testbed::new(&links::written(text), None, 11).expect("a testbed");
+                let measured = testbed.measure().unwrap_or_else(|error| panic!("{name}: {error}"));
                 println!("  {name}: {}", measured.radio);
                 let ways = [&measured.radio.forward, &measured.radio.return_];
                 assert!(ways.iter().all(|way| way.is_filled), "{name}: bursts fill narrow links");
@@ -77,7 +77,7 @@ pub fn varying() {
 
 pub fn busy() {
     let busy = AtomicBool::new(true);
-    let world = World::new(&links::mss(), None, 7).expect("a world");
+    let testbed = Testbed::new(&links::mss(), None, 7).expect("a testbed");
     let measured = thread::scope(|scope| {
         for _ in 0..4 * thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -86,11 +86,11 @@ pub fn busy() {
                 }
             });
         }
-        let measured = world.measure();
+        let measured = testbed.measure();
         busy.store(false, Ordering::Relaxed);
         measured
     });
-    let wire = world.radio_counters().expect("counters").forward;
+    let wire = testbed.radio_counters().expect("counters").forward;
     match measured {
         Ok(measured) => {
             println!("  {}, at most {:?} late", measured.radio, wire.worst_lateness);
@@ -112,8 +112,8 @@ pub fn differs() {
         for (declared, expected) in refused {
             let truth = &truth;
             scope.spawn(move || {
-                let world = World::new(truth, None, 3).expect("a world");
-                match world.measure_against(&declared, None) {
+                let testbed = Testbed::new(truth, None, 3).expect("a testbed");
+                match testbed.measure_against(&declared, None) {
                     Err(MeasureError::Mismatch { quantity, .. }) => assert_eq!(quantity, expected),
                     other => panic!("{expected:?} was not refused: {other:?}"),
                 }
@@ -122,14 +122,14 @@ pub fn differs() {
     });
 }
 
-pub fn many_worlds() {
-    let worlds: Vec<World> =
-        (0..25).map(|seed| World::new(&links::mss(), None, seed).expect("a world")).collect();
-    let measured = worlds[12].measure().expect("one of 25 idle worlds");
+pub fn many_testbeds() {
+    let testbeds: Vec<Testbed> =
+        (0..25).map(|seed| Testbed::new(&links::mss(), None, seed).expect("a testbed")).collect();
+    let measured = testbeds[12].measure().expect("one of 25 idle testbeds");
     assert!(measured.terrestrial.is_none());
     thread::scope(|scope| {
-        for world in &worlds[..6] {
-            scope.spawn(|| world.measure().expect("six measurements at once"));
+        for testbed in &testbeds[..6] {
+            scope.spawn(|| testbed.measure().expect("six measurements at once"));
         }
     });
 }

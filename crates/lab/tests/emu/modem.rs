@@ -7,7 +7,7 @@ use bentpipe_dlep::{DEFAULT_HEARTBEAT, DEFAULT_PORT, Rates};
 use bentpipe_gateway::config::ModemDiscovery;
 use bentpipe_gateway::rate::RateSource;
 use bentpipe_gateway::rate::dlep::Settings as Router;
-use bentpipe_lab::emu::{CLIENT, World};
+use bentpipe_lab::emu::{CLIENT, Testbed};
 use bentpipe_lab::modem::{Settings, SimulatedModem};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use crate::links;
 const CABLE: &str = "cabin";
 
 pub fn discovered() {
-    let world = World::new(&links::clean(), None, 1).expect("a world");
+    let testbed = Testbed::new(&links::clean(), None, 1).expect("a testbed");
     for address in CLIENT.both() {
         let settings = Settings {
             listen: SocketAddr::new(address, DEFAULT_PORT),
@@ -35,8 +35,8 @@ pub fn discovered() {
                 modem.close().await;
             });
         };
-        let modem = world.client.spawn_thread(modem).expect("a thread");
-        let found = world.air.run(|| {
+        let modem = testbed.client.spawn_thread(modem).expect("a thread");
+        let found = testbed.air.run(|| {
             runtime().block_on(async {
                 let source = RateSource::dlep(Router::new(ModemDiscovery::On(CABLE.into())), 0);
                 let mut rates = source.rates();

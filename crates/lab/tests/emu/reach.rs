@@ -10,7 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-use bentpipe_lab::emu::{AIR, CLIENT, GROUND, SERVER, SNAP_BYTES, World};
+use bentpipe_lab::emu::{AIR, CLIENT, GROUND, SERVER, SNAP_BYTES, Testbed};
 
 use crate::links;
 
@@ -20,10 +20,10 @@ const SEGMENTS: u64 = 11;
 const TRIES: usize = 500;
 
 pub fn datagrams() {
-    let world = World::new(&links::constant(1_000_000, 30, 0.0), None, 1).expect("a world");
+    let testbed = Testbed::new(&links::constant(1_000_000, 30, 0.0), None, 1).expect("a testbed");
     for (air, ground) in AIR.both().into_iter().zip(GROUND.both()) {
-        let near = world.air.udp_socket(SocketAddr::new(air, 0)).expect("a socket");
-        let far = world.ground.udp_socket(SocketAddr::new(ground, 0)).expect("a socket");
+        let near = testbed.air.udp_socket(SocketAddr::new(air, 0)).expect("a socket");
+        let far = testbed.ground.udp_socket(SocketAddr::new(ground, 0)).expect("a socket");
         far.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         near.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         let began = Instant::now();
@@ -41,10 +41,10 @@ pub fn datagrams() {
 
 pub fn segmented() {
     for link in [links::clean(), links::constant(50_000_000, 5, 0.0)] {
-        let world = World::new(&link, None, 1).expect("a world");
+        let testbed = Testbed::new(&link, None, 1).expect("a testbed");
         for (air, ground) in AIR.both().into_iter().zip(GROUND.both()) {
-            let near = world.air.udp_socket(SocketAddr::new(air, 0)).expect("a socket");
-            let far = world.ground.udp_socket(SocketAddr::new(ground, 0)).expect("a socket");
+            let near = testbed.air.udp_socket(SocketAddr::new(air, 0)).expect("a socket");
+            let far = testbed.ground.udp_socket(SocketAddr::new(ground, 0)).expect("a socket");
             far.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
             setsockopt(&near, sockopt::UdpGsoSegment, &1000).expect("UDP segmentation");
             let payload: Vec<u8> = (0..10_500).map(|at| (at / 1000) as u8).collect();
@@ -56,7 +56,7 @@ pub fn segmented() {
                 assert!(buffer[..bytes].iter().all(|byte| *byte == number));
             }
         }
-        let counters = world.radio_counters().expect("counters");
+        let counters = testbed.radio_counters().expect("counters");
         assert_eq!(counters.return_.model.offered.packets, 22, "the model sees every datagram");
         assert_eq!(counters.unmodelled(), 0);
     }
@@ -65,15 +65,15 @@ pub fn segmented() {
 /// A capture has every packet that the model saw, with its length, its first bytes and the end that
 /// sent it. It has no packets from before or after.
 pub fn captured() {
-    let world = World::new(&links::constant(50_000_000, 5, 0.2), None, 1).expect("a world");
+    let testbed = Testbed::new(&links::constant(50_000_000, 5, 0.2), None, 1).expect("a testbed");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("radio.pcapng");
-    let near = world.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0)).expect("a socket");
-    let far = world.ground.udp_socket(SocketAddr::new(GROUND.v4.into(), 0)).expect("a socket");
+    let near = testbed.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0)).expect("a socket");
+    let far = testbed.ground.udp_socket(SocketAddr::new(GROUND.v4.into(), 0)).expect("a socket");
     let to = far.local_addr().expect("an address");
     setsockopt(&near, sockopt::UdpGsoSegment, &1000).expect("UDP segmentation");
     let payload = [7; 10_500];
-    let offered = || world.radio_counters().expect("counters").return_.model;
+    let offered = || testbed.radio_counters().expect("counters").return_.model;
     let send = || {
         let wanted = offered().offered.packets + SEGMENTS;
         near.send_to(&payload, to).expect("sent");
@@ -87,7 +87,7 @@ pub fn captured() {
     };
     send();
     let before = offered();
-    let capture = world.capture(&path).expect("a capture");
+    let capture = testbed.capture(&path).expect("a capture");
     send();
     let after = offered();
     drop(capture);
@@ -124,9 +124,10 @@ pub fn captured() {
 pub fn tcp() {
     let radio = links::constant(2_000_000, 20, 0.0);
     let path = links::constant(10_000_000, 10, 0.0);
-    let world = World::new(&radio, Some(&path), 1).expect("a world");
+    let testbed = Testbed::new(&radio, Some(&path), 1).expect("a testbed");
     for address in SERVER.both() {
-        let listener = world.server.tcp_listener(SocketAddr::new(address, 80)).expect("a listener");
+        let listener =
+            testbed.server.tcp_listener(SocketAddr::new(address, 80)).expect("a listener");
         let echo = thread::spawn(move || {
             let (mut stream, peer) = listener.accept().expect("a client");
             let mut text = String::new();
@@ -134,7 +135,7 @@ pub fn tcp() {
             stream.write_all(text.as_bytes()).expect("the answer");
             peer.ip()
         });
-        let mut stream = connect(&world, address);
+        let mut stream = connect(&testbed, address);
         stream.write_all(b"hello").expect("sent");
         stream.shutdown(std::net::Shutdown::Write).expect("half closed");
         let mut answer = String::new();
@@ -147,24 +148,24 @@ pub fn tcp() {
 
 pub fn bulk() {
     let link = links::constant(20_000_000, 10, 0.0);
-    let seconds = transfer(&World::new(&link, None, 1).expect("a world"), 4 << 20);
+    let seconds = transfer(&Testbed::new(&link, None, 1).expect("a testbed"), 4 << 20);
     let least = (4 << 20) as f64 * 8.0 / 20e6;
     assert!(seconds >= least, "4 MiB took {seconds:.2} s");
 }
 
 pub fn clean_bulk() {
-    let world = World::new(&links::clean(), Some(&links::clean()), 1).expect("a world");
-    let seconds = transfer(&world, 256 << 20);
+    let testbed = Testbed::new(&links::clean(), Some(&links::clean()), 1).expect("a testbed");
+    let seconds = transfer(&testbed, 256 << 20);
     println!("  256 MiB over two clean links: {:.2} Gbit/s", 2.147 / seconds);
-    assert_eq!(world.radio_counters().expect("counters").unmodelled(), 0);
+    assert_eq!(testbed.radio_counters().expect("counters").unmodelled(), 0);
 }
 
 /// Transfers `bytes` numbered bytes from server to client. Returns the elapsed seconds.
-fn transfer(world: &World, bytes: usize) -> f64 {
+fn transfer(testbed: &Testbed, bytes: usize) -> f64 {
     let pattern: Vec<u8> = (0..=250).cycle().take(251 * 4096).collect();
-    let listener = world.server.tcp_listener(SocketAddr::new(SERVER.v4.into(), 80));
+    let listener = testbed.server.tcp_listener(SocketAddr::new(SERVER.v4.into(), 80));
     let listener = listener.expect("a listener");
-    let mut stream = connect(world, SERVER.v4.into());
+    let mut stream = connect(testbed, SERVER.v4.into());
     let sent = pattern.clone();
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
@@ -197,14 +198,14 @@ fn transfer(world: &World, bytes: usize) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-fn connect(world: &World, address: IpAddr) -> TcpStream {
+fn connect(testbed: &Testbed, address: IpAddr) -> TcpStream {
     let to = SocketAddr::new(address, 80);
-    world.client.run(|| TcpStream::connect(to)).expect("a thread").expect("a connection")
+    testbed.client.run(|| TcpStream::connect(to)).expect("a thread").expect("a connection")
 }
 
 pub fn command() {
-    let world = World::new(&links::clean(), None, 1).expect("a world");
-    let mut read = world.client.command("cat");
+    let testbed = Testbed::new(&links::clean(), None, 1).expect("a testbed");
+    let mut read = testbed.client.command("cat");
     let output = read.arg("/proc/self/net/dev").output().expect("cat runs");
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(table.contains("cabin:"), "{table}");

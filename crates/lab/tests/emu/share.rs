@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_flow::{Host, Target};
-use bentpipe_lab::emu::{AIR, GROUND, Lateness, World};
+use bentpipe_lab::emu::{AIR, GROUND, Lateness, Testbed};
 use bentpipe_lab::sim::share::{of_fair, symmetric};
 use bentpipe_link::io::{Air, Hub, Open, UdpSocket};
 use bentpipe_link::{AirConfig, Aircraft, Class, Control, HubConfig, SecretKey, Settings};
@@ -44,12 +44,12 @@ pub fn with_the_kernel() {
 fn share() -> Attempt {
     let direction = "rate = '10 Mbit/s'\ndelay = '50 ms'\nqueue = '1 BDP'";
     let direction = toml::from_str(direction).expect("a direction");
-    let world = World::new(&symmetric(&direction), None, 1).expect("a world");
+    let testbed = Testbed::new(&symmetric(&direction), None, 1).expect("a testbed");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let _inside = runtime.enter();
     let counts = Counts::default();
-    start_sessions(&world, &counts);
-    start_tcp(&world, &counts);
+    start_sessions(&testbed, &counts);
+    start_tcp(&testbed, &counts);
     let read = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
     let before = read();
     thread::sleep(LENGTH);
@@ -57,7 +57,7 @@ fn share() -> Attempt {
     let got = [0, 1, 2].map(|number| (after[number] - before[number]) as f64);
     let mbps = got.iter().sum::<f64>() * 8e-6 / LENGTH.as_secs_f64();
     let shares = of_fair(&got);
-    let counters = world.radio_counters().expect("counters");
+    let counters = testbed.radio_counters().expect("counters");
     println!(
         "  {shares:.2?} of the fair share, {mbps:.2} Mbit/s, {} dropped",
         counters.return_.model.queue_dropped.packets
@@ -74,7 +74,7 @@ fn at(address: Ipv4Addr, port: u16) -> SocketAddr {
 
 /// Starts two sessions from the air to the ground, one after the other, and waits until the next
 /// start.
-fn start_sessions(world: &World, counts: &Counts) {
+fn start_sessions(testbed: &Testbed, counts: &Counts) {
     let settings = Settings {
         rate: BitRate::from_bps(100_000_000),
         control: Control::Congestion,
@@ -89,7 +89,7 @@ fn start_sessions(world: &World, counts: &Counts) {
         highest_class: Class::BestEffort,
     };
     let config = HubConfig { secret: secret.clone(), aircraft: keys.iter().map(entry).collect() };
-    let socket = world.ground.udp_socket(at(GROUND.v4, HUB_PORT)).expect("a socket");
+    let socket = testbed.ground.udp_socket(at(GROUND.v4, HUB_PORT)).expect("a socket");
     let hub = Hub::start(Box::new(UdpSocket::from_std(socket).expect("a socket")), config);
     tokio::spawn(serve_link(hub, counts.clone()));
     for (number, key) in keys.into_iter().enumerate() {
@@ -100,7 +100,7 @@ fn start_sessions(world: &World, counts: &Counts) {
             settings: settings.clone(),
             first_counter: 1,
         };
-        let socket = world.air.udp_socket(at(AIR.v4, 0)).expect("a socket");
+        let socket = testbed.air.udp_socket(at(AIR.v4, 0)).expect("a socket");
         let air = Air::start(Box::new(UdpSocket::from_std(socket).expect("a socket")), config);
         tokio::spawn(send(air, number));
         thread::sleep(STAGGER);
@@ -127,9 +127,9 @@ async fn serve_link(hub: Hub, counts: Counts) {
     }
 }
 
-fn start_tcp(world: &World, counts: &Counts) {
+fn start_tcp(testbed: &Testbed, counts: &Counts) {
     let to = at(GROUND.v4, TCP_PORT);
-    let (listener, counts) = (world.ground.tcp_listener(to).expect("a listener"), counts.clone());
+    let (listener, counts) = (testbed.ground.tcp_listener(to).expect("a listener"), counts.clone());
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a connection");
         let mut chunk = [0; 1 << 16];
@@ -138,7 +138,7 @@ fn start_tcp(world: &World, counts: &Counts) {
         }
     });
     // Both threads end with the process, and so does the testbed's wire.
-    let sender = world.air.spawn_thread(move || {
+    let sender = testbed.air.spawn_thread(move || {
         let mut stream = TcpStream::connect(to).expect("a connection");
         setsockopt(&stream, sockopt::TcpCongestion, &OsString::from("cubic")).expect("CUBIC");
         while stream.write_all(&[0x5a; 1 << 16]).is_ok() {}

@@ -10,7 +10,7 @@ use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use pcap_file::pcapng::{Block, PcapNgReader};
 
 use bentpipe_lab::emu::Congestion;
-use bentpipe_lab::emu::{GROUND, SERVER, Tuning, World};
+use bentpipe_lab::emu::{GROUND, SERVER, Testbed, Tuning};
 
 use crate::links;
 
@@ -30,24 +30,25 @@ fn address() -> SocketAddr {
     SocketAddr::new(SERVER.v4.into(), 80)
 }
 
-fn world(delay_ms: u64, server: Tuning, client: Tuning) -> (World, TcpListener) {
-    let world = World::new(&links::constant(50_000_000, delay_ms, 0.0), None, 1).expect("a world");
-    world.tune_server(&server).expect("the server's kernel takes it");
-    world.tune_client(&client).expect("the client's kernel takes it");
-    let listener = world.server.tcp_listener(address()).expect("a listener");
-    (world, listener)
+fn testbed(delay_ms: u64, server: Tuning, client: Tuning) -> (Testbed, TcpListener) {
+    let testbed =
+        Testbed::new(&links::constant(50_000_000, delay_ms, 0.0), None, 1).expect("a testbed");
+    testbed.tune_server(&server).expect("the server's kernel takes it");
+    testbed.tune_client(&client).expect("the client's kernel takes it");
+    let listener = testbed.server.tcp_listener(address()).expect("a listener");
+    (testbed, listener)
 }
 
-fn connect(world: &World) -> TcpStream {
-    world.client.run(|| TcpStream::connect(address())).expect("a thread").expect("connected")
+fn connect(testbed: &Testbed) -> TcpStream {
+    testbed.client.run(|| TcpStream::connect(address())).expect("a thread").expect("connected")
 }
 
 /// Payload bytes of the large segments that leave the ground before the client's next packet leaves
 /// the air, after the packets of `ask`. Only the order of the packets decides, and not a clock.
-fn flight(world: &World, ask: impl FnOnce()) -> usize {
+fn flight(testbed: &Testbed, ask: impl FnOnce()) -> usize {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("flight.pcapng");
-    let capture = world.capture(&path).expect("a capture");
+    let capture = testbed.capture(&path).expect("a capture");
     ask();
     drop(capture);
     let mut pcap = PcapNgReader::new(File::open(&path).expect("a file")).expect("pcapng");
@@ -96,22 +97,22 @@ fn read_part(stream: &mut TcpStream) {
 pub fn initial_window() {
     for segments in [3, 10, 20] {
         let tuning = Tuning { initial_window: Some(segments), ..Tuning::default() };
-        let (world, listener) = world(150, tuning, Tuning::default());
+        let (testbed, listener) = testbed(150, tuning, Tuning::default());
         let server = serve_twice(listener);
-        let bytes = flight(&world, || read_part(&mut connect(&world)));
+        let bytes = flight(&testbed, || read_part(&mut connect(&testbed)));
         assert_eq!(bytes, segments as usize * SEGMENT_BYTES);
         let _ = server.join();
     }
 }
 
 pub fn between_relays() {
-    let world = World::new(&links::constant(50_000_000, 150, 0.0), None, 1).expect("a world");
+    let testbed = Testbed::new(&links::constant(50_000_000, 150, 0.0), None, 1).expect("a testbed");
     let tuning = Tuning { initial_window: Some(3), ..Tuning::default() };
-    world.tune_link(&tuning).expect("the kernels take it");
+    testbed.tune_link(&tuning).expect("the kernels take it");
     let at = SocketAddr::new(GROUND.v4.into(), 80);
-    let server = serve_twice(world.ground.tcp_listener(at).expect("a listener"));
-    let bytes = flight(&world, || {
-        let air = world.air.run(|| TcpStream::connect(at)).expect("a thread");
+    let server = serve_twice(testbed.ground.tcp_listener(at).expect("a listener"));
+    let bytes = flight(&testbed, || {
+        let air = testbed.air.run(|| TcpStream::connect(at)).expect("a thread");
         read_part(&mut air.expect("connected"));
     });
     assert_eq!(bytes, 3 * SEGMENT_BYTES);
@@ -126,13 +127,13 @@ pub fn idle_restart() {
             congestion: Some(Congestion::Cubic),
             ..Tuning::default()
         };
-        let (world, listener) = world(100, server, Tuning::default());
+        let (testbed, listener) = testbed(100, server, Tuning::default());
         let server = serve_twice(listener);
-        let mut stream = connect(&world);
+        let mut stream = connect(&testbed);
         read_part(&mut stream);
         // Wait longer than a retransmission timeout, after which the window restarts (RFC 5681).
         thread::sleep(Duration::from_secs(2));
-        let bytes = flight(&world, || {
+        let bytes = flight(&testbed, || {
             stream.write_all(&[1]).expect("asked again");
             read_part(&mut stream);
         });
@@ -148,9 +149,9 @@ pub fn idle_restart() {
 pub fn congestion() {
     for wanted in [Congestion::Reno, Congestion::Cubic, Congestion::Bbr] {
         let tuning = Tuning { congestion: Some(wanted), ..Tuning::default() };
-        let (world, listener) = world(5, tuning, tuning);
+        let (testbed, listener) = testbed(5, tuning, tuning);
         let accepted = thread::spawn(move || listener.accept().expect("a client").0);
-        let client = connect(&world);
+        let client = connect(&testbed);
         let server = accepted.join().expect("accepted");
         for stream in [&client, &server] {
             let name = getsockopt(stream, sockopt::TcpCongestion).expect("an option");
@@ -171,9 +172,9 @@ pub fn windows() {
         (buffers, buffers, true, Some(130_000.0)),
         (large, large, false, None),
     ] {
-        let (world, listener) = world(100, server, client);
+        let (testbed, listener) = testbed(100, server, client);
         let accepted = thread::spawn(move || listener.accept().expect("a client").0);
-        let client = connect(&world);
+        let client = connect(&testbed);
         let server = accepted.join().expect("accepted");
         let (mut from, mut to) = if up { (client, server) } else { (server, client) };
         let sending = thread::spawn(move || while from.write_all(&[7; 65_536]).is_ok() {});
@@ -200,7 +201,7 @@ pub fn windows() {
 pub fn fast_open() {
     let takes = |allowed| {
         let tuning = Tuning { fast_open: Some(allowed), ..Tuning::default() };
-        let (world, listener) = world(100, tuning, tuning);
+        let (testbed, listener) = testbed(100, tuning, tuning);
         let server = thread::spawn(move || {
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().expect("a client");
@@ -210,24 +211,24 @@ pub fn fast_open() {
             }
         });
         let ask = || {
-            let mut stream = open_fast(&world);
+            let mut stream = open_fast(&testbed);
             stream.write_all(&[1]).expect("asked");
             stream.read_exact(&mut [0]).expect("answered");
         };
         ask(); // gets the cookie
-        let before = counted(&world, "TCPFastOpenActive");
+        let before = counted(&testbed, "TCPFastOpenActive");
         ask();
         server.join().expect("the server");
-        counted(&world, "TCPFastOpenActive") - before
+        counted(&testbed, "TCPFastOpenActive") - before
     };
     assert_eq!(takes(true), 1, "the server took the request in the SYN");
     assert_eq!(takes(false), 0);
 }
 
 /// Value of a counter of the client's TCP.
-fn counted(world: &World, name: &str) -> u64 {
+fn counted(testbed: &Testbed, name: &str) -> u64 {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netstat");
-    let table = world.client.run(read).expect("a thread").expect("the counters");
+    let table = testbed.client.run(read).expect("a thread").expect("the counters");
     let mut lines = table.lines().filter(|line| line.starts_with("TcpExt:"));
     let [names, values] = [lines.next(), lines.next()].map(|line| line.expect("both lines"));
     let mut counters = names.split_whitespace().zip(values.split_whitespace());
@@ -236,7 +237,7 @@ fn counted(world: &World, name: &str) -> u64 {
 }
 
 /// Connects like a client that sends its request in the SYN if the host allows it.
-fn open_fast(world: &World) -> TcpStream {
+fn open_fast(testbed: &Testbed) -> TcpStream {
     let open = || {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         // The kernel refuses the option if the host does not allow it.
@@ -244,15 +245,15 @@ fn open_fast(world: &World) -> TcpStream {
         socket.connect(&address().into())?;
         Ok::<_, std::io::Error>(socket.into())
     };
-    world.client.run(open).expect("a thread").expect("connected")
+    testbed.client.run(open).expect("a thread").expect("connected")
 }
 
 pub fn others() {
-    let (world, _listener) = world(20, Tuning::default(), Tuning::default());
+    let (testbed, _listener) = testbed(20, Tuning::default(), Tuning::default());
     for towards_air in [true, false] {
-        let others = world.others(3, towards_air).expect("other users");
+        let others = testbed.others(3, towards_air).expect("other users");
         let counters = || {
-            let counters = world.radio_counters().expect("counters");
+            let counters = testbed.radio_counters().expect("counters");
             if towards_air { counters.forward } else { counters.return_ }
         };
         let (before, began) = (counters(), Instant::now());

@@ -9,24 +9,24 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::emu::World;
+use bentpipe_lab::emu::Testbed;
 
 use crate::links;
 
 /// Argument that makes this program bring up a testbed and wait to be killed.
-pub const HOLD_A_WORLD: &str = "--hold-a-world";
+pub const HOLD_A_TESTBED: &str = "--hold-a-testbed";
 
 /// An unprivileged account with the same number on every Linux.
 const NOBODY: u32 = 65534;
 
-pub fn with_the_world() {
+pub fn with_the_testbed() {
     let named = || fs::read_dir("/run/netns").map_or(0, |names| names.count());
     let named_before = named();
-    let world = World::new(&links::clean(), Some(&links::mss()), 1).expect("a world");
-    let inode = world.air.namespace().metadata().expect("the namespace").ino();
+    let testbed = Testbed::new(&links::clean(), Some(&links::mss()), 1).expect("a testbed");
+    let inode = testbed.air.namespace().metadata().expect("the namespace").ino();
     assert!(threads().iter().any(|name| name.starts_with("wire")));
     assert_eq!(named(), named_before);
-    drop(world);
+    drop(testbed);
     assert!(!threads().iter().any(|name| name.starts_with("wire")), "{:?}", threads());
     assert!(!held(inode), "a descriptor still holds the namespace");
 }
@@ -43,9 +43,9 @@ fn held(inode: u64) -> bool {
 }
 
 /// Brings up a testbed with a program in it, prints the program's ID, and waits.
-pub fn hold_a_world() -> ! {
-    let world = World::new(&links::clean(), None, 1).expect("a world");
-    let mut child = world.air.command("sleep").arg("1000").spawn().expect("sleep runs");
+pub fn hold_a_testbed() -> ! {
+    let testbed = Testbed::new(&links::clean(), None, 1).expect("a testbed");
+    let mut child = testbed.air.command("sleep").arg("1000").spawn().expect("sleep runs");
     println!("{}", child.id());
     child.wait().expect("sleep ends");
     std::process::exit(1)
@@ -53,7 +53,7 @@ pub fn hold_a_world() -> ! {
 
 pub fn programs() {
     let mut this = Command::new(std::env::current_exe().expect("this program"));
-    let mut holder = this.arg(HOLD_A_WORLD).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut holder = this.arg(HOLD_A_TESTBED).stdout(Stdio::piped()).spawn().expect("it runs");
     let mut line = String::new();
     let output = holder.stdout.take().expect("its output");
     BufReader::new(output).read_line(&mut line).expect("a line");
@@ -65,7 +65,7 @@ pub fn programs() {
     // A dead process that has not been reaped has no memory.
     let dead = || fs::read(sleeper.join("cmdline")).map_or(true, |line| line.is_empty());
     while !dead() {
-        assert!(began.elapsed() < Duration::from_secs(60), "the program outlived its world");
+        assert!(began.elapsed() < Duration::from_secs(60), "the program outlived its testbed");
         thread::sleep(Duration::from_millis(10));
     }
 }

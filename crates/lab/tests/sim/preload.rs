@@ -10,7 +10,7 @@ use bentpipe_flow::{Host, Target};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::preload::{Event, Preloader, Settings, Sources, Summary};
-use bentpipe_gateway::transport::{Connector, Reach};
+use bentpipe_gateway::transport::{Reach, wait_for_reach};
 use bentpipe_gateway::transports::link;
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::sim::net::Net;
@@ -46,8 +46,8 @@ impl Sources for Portal {
         Some(Arc::new(Self(self.0.clone())))
     }
 
-    fn is_reachable(&self) -> bool {
-        Connector::reach(&*self.0) == Reach::Up
+    fn reachable(&self) -> BoxFuture<'_, ()> {
+        Box::pin(wait_for_reach(&*self.0, |reach| reach == Reach::Up))
     }
 }
 
@@ -123,9 +123,7 @@ async fn start(profile: &Profile, folder: &Path, net: &Net) -> Arc<Air> {
     let socket = Box::new(air_node.bind(0).unwrap());
     let far = Arc::new(Air::start_seeded(socket, settings, rng.random()));
     tokio::spawn(serve(hub));
-    while Connector::reach(&*far) != Reach::Up {
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait_for_reach(&*far, |reach| reach == Reach::Up).await;
     sleep(Duration::from_secs(5)).await;
     far
 }

@@ -149,6 +149,8 @@ const MASQUE: Limits = Limits { air_leaves: false, ..Limits::PROMISED };
 #[test]
 fn every_byte_arrives_once_and_in_order_over_masque_within_its_limits() {
     play_all(seeds(SEEDS), &MASQUE, |scenario| {
-        run(scenario, |world, scenario| OverMasque::start(world, scenario.seed, Congestion::Cubic))
+        run(scenario, |testbed, scenario| {
+            OverMasque::start(testbed, scenario.seed, Congestion::Cubic)
+        })
     });
 }

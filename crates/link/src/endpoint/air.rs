@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_flow::{OpenDatagrams, Target};
+use bentpipe_flow::{OpenDatagrams, Reach, Target};
 use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
@@ -305,6 +305,14 @@ impl Core for AirCore {
             let (id, session) = self.session.as_mut()?;
             session.next_event().map(|event| (*id, event))
         })
+    }
+
+    fn reach(&self) -> Reach {
+        match &self.session {
+            Some((_, session)) if session.is_quiet() => Reach::Out,
+            Some(_) => Reach::Up,
+            None => Reach::Down,
+        }
     }
 
     fn sessions_begun(&self) -> u64 {

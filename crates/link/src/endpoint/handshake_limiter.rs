@@ -1,13 +1,16 @@
 //! Limits on the cost of handshakes at a hub, for any senders and rates.
 //!
 //! Curve arithmetic is the largest cost. Beyond the rate of [`LoadMeter`](super::load::LoadMeter), only a message with mac2
-//! is read, which proves its address. Reachable addresses are cheap too, so that each has a token
-//! bucket, and the curve has one for all of them. A part of that is reserved for the addresses of
+//! is read, which proves its address. Reachable addresses are cheap too, so that each
+//! [`ClientNetwork`] has a token bucket, and the curve has one for all of them. A part of that is reserved for the addresses of
 //! known aircraft, which no flood from other addresses can lock out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
+
+use bentpipe_flow::ClientNetwork;
+use bentpipe_units::{TokenBucket, TokenRate};
 
 use crate::crypto::MAC_BYTES;
 use crate::key::PublicKey;
@@ -18,18 +21,19 @@ pub const READ_OPERATIONS: u64 = 2;
 pub const RESPOND_OPERATIONS: u64 = 3;
 
 /// Curve operations a second for all handshakes: 200 answered ones, or 500 of strangers.
-pub const OPERATIONS_PER_S: u32 = 1000;
+pub const OPERATIONS_PER_S: u64 = 1000;
 /// Maximum of saved operations …
-pub const MAX_OPERATIONS: u32 = 1000;
+pub const MAX_OPERATIONS: u64 = 1000;
 /// … of which this many are reserved for addresses of known aircraft: a fleet of a hundred returns
 /// at once, and then two hundred a second.
-const RESERVED_FOR_AIRCRAFT: u32 = 500;
+const RESERVED_FOR_AIRCRAFT: u64 = 500;
+/// Bucket of the curve operations.
+const OPERATIONS: TokenRate = TokenRate::new(OPERATIONS_PER_S, MAX_OPERATIONS);
 
-/// Handshakes from one address under load: burst …
-const BURST_OF_ADDRESS: u32 = 16;
-/// … and rate per second. Several aircraft may share one address behind a NAT.
-const PER_S_OF_ADDRESS: u32 = 4;
-/// Maximum number of addresses with a partly used bucket, about 60 bytes each. An entry is removed
+/// Handshakes from one address under load: 4 per second with a burst of 16. Several aircraft may
+/// share one address behind a NAT.
+const OF_ADDRESS: TokenRate = TokenRate::new(4, 16);
+/// Maximum number of addresses with a partly used bucket, about 70 bytes each. An entry is removed
 /// when its bucket is full again, after 4 s at most. No more are added than messages read: 2,000.
 const MAX_ADDRESSES: usize = 4096;
 /// Interval of the removal of full buckets.
@@ -39,59 +43,6 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 pub const REPEATS_FOR: Duration = Duration::from_secs(20);
 /// … and maximum number of such messages: 100 bytes each, 8 s of the largest flood.
 const MAX_REPEATS: usize = 4096;
-
-/// Owner of a token bucket: an IPv4 address, or an IPv6 /64, because the owner of one of its
-/// addresses has all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Network(u64, bool);
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(ip) => Self(u64::from(ip.to_bits()), false),
-            IpAddr::V6(ip) => Self((ip.to_bits() >> 64) as u64, true),
-        }
-    }
-
-    /// An address in the network.
-    fn address(self) -> IpAddr {
-        match self {
-            Self(bits, false) => Ipv4Addr::from_bits(bits as u32).into(),
-            Self(bits, true) => Ipv6Addr::from_bits(u128::from(bits) << 64).into(),
-        }
-    }
-}
-
-/// Token bucket in whole tokens and a remainder of nanoseconds.
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    /// Level in tokens × 10⁻⁹.
-    level: u64,
-    updated: Duration,
-}
-
-const NANOS: u64 = 1_000_000_000;
-
-impl Bucket {
-    fn full(max: u32, now: Duration) -> Self {
-        Self { level: u64::from(max) * NANOS, updated: now }
-    }
-
-    fn refill(&mut self, per_s: u32, max: u32, now: Duration) {
-        let passed = now.saturating_sub(self.updated).as_nanos();
-        let earned = u64::try_from(passed).unwrap_or(u64::MAX).saturating_mul(per_s.into());
-        self.level = self.level.saturating_add(earned).min(u64::from(max) * NANOS);
-        self.updated = self.updated.max(now);
-    }
-
-    fn holds(&self, tokens: u64) -> bool {
-        self.level >= tokens * NANOS
-    }
-
-    fn take(&mut self, tokens: u64) {
-        self.level = self.level.saturating_sub(tokens * NANOS);
-    }
-}
 
 /// Decision about a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,28 +56,15 @@ pub enum Decision {
 }
 
 /// Limiter of handshakes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HandshakeLimiter {
-    curve: Bucket,
-    addresses: BTreeMap<Network, Bucket>,
+    curve: TokenBucket,
+    addresses: BTreeMap<ClientNetwork, TokenBucket>,
     pruned: Duration,
     /// Network of each aircraft's last effective handshake, and number of aircraft by network.
-    homes: BTreeMap<PublicKey, Network>,
-    at_home: BTreeMap<Network, usize>,
+    homes: BTreeMap<PublicKey, ClientNetwork>,
+    at_home: BTreeMap<ClientNetwork, usize>,
     repeats: Repeats,
-}
-
-impl Default for HandshakeLimiter {
-    fn default() -> Self {
-        Self {
-            curve: Bucket::full(MAX_OPERATIONS, Duration::ZERO),
-            addresses: BTreeMap::new(),
-            pruned: Duration::ZERO,
-            homes: BTreeMap::new(),
-            at_home: BTreeMap::new(),
-            repeats: Repeats::default(),
-        }
-    }
 }
 
 impl HandshakeLimiter {
@@ -145,11 +83,10 @@ impl HandshakeLimiter {
         proved: bool,
         now: Duration,
     ) -> Decision {
-        let (network, cost) = (Network::of(from), READ_OPERATIONS + RESPOND_OPERATIONS);
+        let (network, cost) = (ClientNetwork::of(from), READ_OPERATIONS + RESPOND_OPERATIONS);
         let at_home = proved && self.at_home.contains_key(&network);
-        let kept = if at_home { 0 } else { u64::from(RESERVED_FOR_AIRCRAFT) };
-        self.curve.refill(OPERATIONS_PER_S, MAX_OPERATIONS, now);
-        let has_budget = self.curve.holds(kept + cost);
+        let kept = if at_home { 0 } else { RESERVED_FOR_AIRCRAFT };
+        let has_budget = self.curve.holds(OPERATIONS, kept + cost, now);
         if !(has_budget || at_home) || proved && !self.address_admits(network, at_home, now) {
             return Decision::Drop;
         }
@@ -157,30 +94,25 @@ impl HandshakeLimiter {
         if !has_budget {
             return Decision::Wait;
         }
-        self.curve.take(cost);
+        self.curve.spend(cost);
         Decision::Read
     }
 
     /// Returns `true` if a waiting message may be read now. Its cost and its answer's are then
     /// paid.
     pub fn admits_waiting(&mut self, now: Duration) -> bool {
-        let cost = READ_OPERATIONS + RESPOND_OPERATIONS;
-        self.curve.refill(OPERATIONS_PER_S, MAX_OPERATIONS, now);
-        let admits = self.curve.holds(cost);
-        self.curve.take(if admits { cost } else { 0 });
-        admits
+        self.curve.take(OPERATIONS, READ_OPERATIONS + RESPOND_OPERATIONS, now)
     }
 
     /// Next time at which [`Self::admits_waiting`] may be true.
     pub fn next_admission(&self) -> Duration {
-        let missing = (READ_OPERATIONS + RESPOND_OPERATIONS) * NANOS;
-        let missing = missing.saturating_sub(self.curve.level);
-        self.curve.updated + Duration::from_nanos(missing.div_ceil(OPERATIONS_PER_S.into()))
+        let cost = READ_OPERATIONS + RESPOND_OPERATIONS;
+        self.curve.holds_at(OPERATIONS, cost).unwrap_or(Duration::MAX)
     }
 
     /// Refunds the answer of the last message read, which was not answered.
     pub fn unanswered(&mut self) {
-        self.curve.level += RESPOND_OPERATIONS * NANOS;
+        self.curve.refund(RESPOND_OPERATIONS);
     }
 
     /// Address of each aircraft's last effective handshake; of an IPv6 network the one that ends in
@@ -191,7 +123,7 @@ impl HandshakeLimiter {
 
     /// Notes that a handshake of `aircraft` from `from` has taken effect.
     pub fn is_at(&mut self, aircraft: PublicKey, from: IpAddr) {
-        let network = Network::of(from);
+        let network = ClientNetwork::of(from);
         *self.at_home.entry(network).or_default() += 1;
         if let Some(before) = self.homes.insert(aircraft, network)
             && let Some(aircraft) = self.at_home.get_mut(&before)
@@ -203,24 +135,17 @@ impl HandshakeLimiter {
         }
     }
 
-    fn address_admits(&mut self, network: Network, at_home: bool, now: Duration) -> bool {
+    fn address_admits(&mut self, network: ClientNetwork, at_home: bool, now: Duration) -> bool {
         if now.saturating_sub(self.pruned) >= PRUNE_INTERVAL {
             self.pruned = now;
-            self.addresses.retain(|_, bucket| {
-                bucket.refill(PER_S_OF_ADDRESS, BURST_OF_ADDRESS, now);
-                !bucket.holds(BURST_OF_ADDRESS.into())
-            });
+            self.addresses.retain(|_, bucket| !bucket.is_full(OF_ADDRESS, now));
         }
         let is_known = self.addresses.contains_key(&network);
         // Networks of aircraft are no more than aircraft.
         if !is_known && !at_home && self.addresses.len() >= MAX_ADDRESSES {
             return false;
         }
-        let bucket = self.addresses.entry(network).or_insert(Bucket::full(BURST_OF_ADDRESS, now));
-        bucket.refill(PER_S_OF_ADDRESS, BURST_OF_ADDRESS, now);
-        let admits = bucket.holds(1);
-        bucket.take(u64::from(admits));
-        admits
+        self.addresses.entry(network).or_default().take(OF_ADDRESS, 1, now)
     }
 }
 
@@ -257,6 +182,8 @@ impl Repeats {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
 
     fn mac(number: u64) -> [u8; MAC_BYTES] {
@@ -306,7 +233,7 @@ mod tests {
         let home = v6(u64::MAX, 1);
         limiter.is_at(PublicKey::from_bytes([1; 32]), home);
         let read = read(&mut limiter, 10_000, 8, |number| v6(number, 1));
-        let max = (u64::from(MAX_OPERATIONS - RESERVED_FOR_AIRCRAFT) + 10 * 1000) / READ_OPERATIONS;
+        let max = (MAX_OPERATIONS - RESERVED_FOR_AIRCRAFT + 10 * 1000) / READ_OPERATIONS;
         assert!((max - 10..=max).contains(&read), "{read} of {max}");
         assert!(
             limiter.addresses.len() <= MAX_ADDRESSES && limiter.repeats.order.len() <= MAX_REPEATS
@@ -332,7 +259,7 @@ mod tests {
         for (aircraft, network) in [(1, 7), (2, 7), (1, 7), (1, 8), (2, 9)] {
             limiter.is_at(key(aircraft), v6(network, 1));
         }
-        let homes: Vec<_> = [7, 8, 9].map(|it| Network::of(v6(it, 2))).to_vec();
+        let homes: Vec<_> = [7, 8, 9].map(|it| ClientNetwork::of(v6(it, 2))).to_vec();
         let counts = homes.iter().map(|home| limiter.at_home.get(home).copied());
         assert_eq!(Vec::from_iter(counts), [None, Some(1), Some(1)]);
     }

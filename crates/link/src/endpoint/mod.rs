@@ -38,7 +38,7 @@ pub use strangers::{FlowsRefused, MemoryRefused, Overflow, Refused};
 use crate::Dscp;
 use crate::flow::{FlowEvent, Read, Write};
 use crate::session::Session;
-use bentpipe_flow::ResetCode;
+use bentpipe_flow::{Reach, ResetCode};
 
 /// Identifier of a session at this end; never used twice.
 pub type SessionId = u64;
@@ -80,6 +80,10 @@ pub trait Core {
     fn next_event(&mut self) -> Option<(SessionId, FlowEvent)>;
     /// Number of sessions begun so far.
     fn sessions_begun(&self) -> u64;
+    /// Reachability of the peer; [`Reach::Down`] at an end that serves many.
+    fn reach(&self) -> Reach {
+        Reach::Down
+    }
     /// Next message for another shard of this end, and its number. To be asked after every other
     /// call.
     fn next_message(&mut self) -> Option<(usize, ShardMessage)> {

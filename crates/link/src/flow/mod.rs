@@ -11,7 +11,7 @@
 //! | `control` | control frames that wait for the next urgent symbol |
 //! | `scheduling`, `bursts`, `charge` | turns, ends of bursts, charges to classes |
 //! | `datagrams` | what all datagram flows share |
-//! | `table` | all flows, and the calls of their owners |
+//! | `table`, `event` | all flows, the calls of their owners, and events for them |
 //! | `peer` | frames of the peer |
 //! | `fill`, `datagram` | contents of the next symbol |
 //! | `classes`, `traffic` | class limits, claims, counters |
@@ -22,6 +22,7 @@ mod classes;
 mod control;
 mod datagram;
 mod datagrams;
+mod event;
 mod fill;
 mod limits;
 mod lingering;
@@ -43,6 +44,7 @@ mod writers;
 
 pub use charge::PacketCharge;
 pub use datagram::{Filled, Receive, SendError};
+pub use event::FlowEvent;
 pub use fill::Content;
 pub use limits::FlowLimits;
 pub use memory::RESERVE_PARTS;
@@ -51,7 +53,7 @@ pub use pressure::{Lending, Pressure};
 pub use quota::FlowRefusals;
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};
-pub use table::{FlowEvent, FlowTable};
+pub use table::FlowTable;
 
 /// A frame that no correct peer sends. The session that carried it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

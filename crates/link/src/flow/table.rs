@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bentpipe_flow::{OpenDatagrams, ResetCode, Target};
+use bentpipe_flow::{ResetCode, Target};
 use bentpipe_schedule::Class;
 
 use super::bursts::Bursts;
 use super::control::ControlQueue;
 use super::datagrams::Datagrams;
+use super::event::FlowEvent;
 use super::limits::FlowLimits;
 use super::lingering::Lingering;
 use super::memory::{ReceiveMemory, SendMemory};
@@ -16,31 +17,6 @@ use super::scheduling::{Turns, received};
 use super::state::{Flow, FlowMap, Stream};
 use super::{FlowRefusals, Pressure, Read, Write};
 use crate::lane::{Lane, RangeSet};
-
-/// An event for the owner of a flow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FlowEvent {
-    /// The peer opened a flow.
-    Opened {
-        /// Its number.
-        flow: u64,
-        /// Destination.
-        target: Target,
-        /// Class.
-        class: Class,
-        /// Number of its passenger.
-        passenger: u32,
-    },
-    /// The peer opened a flow of datagrams.
-    OpenedDatagrams {
-        /// Its number.
-        flow: u64,
-        /// Description of the flow to open.
-        open: OpenDatagrams,
-    },
-    /// A read, a write or a look at the flow's state may succeed now.
-    Wake(u64),
-}
 
 /// All flows of a session.
 ///

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{DatagramFlow, Flow, Handle, Open, Socket};
+use super::{DatagramFlow, Flow, Handle, Open, ReachWatch, Socket};
 use crate::endpoint::{AirConfig, AirCore, Core, Refused};
 use crate::lease::ModemRate;
 use crate::memory::Remembered;
@@ -137,9 +137,9 @@ impl Air {
         self.0.look(|core, _| core.current().map(|(id, _)| id))
     }
 
-    /// Returns `true` outside outages; `None` while there is no session.
-    pub fn is_heard(&self) -> Option<bool> {
-        self.0.look(|core, _| core.current().map(|(_, session)| !session.is_quiet()))
+    /// Reachability of the hub: [out](bentpipe_flow::Reach::Out) in an outage.
+    pub fn watch_reach(&self) -> ReachWatch {
+        self.0.watch_reach()
     }
 
     /// Length of the present outage, and of all outages of the session. Both are zero while there

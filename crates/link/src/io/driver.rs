@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
+use bentpipe_flow::Reach;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
 use tokio::time::{Instant, Sleep};
 
@@ -79,6 +80,7 @@ pub struct Driver<C> {
     /// Buffers of sent batches for reuse: at most 16 × 64 KiB.
     spare: Vec<Vec<u8>>,
     sessions_seen: u64,
+    reach_seen: Reach,
     send_failed: bool,
 }
 
@@ -114,6 +116,7 @@ impl<C: Core> Driver<C> {
             pending: VecDeque::new(),
             spare: Vec::new(),
             sessions_seen: 0,
+            reach_seen: Reach::Down,
             send_failed: false,
             shared,
             shards,
@@ -228,7 +231,7 @@ impl<C: Core> Driver<C> {
     fn tell(&mut self) {
         let mut state = self.shared.lock();
         let came_in = state.deliver_events();
-        let sessions = state.core.sessions_begun();
+        let (sessions, reach) = (state.core.sessions_begun(), state.core.reach());
         let messages: Vec<_> = std::iter::from_fn(|| state.core.next_message()).collect();
         drop(state);
         for (shard, message) in messages {
@@ -236,6 +239,9 @@ impl<C: Core> Driver<C> {
             let mut state = other.lock();
             state.core.handle_message(message, other.now());
             state.wake_driver();
+        }
+        if std::mem::replace(&mut self.reach_seen, reach) != reach {
+            self.shared.reach.send_replace(reach);
         }
         if came_in || sessions != self.sessions_seen {
             self.sessions_seen = sessions;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::driver::Driver;
@@ -14,10 +15,13 @@ use crate::endpoint::{Core, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::session::{OpenError, Session};
-use bentpipe_flow::{Claim, Class, Target};
+use bentpipe_flow::{Claim, Class, Reach, Target};
 
 /// Maximum wait of an opening for the first session: the handshake attempts at 1.5 s and 3.75 s.
 const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// Reachability of the peer, now and with every change.
+pub type ReachWatch = watch::Receiver<Reach>;
 
 /// An end driven by a task of the current tokio runtime. Dropping it closes the end.
 pub struct Handle<C: Core> {
@@ -64,6 +68,11 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
     /// Local address of the socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Reachability of the peer, as of the driver's last turn.
+    pub fn watch_reach(&self) -> ReachWatch {
+        self.shared.reach.subscribe()
     }
 
     /// Calls `look` with the end and the time since its start.

@@ -27,7 +27,7 @@ mod udp;
 pub use air::{Air, AirWatch};
 pub use datagram::DatagramFlow;
 pub use flow::{Flow, FlowReset};
-pub use handle::{Handle, Incoming};
+pub use handle::{Handle, Incoming, ReachWatch};
 pub use hub::{Arrived, Hub, HubWatch, IncomingDatagrams, SessionStatus};
 pub use socket::{Socket, Writable};
 pub use udp::UdpSocket;

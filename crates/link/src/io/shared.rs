@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use bentpipe_flow::Reach;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::endpoint::{Core, Flows, SessionId};
@@ -23,6 +24,8 @@ pub struct Shared<C: ?Sized> {
     /// Notified when a session begins, a flow arrives, or a driver of the end has ended. All shards
     /// of an end have the same.
     pub changed: Arc<Notify>,
+    /// Reachability of the peer, as of the driver's last turn.
+    pub reach: watch::Sender<Reach>,
     /// Number of turns of the driver, outside the lock, which a driver that hangs may hold.
     turns: AtomicU64,
     state: Mutex<State<C>>,
@@ -104,7 +107,7 @@ impl<C> Shared<C> {
             core,
         };
         let (turns, state) = (AtomicU64::new(0), Mutex::new(state));
-        Self { epoch, changed, turns, state }
+        Self { epoch, changed, reach: watch::Sender::new(Reach::Down), turns, state }
     }
 }
 

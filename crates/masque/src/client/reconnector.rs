@@ -2,6 +2,7 @@
 
 use std::{future::poll_fn, net::SocketAddr, sync::Arc};
 
+use bentpipe_flow::Reach;
 use bytes::Bytes;
 use h3::error::Code;
 use http::{Uri, header};
@@ -31,7 +32,8 @@ pub struct Reconnector {
     pub config: ClientConfig,
     pub quic: quinn::ClientConfig,
     pub endpoint: quinn::Endpoint,
-    pub publish: watch::Sender<State>,
+    pub state: watch::Sender<State>,
+    pub reach: watch::Sender<Reach>,
     pub budget: Arc<QueueBudget>,
 }
 
@@ -43,8 +45,14 @@ impl Reconnector {
             _ = dropped.recv() => {}
             () = self.keep() => {}
         }
-        self.publish.send_replace(State::Down(ConnectError::Closed));
+        self.publish(State::Down(ConnectError::Closed));
         self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
+    }
+
+    fn publish(&self, state: State) {
+        let reach = if matches!(state, State::Up(_)) { Reach::Up } else { Reach::Down };
+        self.state.send_replace(state);
+        self.reach.send_replace(reach);
     }
 
     async fn keep(&self) {
@@ -59,7 +67,7 @@ impl Reconnector {
                 Ok(live) => {
                     let since = Instant::now();
                     let conn = live.conn.clone();
-                    self.publish.send_replace(State::Up(live));
+                    self.publish(State::Up(live));
                     tracing::info!(server = %self.config.server, "the link is up, over HTTP/3");
                     let lost = conn.closed().await;
                     if lost == quinn::ConnectionError::LocallyClosed {
@@ -78,7 +86,7 @@ impl Reconnector {
                 }
             };
             tracing::info!(%server, %why, "no connection");
-            self.publish.send_replace(State::Down(why));
+            self.publish(State::Down(why));
             sleep(pause).await;
             pause = (pause * 2).min(self.config.reconnect_max);
         }

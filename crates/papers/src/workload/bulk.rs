@@ -33,7 +33,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let length = length.min(scope.job.planned.deadline.saturating_sub(warm));
     let once =
         async |arrival: &Cell<Arrival>| Connection::open().await?.get(ENDLESS_BYTES, arrival).await;
-    let found = scope.world.client.block_on(async || measure(count, warm, length, once).await)?;
+    let found = scope.testbed.client.block_on(async || measure(count, warm, length, once).await)?;
     let whole = found.broke == 0;
     scope.failed = found.why;
     let goodput = per(8.0 * found.bytes as f64, length);

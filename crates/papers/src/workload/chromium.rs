@@ -42,7 +42,7 @@ pub fn run(scope: &mut Scope<'_>, site: &Site, protocol: Protocol) -> Result<Vec
 
 /// Performs one view with a browser whose profile is in `folder`.
 fn view(scope: &Scope<'_>, flags: &[String], url: &str, folder: &Path) -> Result<Visit, WorkError> {
-    let (client, deadline) = (&scope.world.client, scope.job.planned.deadline);
+    let (client, deadline) = (&scope.testbed.client, scope.job.planned.deadline);
     let shell = || client.command("sh");
     let view = async || Browser::view(shell(), flags, folder, url, deadline).await;
     Ok(client.block_on(view)??)

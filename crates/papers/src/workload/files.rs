@@ -33,7 +33,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let count = scope.job.whole("connections").unwrap_or(1) as usize;
     let deadline = scope.job.planned.deadline;
     let before = scope.look(false)?;
-    let found = scope.world.client.block_on(async || fetch(count, bytes, deadline).await)?;
+    let found = scope.testbed.client.block_on(async || fetch(count, bytes, deadline).await)?;
     let after = scope.look(false)?;
     let offered = after.offered.bytes - before.offered.bytes;
     let (rate, ceiling) = (scope.scene.rate_bps(false), 1.0 - scope.scene.loss(false));

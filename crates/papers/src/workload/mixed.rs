@@ -62,7 +62,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let deadline = scope.job.planned.deadline;
     let length = duration(scope.job.grid, "length")?.unwrap_or(deadline).min(deadline);
     let (diary, arrivals, began) =
-        scope.world.client.block_on(async || read(pages, files, think, length).await)?;
+        scope.testbed.client.block_on(async || read(pages, files, think, length).await)?;
     let began = began.into_std();
     let sum = |tally: &Vec<Arrival>| tally.iter().map(|one| one.bytes).sum::<u64>();
     let got: Vec<u64> = arrivals.iter().map(sum).collect();

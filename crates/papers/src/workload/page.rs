@@ -74,8 +74,8 @@ struct Measured {
 /// failure of that visit.
 fn visit(scope: &Scope<'_>, asked: &Load<'_>) -> Result<Result<Measured, String>, WorkError> {
     let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
-    let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
-    let visited = world.client.block_on(async || {
+    let (testbed, number, farewells) = (scope.testbed, scope.number, PAUSE + 2 * scope.scene.rtt());
+    let visited = testbed.client.block_on(async || {
         if asked.protocol.resumes() {
             if let Err(error) = warm(asked, &mut tickets, WARMING + number).await {
                 return Ok(Err(error));
@@ -84,11 +84,11 @@ fn visit(scope: &Scope<'_>, asked: &Load<'_>) -> Result<Result<Measured, String>
             // measured visit.
             tokio::time::sleep(farewells).await;
         }
-        let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
+        let (before, begun) = (testbed.radio_counters()?, OffsetDateTime::now_utc());
         let visit = load(asked, &mut tickets).await;
         Ok::<_, EmuError>(Ok((before, begun, visit)))
     })??;
-    let after = world.radio_counters()?;
+    let after = testbed.radio_counters()?;
     Ok(visited.map(|(before, begun, visit)| Measured { before, after, begun, visit }))
 }
 
@@ -139,7 +139,7 @@ fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
         congestion: scope.ends,
         ..ServerSettings::new(scope.sites.authority.clone())
     };
-    let server = SiteServer::start(&scope.world.server, site, &settings)?;
+    let server = SiteServer::start(&scope.testbed.server, site, &settings)?;
     scope.sites.serving = Some((cell.clone(), server));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bentpipe_lab::contender::Running;
-use bentpipe_lab::emu::{Congestion, EmuError, LinkMeasured, Share, World};
+use bentpipe_lab::emu::{Congestion, EmuError, LinkMeasured, Share, Testbed};
 use bentpipe_lab::workload::origin::Origin;
 
 use super::sites::Sites;
@@ -14,7 +14,7 @@ use crate::raw::{self, RawError};
 /// Everything that a run needs.
 pub struct Scope<'a> {
     /// The hosts and the link between them.
-    pub world: &'a World,
+    pub testbed: &'a Testbed,
     /// Measured properties of that link.
     pub measured: &'a LinkMeasured,
     /// Link of the cell, and settings of the hosts.
@@ -45,7 +45,7 @@ impl Scope<'_> {
     /// Counters of packets offered to the link in this direction so far, without other users, and
     /// of those lost.
     pub(super) fn look(&self, up: bool) -> Result<Share, EmuError> {
-        let counters = self.world.radio_counters()?;
+        let counters = self.testbed.radio_counters()?;
         Ok(if up { counters.return_ } else { counters.forward }.own())
     }
 }

@@ -39,7 +39,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     };
     let (all, up) = (u64::from(count) * bytes, scope.job.is_up());
     let flows = scope.scene.changes.cross_flows.unwrap_or(0);
-    let others = (flows > 0).then(|| scope.world.others(flows, !up)).transpose()?;
+    let others = (flows > 0).then(|| scope.testbed.others(flows, !up)).transpose()?;
     if others.is_some() {
         std::thread::sleep(OTHERS_FIRST);
     }
@@ -48,7 +48,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     let uploads = scope.origin.uploads.clone();
     let resets_before = scope.running.resets();
     let before = scope.look(up)?;
-    let (broke, damage, arrival, began, end) = scope.world.client.block_on(async || {
+    let (broke, damage, arrival, began, end) = scope.testbed.client.block_on(async || {
         let (broke, arrival) = (Broke::default(), Cell::default());
         // Before the connection, because a handshake across the link is part of the transfer.
         let began = Instant::now();

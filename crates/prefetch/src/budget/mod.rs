@@ -20,9 +20,10 @@ mod tests;
 
 use std::time::Duration;
 
+use bentpipe_flow::ClientNetwork;
 use bytes::Bytes;
 
-use crate::passenger::{Outcome, Passenger, network};
+use crate::passenger::{Outcome, Passenger};
 use table::{Account, AccountTable, BudgetParams, PRIOR_WASTE};
 
 pub use table::MAX_ACCOUNTS;
@@ -87,7 +88,9 @@ impl PushBudget {
             BudgetParams { share: 0.0, credit: of_network, pages: SITES_PAGES, forgotten };
         Self {
             // The network's account keeps the debt of its passengers after theirs are forgotten.
-            passengers: AccountTable::new(passengers, |passenger| network(*passenger).is_none()),
+            passengers: AccountTable::new(passengers, |passenger| {
+                ClientNetwork::of(*passenger).v6().is_none()
+            }),
             sites: AccountTable::new(sites, |_| true),
             networks: AccountTable::new(networks, |_| true),
         }
@@ -98,15 +101,16 @@ impl PushBudget {
     pub fn grant(&mut self, passenger: Passenger, site: &str, max: u64, now: Duration) -> Grant {
         let site = Bytes::copy_from_slice(site.as_bytes());
         let none = Grant { passenger, site: site.clone(), bytes: 0, used: 0, reserved: [0.0; 2] };
+        let network = ClientNetwork::of(passenger).v6();
         let has_room = self.passengers.make_room(&passenger, now)
             && self.sites.make_room(&site, now)
-            && network(passenger).is_none_or(|network| self.networks.make_room(&network, now));
+            && network.is_none_or(|network| self.networks.make_room(&network, now));
         if !has_room {
             return none;
         }
         let of_passenger = self.passengers.get(&passenger, now);
         let of_site = self.sites.get(&site, now);
-        let of_network = network(passenger).map(|network| self.networks.get(&network, now));
+        let of_network = network.map(|network| self.networks.get(&network, now));
         let terms = self.networks.terms;
         let lent = of_network.map_or(f64::INFINITY, |network| network.credit_left(terms));
         let allowed = of_passenger
@@ -171,7 +175,7 @@ impl PushBudget {
     /// passenger's change to its network.
     fn change(&mut self, of: &Grant, now: Duration, change: impl Fn(&mut Account, usize)) {
         let changed = self.passengers.change(&of.passenger, now, |account| change(account, 0));
-        if let (Some(changed), Some(network)) = (changed, network(of.passenger)) {
+        if let (Some(changed), Some(network)) = (changed, ClientNetwork::of(of.passenger).v6()) {
             self.networks.change(&network, now, |account| account.follow(changed));
         }
         self.sites.change(&of.site, now, |account| change(account, 1));

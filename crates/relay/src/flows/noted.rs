@@ -11,11 +11,15 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Grip;
+use crate::layer::Layer;
 use crate::transport::{Carried, DatagramError, FlowDatagrams, Incoming};
 
-/// A flow and its table entry.
-pub struct Noted<T> {
-    io: T,
+/// Layer that records the activity of a stream in its table entry.
+pub struct Activity(pub Arc<Grip>);
+
+/// A flow of datagrams and its table entry.
+struct NotedDatagrams {
+    flow: Box<dyn FlowDatagrams>,
     grip: Arc<Grip>,
 }
 
@@ -23,87 +27,72 @@ pub struct Noted<T> {
 /// itself.
 pub fn noted(mut incoming: Incoming, grip: &Arc<Grip>) -> Incoming {
     if let Carried::Datagrams { protocol, source, is_gateway, flow } = incoming.carries {
-        let flow = Box::new(Noted::new(flow, grip.clone()));
+        let flow = Box::new(NotedDatagrams { flow, grip: grip.clone() });
         incoming.carries = Carried::Datagrams { protocol, source, is_gateway, flow };
     }
     incoming
 }
 
-impl<T> Noted<T> {
-    /// Wraps `io` so that its activity is recorded in `grip`.
-    pub fn new(io: T, grip: Arc<Grip>) -> Self {
-        Self { io, grip }
-    }
-
+impl Activity {
     fn note<R>(&self, polled: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if let Poll::Ready(Ok(_)) = &polled {
-            self.grip.touch();
+            self.0.touch();
         }
         polled
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Noted<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Layer for Activity {
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        io: &mut T,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.io).poll_read(cx, buffer);
-        self.note(polled)
+        self.note(Pin::new(io).poll_read(cx, buffer))
     }
-}
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Noted<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
+    fn poll_write<T: AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut T,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.note(polled)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        self.note(Pin::new(io).poll_write(cx, bytes))
     }
 }
 
-impl FlowDatagrams for Noted<Box<dyn FlowDatagrams>> {
+impl FlowDatagrams for NotedDatagrams {
     fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
         self.grip.touch();
-        self.io.send(datagram)
+        self.flow.send(datagram)
     }
 
     fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
         Box::pin(async {
-            let received = self.io.receive().await;
+            let received = self.flow.receive().await;
             self.grip.touch();
             received
         })
     }
 
     fn max_bytes(&self) -> usize {
-        self.io.max_bytes()
+        self.flow.max_bytes()
     }
 
     fn provisioned_max_bytes(&self) -> usize {
-        self.io.provisioned_max_bytes()
+        self.flow.provisioned_max_bytes()
     }
 
     fn keep_order(&self) {
-        self.io.keep_order();
+        self.flow.keep_order();
     }
 
     fn reset(&self, code: ResetCode) {
-        self.io.reset(code);
+        self.flow.reset(code);
     }
 
     fn connected(&self) {
-        self.io.connected();
+        self.flow.connected();
     }
 }

@@ -1,23 +1,16 @@
 //! A table of entries owned by holders. A full table evicts an entry of the largest holder.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Grip;
+use bentpipe_flow::quota::Holdings;
 
-/// Number of entries of each holder.
-#[derive(Default)]
-pub struct Rank {
-    held: HashMap<u32, usize>,
-    /// Holders, ordered by number of entries.
-    order: BTreeSet<(usize, u32)>,
-    count: usize,
-}
+use super::Grip;
 
 /// Entries of one kind, by holder.
 #[derive(Default)]
 pub struct Pool {
-    rank: Rank,
+    count: Holdings<u32>,
     holders: HashMap<u32, BTreeMap<u64, Arc<Grip>>>,
 }
 
@@ -39,75 +32,33 @@ pub struct Full {
     pub most: usize,
 }
 
-impl Rank {
-    /// Number of entries of all holders.
-    pub fn count(&self) -> usize {
-        self.count
-    }
-
-    /// Number of entries of `holder`.
-    pub fn held(&self, holder: u32) -> usize {
-        self.held.get(&holder).copied().unwrap_or(0)
-    }
-
-    /// The largest holder, and its number of entries.
-    pub fn largest(&self) -> Option<(u32, usize)> {
-        self.order.last().map(|(held, holder)| (*holder, *held))
-    }
-
+impl PoolLimits {
     /// Returns the holder whose idlest entry must be evicted before `holder` gets another; `None`
     /// if there is room.
     ///
     /// A holder at its own limit replaces its own idlest entry. In a full table, the largest holder
-    /// loses an entry if it still has at least as many as the newcomer afterwards. So nobody loses
-    /// an entry to a larger holder, and two equal holders do not evict each other in turn.
-    pub fn pays(&self, holder: u32, most: PoolLimits) -> Result<Option<u32>, Full> {
-        let held = self.held(holder);
-        if held >= most.each {
-            let own = most.own_may_end && held > 0;
-            return if own { Ok(Some(holder)) } else { Err(Full { most: most.each }) };
+    /// [gives way](bentpipe_flow::quota::gives_way).
+    pub fn payer(self, entries: &Holdings<u32>, holder: u32) -> Result<Option<u32>, Full> {
+        let own = entries.of(&holder);
+        if own >= self.each {
+            let may_end = self.own_may_end && own > 0;
+            return if may_end { Ok(Some(holder)) } else { Err(Full { most: self.each }) };
         }
-        if self.count < most.all {
+        if entries.total() < self.all {
             return Ok(None);
         }
-        match self.largest() {
-            Some((largest, count)) if count >= held + 2 => Ok(Some(largest)),
-            _ if held > 0 && most.own_may_end => Ok(Some(holder)),
-            _ => Err(Full { most: most.all }),
-        }
-    }
-
-    /// Adds one entry of `holder`.
-    pub fn add(&mut self, holder: u32) {
-        let before = self.held(holder);
-        self.count += 1;
-        self.moved(holder, before, before + 1);
-    }
-
-    /// Removes one entry of `holder`.
-    pub fn remove(&mut self, holder: u32) {
-        let before = self.held(holder);
-        if let Some(after) = before.checked_sub(1) {
-            self.count -= 1;
-            self.moved(holder, before, after);
-        }
-    }
-
-    fn moved(&mut self, holder: u32, before: usize, after: usize) {
-        self.order.remove(&(before, holder));
-        if after > 0 {
-            self.order.insert((after, holder));
-            self.held.insert(holder, after);
-        } else {
-            self.held.remove(&holder);
+        match entries.payer(own, 1, |_| true) {
+            Some(largest) => Ok(Some(largest)),
+            None if own > 0 && self.own_may_end => Ok(Some(holder)),
+            None => Err(Full { most: self.all }),
         }
     }
 }
 
 impl Pool {
     /// Number of entries of each holder.
-    pub fn rank(&self) -> &Rank {
-        &self.rank
+    pub fn count(&self) -> &Holdings<u32> {
+        &self.count
     }
 
     /// Returns the entry of `holder` that has been inactive for longest.
@@ -132,7 +83,7 @@ impl Pool {
         let entries = self.holders.entry(grip.number()).or_default();
         let is_new = entries.insert(grip.id(), grip.clone()).is_none();
         if is_new {
-            self.rank.add(grip.number());
+            self.count.add(grip.number(), 1);
         }
         is_new
     }
@@ -146,7 +97,7 @@ impl Pool {
         if entries.is_empty() {
             self.holders.remove(&grip.number());
         }
-        self.rank.remove(grip.number());
+        self.count.remove(grip.number(), 1);
         true
     }
 }
@@ -167,26 +118,30 @@ mod tests {
         pool
     }
 
+    fn pays(held: &[(u32, usize)], holder: u32, most: PoolLimits) -> Result<Option<u32>, Full> {
+        most.payer(pool(held).count(), holder)
+    }
+
     const MOST: PoolLimits = PoolLimits { all: 8, each: 6, own_may_end: true };
 
     #[test]
     fn who_holds_most_pays_and_equals_do_not() {
-        assert_eq!(pool(&[(1, 4), (2, 3)]).rank.pays(3, MOST), Ok(None), "there is room");
-        assert_eq!(pool(&[(1, 5), (2, 3)]).rank.pays(3, MOST), Ok(Some(1)));
-        assert_eq!(pool(&[(1, 5), (2, 3)]).rank.pays(2, MOST), Ok(Some(1)));
-        assert_eq!(pool(&[(1, 5), (2, 3)]).rank.pays(1, MOST), Ok(Some(1)), "its own");
-        assert_eq!(pool(&[(1, 4), (2, 4)]).rank.pays(1, MOST), Ok(Some(1)), "its own");
-        assert_eq!(pool(&[(1, 6)]).rank.pays(1, MOST), Ok(Some(1)), "at its own limit");
+        assert_eq!(pays(&[(1, 4), (2, 3)], 3, MOST), Ok(None), "there is room");
+        assert_eq!(pays(&[(1, 5), (2, 3)], 3, MOST), Ok(Some(1)));
+        assert_eq!(pays(&[(1, 5), (2, 3)], 2, MOST), Ok(Some(1)));
+        assert_eq!(pays(&[(1, 5), (2, 3)], 1, MOST), Ok(Some(1)), "its own");
+        assert_eq!(pays(&[(1, 4), (2, 4)], 1, MOST), Ok(Some(1)), "its own");
+        assert_eq!(pays(&[(1, 6)], 1, MOST), Ok(Some(1)), "at its own limit");
         let ones: Vec<_> = (1..=8).map(|holder| (holder, 1)).collect();
-        assert_eq!(pool(&ones).rank.pays(9, MOST), Err(Full { most: 8 }), "all have one");
+        assert_eq!(pays(&ones, 9, MOST), Err(Full { most: 8 }), "all have one");
     }
 
     #[test]
     fn own_entries_stay_if_the_newcomer_can_wait() {
         let most = PoolLimits { own_may_end: false, ..MOST };
-        assert_eq!(pool(&[(1, 6)]).rank.pays(1, most), Err(Full { most: 6 }));
-        assert_eq!(pool(&[(1, 4), (2, 4)]).rank.pays(1, most), Err(Full { most: 8 }));
-        assert_eq!(pool(&[(1, 5), (2, 3)]).rank.pays(2, most), Ok(Some(1)));
+        assert_eq!(pays(&[(1, 6)], 1, most), Err(Full { most: 6 }));
+        assert_eq!(pays(&[(1, 4), (2, 4)], 1, most), Err(Full { most: 8 }));
+        assert_eq!(pays(&[(1, 5), (2, 3)], 2, most), Ok(Some(1)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -198,7 +153,7 @@ mod tests {
             pool.enter(grip);
         }
         assert_eq!(
-            (pool.rank.count(), pool.rank.held(7), pool.rank.largest()),
+            (pool.count.total(), pool.count.of(&7), pool.count.largest()),
             (3, 3, Some((7, 3)))
         );
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
@@ -209,6 +164,6 @@ mod tests {
         assert_eq!(pool.idlest(7).map(|grip| grip.id()), Some(3));
         pool.leave(&grips[0]);
         pool.leave(&grips[2]);
-        assert_eq!((pool.rank.count(), pool.rank.largest(), pool.rank.order.len()), (0, None, 0));
+        assert_eq!((pool.count.total(), pool.count.largest(), pool.holders.len()), (0, None, 0));
     }
 }

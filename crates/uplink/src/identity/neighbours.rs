@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Identity, Place};
-use crate::bucket::Bucket;
+use crate::bucket::RateLimit;
 
 /// Maximum number of neighbours: 1 MiB. The kernel itself keeps 1,024 of each family by default
 /// (`gc_thresh3`).
@@ -41,7 +41,10 @@ const SETTLING: Duration = Duration::from_millis(500);
 const PROOF_WAIT: Duration = Duration::from_millis(200);
 
 /// Maximum rate of neighbour lookups, because each is a broadcast in the cabin.
-const PROOFS_PER_SECOND: f64 = 20.0;
+const PROOFS_PER_SECOND: u32 = 20;
+
+/// Burst of lookups, in seconds of that rate.
+const PROOFS_BURST_SECONDS: u32 = 2;
 
 /// Maximum number of pending lookups.
 const MAX_REQUESTS: usize = 64;
@@ -56,7 +59,7 @@ pub struct Neighbours {
     changed: watch::Sender<()>,
     request: mpsc::Sender<(u32, IpAddr)>,
     requests: Mutex<mpsc::Receiver<(u32, IpAddr)>>,
-    proofs: Bucket,
+    proofs: RateLimit,
 }
 
 #[derive(Default)]
@@ -92,7 +95,7 @@ impl Default for Neighbours {
             changed: watch::Sender::default(),
             request,
             requests: Mutex::new(requests),
-            proofs: Bucket::new(PROOFS_PER_SECOND, 2.0),
+            proofs: RateLimit::new(PROOFS_PER_SECOND, PROOFS_BURST_SECONDS),
         }
     }
 }

@@ -49,7 +49,7 @@ fn device(number: u16) -> Newcomer {
 }
 
 fn limit(all: usize, each: usize) -> Limit {
-    Limit { all, each, each_per_second: 10_000, burst_seconds: 2.0 }
+    Limit { all, each, each_per_second: 10_000, burst_seconds: 2 }
 }
 
 fn table(streams: Limit, datagrams: Limit) -> Arc<Passengers> {
@@ -189,7 +189,7 @@ async fn flows_without_an_answer_have_a_quarter() {
         let theirs = admit(device(3));
         assert!(!is_over(&theirs) && !answered.iter().any(is_over));
         drop((scan, theirs));
-        assert_eq!((table.open(kind), table.lock().pools[pool].rank().count()), (8, 0));
+        assert_eq!((table.open(kind), table.lock().pools[pool].count().total()), (8, 0));
     }
 }
 
@@ -197,7 +197,7 @@ async fn flows_without_an_answer_have_a_quarter() {
 /// devices with normal browsing.
 #[tokio::test(start_paused = true)]
 async fn one_device_with_a_thousand_addresses_takes_nobodys_place() {
-    let paced = Limit { all: 4_096, each: 1_024, each_per_second: 50, burst_seconds: 4.0 };
+    let paced = Limit { all: 4_096, each: 1_024, each_per_second: 50, burst_seconds: 4 };
     let table = table(paced, paced);
     let (mut hostile, mut theirs) = (Vec::new(), Vec::new());
     let mut n = 0;
@@ -258,7 +258,7 @@ async fn connections_to_sites_are_bounded_for_each() {
     assert_eq!(sites.iter().filter(|permit| !is_over(permit)).count(), MAX_SITE_CONNECTIONS);
     assert!(!is_over(&other), "only connections to sites end for them");
     drop((sites, other));
-    assert_eq!((table.open(Streams), table.lock().pools[SITES].rank().count()), (0, 0));
+    assert_eq!((table.open(Streams), table.lock().pools[SITES].count().total()), (0, 0));
 }
 
 #[test]

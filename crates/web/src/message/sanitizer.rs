@@ -14,6 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
+use bentpipe_relay::layer::{Layer, Layered};
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -121,8 +122,10 @@ impl PendingRefusals {
 }
 
 /// The connection.
-pub struct RequestSanitizer<T> {
-    io: T,
+pub type RequestSanitizer<T> = Layered<T, Sanitizer>;
+
+/// Layer that passes only unambiguous requests.
+pub struct Sanitizer {
     buffer: BytesMut,
     /// Length of the validated data at the start of the buffer.
     good: usize,
@@ -142,25 +145,24 @@ enum State {
     Refused,
 }
 
-impl<T> RequestSanitizer<T> {
-    /// Wraps a connection from which `read` has already been read.
-    pub fn new(io: T, read: Bytes) -> (Self, Arc<PendingRefusals>) {
-        let gate = Arc::new(PendingRefusals::default());
-        let strict = Self {
-            io,
-            buffer: BytesMut::from(&read[..]),
-            good: 0,
-            state: State::Head,
-            heads: 0,
-            gate: gate.clone(),
-            ended: false,
-        };
-        (strict, gate)
-    }
+/// Wraps a connection from which `read` has already been read.
+pub fn sanitize<T>(io: T, read: Bytes) -> (RequestSanitizer<T>, Arc<PendingRefusals>) {
+    let gate = Arc::new(PendingRefusals::default());
+    let sanitizer = Sanitizer {
+        buffer: BytesMut::from(&read[..]),
+        good: 0,
+        state: State::Head,
+        heads: 0,
+        gate: gate.clone(),
+        ended: false,
+    };
+    (Layered::new(io, sanitizer), gate)
+}
 
-    /// Returns the connection, and the bytes read but not passed on.
-    pub fn into_parts(self) -> (T, Bytes) {
-        (self.io, self.buffer.freeze())
+impl Sanitizer {
+    /// Returns the bytes read but not passed on.
+    pub fn into_unread(self) -> Bytes {
+        self.buffer.freeze()
     }
 
     /// Validates data that has been read but not checked.
@@ -233,12 +235,16 @@ impl<T> RequestSanitizer<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> RequestSanitizer<T> {
+impl Sanitizer {
     /// Reads more from the socket, or detects its end.
-    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_more<T: AsyncRead + Unpin>(
+        &mut self,
+        io: &mut T,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         let mut space = [0; READ_BYTES];
         let mut read = ReadBuf::new(&mut space);
-        ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
+        ready!(Pin::new(io).poll_read(cx, &mut read))?;
         if read.filled().is_empty() {
             self.ended = true;
         } else if !matches!(self.state, State::Refused) {
@@ -248,63 +254,60 @@ impl<T: AsyncRead + Unpin> RequestSanitizer<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for RequestSanitizer<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
+impl Layer for Sanitizer {
+    fn poll_read<T: AsyncRead + Unpin>(
+        &mut self,
+        io: &mut T,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self;
         loop {
-            this.judge();
-            if this.good > 0 {
-                let length = this.good.min(buffer.remaining());
-                buffer.put_slice(&this.buffer[..length]);
-                this.buffer.advance(length);
-                this.good -= length;
+            self.judge();
+            if self.good > 0 {
+                let length = self.good.min(buffer.remaining());
+                buffer.put_slice(&self.buffer[..length]);
+                self.buffer.advance(length);
+                self.good -= length;
                 return Poll::Ready(Ok(()));
             }
-            if this.ended {
-                if this.buffer.is_empty() || matches!(this.state, State::Refused) {
+            if self.ended {
+                if self.buffer.is_empty() || matches!(self.state, State::Refused) {
                     return Poll::Ready(Ok(()));
                 }
                 // An incomplete header is passed to hyper, which rejects it.
-                this.state = State::Through;
+                self.state = State::Through;
                 continue;
             }
-            if matches!(this.state, State::Refused) {
+            if matches!(self.state, State::Refused) {
                 // Keep reading, because unread data would turn our response into a reset; but
                 // report the end at once.
-                let _ = this.poll_more(cx)?;
+                let _ = self.poll_more(io, cx)?;
                 return Poll::Ready(Ok(()));
             }
-            debug_assert!(this.buffer.len() <= MAX_HEAD_BYTES + READ_BYTES);
-            ready!(this.poll_more(cx))?;
+            debug_assert!(self.buffer.len() <= MAX_HEAD_BYTES + READ_BYTES);
+            ready!(self.poll_more(io, cx))?;
         }
     }
-}
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for RequestSanitizer<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
+    fn poll_write<T: AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut T,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let this = &mut *self;
-        if this.gate.state().is_amid {
-            ready!(this.gate.poll_say(&mut this.io, cx))?;
+        if self.gate.state().is_amid {
+            ready!(self.gate.poll_say(io, cx))?;
         }
-        Pin::new(&mut this.io).poll_write(cx, bytes)
+        Pin::new(io).poll_write(cx, bytes)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        ready!(this.gate.poll_say(&mut this.io, cx))?;
-        Pin::new(&mut this.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+    fn poll_flush<T: AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut T,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.gate.poll_say(io, cx))?;
+        Pin::new(io).poll_flush(cx)
     }
 }
 
@@ -316,7 +319,7 @@ mod tests {
     /// Part of `text` that passes, and the refused request.
     async fn through(text: &str, piece: usize) -> (String, Option<(u64, Refusal)>) {
         let (mut client, server) = tokio::io::duplex(1 << 20);
-        let (mut strict, gate) = RequestSanitizer::new(server, Bytes::new());
+        let (mut strict, gate) = sanitize(server, Bytes::new());
         for piece in text.as_bytes().chunks(piece) {
             tokio::io::AsyncWriteExt::write_all(&mut client, piece).await.unwrap();
         }
@@ -368,7 +371,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_said_before_an_answer_goes_out_whole_and_before_it() {
         let (client, server) = tokio::io::duplex(5);
-        let (mut strict, gate) = RequestSanitizer::new(server, Bytes::new());
+        let (mut strict, gate) = sanitize(server, Bytes::new());
         let (to, inbox) = tokio::sync::mpsc::channel(2);
         to.try_send(Bytes::from_static(b"HTTP/1.1 103 Early Hints\r\n\r\n")).unwrap();
         to.try_send(Bytes::from_static(b"HTTP/1.1 102 Processing\r\n\r\n")).unwrap();

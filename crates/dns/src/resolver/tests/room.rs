@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn too_many_queries_are_refused() {
-    let settings = Settings { client_burst: 50.0, ..Settings::default() };
+    let settings = Settings { client_burst: 50, ..Settings::default() };
     let mut cabin = Cabin::new(settings, |_| None);
     let reply = (0..100).filter_map(|n| cabin.ask(1, &format!("n{n}.test.")));
     assert_eq!(reply.filter(|reply| code(reply) == ResponseCode::Refused).count(), 50);
@@ -156,7 +156,7 @@ fn a_cabin_behind_one_address_may_wait_for_one_name() {
 
 #[test]
 fn the_largest_holder_of_a_querys_slots_loses_them() {
-    let settings = Settings { client_burst: 2000.0, ..Settings::default() };
+    let settings = Settings { client_burst: 2000, ..Settings::default() };
     let mut cabin = Cabin::new(settings, |_| None);
     for client in [1, 2] {
         let waits = (0..600).filter(|_| cabin.ask(client, "a.test.").is_none()).count();

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 
 use super::intercept::Interception;
-use super::{Contender, ContenderError, Running, Spread, Stage};
+use super::{Running, Spread, Stage, SystemError, SystemUnderTest};
 use crate::emu::Service;
 use crate::emu::{AIR, GROUND, Host};
 use half::Bounds;
@@ -47,7 +47,7 @@ pub static PEP_FIXED: PepFixed = PepFixed;
 #[derive(Debug)]
 pub struct PepFixed;
 
-impl Contender for PepFixed {
+impl SystemUnderTest for PepFixed {
     fn name(&self) -> &'static str {
         "pep-fixed"
     }
@@ -70,7 +70,7 @@ impl Contender for PepFixed {
         Spread::Wide
     }
 
-    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, SystemError> {
         let bounds = Bounds {
             window: stage.bytes("pep-window-bytes", 675_000)?,
             buffer: stage.bytes("pep-buffer-bytes", 4_000_000)?,
@@ -78,12 +78,12 @@ impl Contender for PepFixed {
         };
         let Bounds { reserve, buffer, .. } = bounds;
         if reserve >= buffer {
-            return Err(ContenderError::Reserve { reserve, buffer });
+            return Err(SystemError::Reserve { reserve, buffer });
         }
-        let (air, ground) = (&stage.world.air, &stage.world.ground);
+        let (air, ground) = (&stage.testbed.air, &stage.testbed.ground);
         let windows = [FixedWindows::set(air, bounds)?, FixedWindows::set(ground, bounds)?];
         // The cabin is near, so a source there stops at once.
-        let distances = [Duration::ZERO, stage.world.terrestrial_rtt()];
+        let distances = [Duration::ZERO, stage.testbed.terrestrial_rtt()];
         let at = [AIR, GROUND].map(|host| SocketAddr::new(host.v4.into(), PORT));
         let counted = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
         let half = |host: &Host, which: usize| {
@@ -98,7 +98,7 @@ impl Contender for PepFixed {
             };
             let half = ["air", "ground"][which];
             let started = Service::ready(host, begin);
-            started.map(|it| it.0).map_err(|why| ContenderError::Half { half, why })
+            started.map(|it| it.0).map_err(|why| SystemError::Half { half, why })
         };
         let services = [half(ground, 1)?, half(air, 0)?];
         Ok(Box::new(Proxies { _services: services, _windows: windows, resets: counted }))
@@ -127,14 +127,14 @@ struct FixedWindows {
 
 impl FixedWindows {
     /// The kernel counts its own overhead in a buffer: about as much as the window.
-    fn set(host: &Host, bounds: Bounds) -> Result<Self, ContenderError> {
+    fn set(host: &Host, bounds: Bounds) -> Result<Self, SystemError> {
         let buffer = 2 * bounds.window;
         let set = || {
             let before = fs::read_to_string(RECEIVE_BUFFERS)?;
             fs::write(RECEIVE_BUFFERS, format!("{MIN_BUFFER} {buffer} {buffer}"))?;
             Ok(before)
         };
-        let before = host.run(set)?.map_err(|source: std::io::Error| ContenderError::Kernel {
+        let before = host.run(set)?.map_err(|source: std::io::Error| SystemError::Kernel {
             doing: "fix TCP's receive buffers",
             source,
         })?;

@@ -94,9 +94,9 @@ fn attempts(
 
 fn one(choice: &Choice, attack: Attack, program: &Path, folder: &Path) -> anyhow::Result<Found> {
     let mut scene = Scene::start((&choice.profile, choice.seed), attack, program, folder)?;
-    let host = scene.world.client.clone();
+    let host = scene.testbed.client.clone();
     let found = host.run(|| scene.runtime.block_on(play(choice, attack, &scene, folder)))??;
-    scene.world.sound_counters()?;
+    scene.testbed.sound_counters()?;
     let mut found = found;
     if let Err(error) = scene.pair.check() {
         found.seen[1].failures.push(error.to_string());

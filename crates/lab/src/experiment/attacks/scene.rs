@@ -17,7 +17,7 @@ use super::files::{self, Keys, ORIGIN_PORT, SITE_NAME};
 use crate::contender::pair::{Pair, PairError, new_key, write_private};
 use crate::contender::process::Process;
 use crate::emu::Service;
-use crate::emu::{Device, EmuError, Host, SERVER, World};
+use crate::emu::{Device, EmuError, Host, SERVER, Testbed};
 use crate::profile::Profile;
 use crate::scratch::no_folder;
 use crate::site::{Authority, ServerSettings, Site, SiteServer};
@@ -66,7 +66,7 @@ pub struct Scene {
     /// Runtime of the victim.
     pub runtime: Runtime,
     /// Hosts and links.
-    pub world: World,
+    pub testbed: Testbed,
 }
 
 impl Scene {
@@ -78,24 +78,24 @@ impl Scene {
         program: &Path,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
-        world.measure()?;
+        let testbed = Testbed::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
+        testbed.measure()?;
         let (v4, v6) = attack.more_addresses();
-        let attacker = world.add_device(v4, v6)?;
+        let attacker = testbed.add_device(v4, v6)?;
         if attack == Attack::HubPorts {
-            few_ports(&world.ground)?;
+            few_ports(&testbed.ground)?;
         }
         let authority = Authority::new().map_err(|error| anyhow!("{error}"))?;
         let page = Site::page(PAGE_OBJECTS, PAGE_OBJECT_BYTES, 0);
         let settings = ServerSettings::new(authority.clone());
-        let _site = SiteServer::start(&world.server, &page, &settings)?;
-        let _servers = [echo_and_names(&world.server)?, origin(&world.server)?];
-        let identity = Identity::new(&world.air, &[SITE_NAME])?;
+        let _site = SiteServer::start(&testbed.server, &page, &settings)?;
+        let _servers = [echo_and_names(&testbed.server)?, origin(&testbed.server)?];
+        let identity = Identity::new(&testbed.air, &[SITE_NAME])?;
         let keys = Keys { air: key()?, ground: key()? };
         let ground = keys.ground.public();
         write_files(attack, profile, &keys, &identity, folder)?;
         let path = program.to_string_lossy();
-        let pair = Pair::launch(folder, world.air.command(&path), world.ground.command(&path));
+        let pair = Pair::launch(folder, testbed.air.command(&path), testbed.ground.command(&path));
         let pair = pair.map_err(failed)?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(EmuError::Thread)?;
@@ -109,7 +109,7 @@ impl Scene {
             page,
             authority,
             runtime,
-            world,
+            testbed,
         })
     }
 

@@ -5,7 +5,7 @@
 //! transport's limits. The run without the attack has the same seed, so the link loses the same
 //! packets as long as the same packets are sent.
 
-mod world;
+mod testbed;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use super::{Attack, Choice};
 use crate::experiment::report::{Goal, Report, row};
 use crate::experiment::table::{align, seconds, table, written};
 use crate::result::{Percentile, Row, Sample, Samples};
-use world::{FlowKey, HUB, MAX_FLOWS, RESERVE, World};
+use testbed::{FlowKey, HUB, MAX_FLOWS, RESERVE, Testbed};
 
 /// Size of a page, a single response.
 const PAGE_BYTES: u64 = 360_000;
@@ -114,39 +114,39 @@ fn one(choice: &Choice, attack: Attack, factor: u32) -> Played {
         Attack::Hoard | Attack::OpenRate => 1,
         _ => 0,
     };
-    let mut world = World::new(&choice.profile, 1 + others, choice.seed);
-    world.hub.set_memory(MEMORY);
+    let mut testbed = Testbed::new(&choice.profile, 1 + others, choice.seed);
+    testbed.hub.set_memory(MEMORY);
     let mut failures = Vec::new();
-    connect(&mut world, &mut failures);
-    let mut attacker = Attacker::new(attack, u64::from(factor), choice.seed, &world);
-    let idle = world.hub.held_bytes();
-    attacker.begin(&mut world);
-    let began = world.now;
-    let operations = world.hub.curve_operations();
-    let mut browser = Browser::new(world.now);
+    connect(&mut testbed, &mut failures);
+    let mut attacker = Attacker::new(attack, u64::from(factor), choice.seed, &testbed);
+    let idle = testbed.hub.held_bytes();
+    attacker.begin(&mut testbed);
+    let began = testbed.now;
+    let operations = testbed.hub.curve_operations();
+    let mut browser = Browser::new(testbed.now);
     let mut held_bytes = 0;
     while browser.pages.0.len() < usize::from(choice.pages) {
-        attacker.act(&mut world);
-        browser.act(&mut world);
-        world.step(PAGE_BYTES);
-        held_bytes = held_bytes.max(world.hub.held_bytes());
+        attacker.act(&mut testbed);
+        browser.act(&mut testbed);
+        testbed.step(PAGE_BYTES);
+        held_bytes = held_bytes.max(testbed.hub.held_bytes());
     }
     let hoarded = if attack == Attack::Vanish { others as u64 } else { u64::from(MAX_FLOWS) };
     let flows = 1 + if others > 0 { hoarded } else { 0 };
-    let lasted = (world.now - began).as_secs_f64();
+    let lasted = (testbed.now - began).as_secs_f64();
     let most = OPERATIONS_PER_S * lasted + SAVED_OPERATIONS;
-    let operations = (world.hub.curve_operations() - operations) as f64 / most;
+    let operations = (testbed.hub.curve_operations() - operations) as f64 / most;
     if factor > 0 {
-        attacker.end(&mut world, idle, &choice.profile.link.rtt(), &mut failures);
+        attacker.end(&mut testbed, idle, &choice.profile.link.rtt(), &mut failures);
     }
     failures.extend(browser.failures);
-    let [came, sent] = world.strangers_bytes;
-    let refused = world.hub.take_refused();
+    let [came, sent] = testbed.strangers_bytes;
+    let refused = testbed.hub.take_refused();
     let of_memory = refused.memory.map_or(0, |memory| memory.refused);
     let of_strangers = refused.datagrams + refused.handshakes;
     // A flow that ends before it is sent takes no place, so that nothing is refused.
-    let reached = if attack == Attack::OpenRate { world.hostile_flows } else { 0 };
-    let of_air = world.airs[0].as_mut().map_or(0, |air| air.take_refused().datagrams);
+    let reached = if attack == Attack::OpenRate { testbed.hostile_flows } else { 0 };
+    let of_air = testbed.airs[0].as_mut().map_or(0, |air| air.take_refused().datagrams);
     Played {
         attack,
         pages: [browser.pages, Samples::default()],
@@ -160,18 +160,18 @@ fn one(choice: &Choice, attack: Attack, factor: u32) -> Played {
 }
 
 /// Runs until every aircraft has a session.
-fn connect(world: &mut World, failures: &mut Vec<String>) {
-    let aircraft = world.airs.len() as u64;
-    while world.hub.sessions_begun() < aircraft {
-        if world.now > CONNECT_LIMIT {
-            failures.push(format!("{} of {aircraft} sessions", world.hub.sessions_begun()));
+fn connect(testbed: &mut Testbed, failures: &mut Vec<String>) {
+    let aircraft = testbed.airs.len() as u64;
+    while testbed.hub.sessions_begun() < aircraft {
+        if testbed.now > CONNECT_LIMIT {
+            failures.push(format!("{} of {aircraft} sessions", testbed.hub.sessions_begun()));
             return;
         }
-        world.step(0);
+        testbed.step(0);
     }
-    let until = world.now + Duration::from_secs(3);
-    while world.now < until {
-        world.step(0);
+    let until = testbed.now + Duration::from_secs(3);
+    while testbed.now < until {
+        testbed.step(0);
     }
 }
 
@@ -182,22 +182,22 @@ impl Browser {
         Self { page: None, next_at: now, number: 0, pages, failures }
     }
 
-    fn act(&mut self, world: &mut World) {
-        let now = world.now;
+    fn act(&mut self, testbed: &mut Testbed) {
+        let now = testbed.now;
         let Some((key, began, came)) = &mut self.page else {
             if now >= self.next_at {
                 self.number += 2;
-                match world.open(0, self.number) {
+                match testbed.open(0, self.number) {
                     Some(key) => self.page = Some((key, now, 0)),
                     None => self.end(Sample::Cut(0.0), Some("it could not be opened"), now),
                 }
             }
             return;
         };
-        *came += world.read(0, *key);
+        *came += testbed.read(0, *key);
         let took = (now - *began).as_secs_f64();
         if *came >= PAGE_BYTES {
-            world.reset(0, *key);
+            testbed.reset(0, *key);
             self.end(Sample::Finished(took), None, now);
         } else if now - *began > PAGE_LIMIT {
             self.end(Sample::Cut(took), Some("it was not complete"), now);
@@ -212,50 +212,50 @@ impl Browser {
 }
 
 impl Attacker {
-    fn new(attack: Attack, factor: u64, seed: u64, world: &World) -> Self {
+    fn new(attack: Attack, factor: u64, seed: u64, testbed: &Testbed) -> Self {
         Self {
             attack,
             rate: u64::from(attack.stated()) * factor,
             made: 0,
             refused: 0,
             rng: ChaCha8Rng::seed_from_u64(seed),
-            mac: MacKey::new(&world.hub_key),
+            mac: MacKey::new(&testbed.hub_key),
             held: Vec::new(),
             number: 1,
         }
     }
 
     /// Starts the downloads of all aircraft that will vanish.
-    fn begin(&mut self, world: &mut World) {
+    fn begin(&mut self, testbed: &mut Testbed) {
         if self.attack != Attack::Vanish || self.rate == 0 {
             return;
         }
-        for craft in 1..world.airs.len() {
+        for craft in 1..testbed.airs.len() {
             self.number += 2;
-            self.made += u64::from(world.open(craft, self.number).is_some());
+            self.made += u64::from(testbed.open(craft, self.number).is_some());
         }
-        let until = world.now + Duration::from_secs(3);
-        while world.now < until {
-            world.step(ENDLESS);
+        let until = testbed.now + Duration::from_secs(3);
+        while testbed.now < until {
+            testbed.step(ENDLESS);
         }
-        (1..world.airs.len()).for_each(|craft| world.switch_off(craft));
+        (1..testbed.airs.len()).for_each(|craft| testbed.switch_off(craft));
     }
 
     /// Makes all attempts that are due.
-    fn act(&mut self, world: &mut World) {
+    fn act(&mut self, testbed: &mut Testbed) {
         if matches!(self.attack, Attack::Vanish) || self.rate == 0 {
             return;
         }
-        let due = (world.now.as_secs_f64() * self.rate as f64) as u64;
+        let due = (testbed.now.as_secs_f64() * self.rate as f64) as u64;
         let first =
-            (world.now.saturating_sub(world.grain()).as_secs_f64() * self.rate as f64) as u64;
+            (testbed.now.saturating_sub(testbed.grain()).as_secs_f64() * self.rate as f64) as u64;
         for _ in first..due {
             self.made += 1;
-            self.one(world);
+            self.one(testbed);
         }
     }
 
-    fn one(&mut self, world: &mut World) {
+    fn one(&mut self, testbed: &mut Testbed) {
         // An unforged address somewhere on the Internet, to which responses go.
         let port = 1_024 + (self.made % 16) as u16;
         let from = SocketAddr::from(([203, 0, 113, (self.made % 200) as u8], port));
@@ -264,47 +264,53 @@ impl Attacker {
                 let mut junk = [0; JUNK_BYTES];
                 self.rng.fill_bytes(&mut junk);
                 junk[0] = DATA;
-                world.deliver_to_hub(&junk, from);
+                testbed.deliver_to_hub(&junk, from);
             }
-            Attack::InitFlood => world.deliver_to_hub(&init(&self.mac, &mut self.rng), from),
+            Attack::InitFlood => testbed.deliver_to_hub(&init(&self.mac, &mut self.rng), from),
             Attack::ResponseFlood => {
                 let mut response = [0; RESPONSE_BYTES];
                 self.rng.fill_bytes(&mut response);
                 response[0] = RESPONSE;
                 // Half of the datagrams carry the hub's address as their source.
                 let from = if self.rng.random() { from } else { HUB.into() };
-                world.deliver_to_air(0, &response, from);
+                testbed.deliver_to_air(0, &response, from);
             }
-            Attack::Hoard => self.open(world, false),
-            Attack::OpenRate => self.open(world, true),
+            Attack::Hoard => self.open(testbed, false),
+            Attack::OpenRate => self.open(testbed, true),
             _ => {}
         }
     }
 
     /// Opens a flow of the hostile aircraft. If it `resets`, the previous flow is reset.
-    fn open(&mut self, world: &mut World, resets: bool) {
+    fn open(&mut self, testbed: &mut Testbed, resets: bool) {
         self.number += 2;
-        match world.open(1, self.number) {
+        match testbed.open(1, self.number) {
             Some(key) => self.held.push(key),
             None => self.refused += 1,
         }
         if resets && self.held.len() > 1 {
             let first = self.held.remove(0);
-            world.reset(1, first);
+            testbed.reset(1, first);
         }
     }
 
     /// Checks the remaining effects of the attack, and that an aircraft can still connect.
-    fn end(&mut self, world: &mut World, idle: u64, rtt: &Duration, failures: &mut Vec<String>) {
+    fn end(
+        &mut self,
+        testbed: &mut Testbed,
+        idle: u64,
+        rtt: &Duration,
+        failures: &mut Vec<String>,
+    ) {
         match self.attack {
             Attack::Vanish => {
                 let until =
-                    world.now + Settings::default().session_lifetime + Duration::from_secs(60);
-                while world.now < until {
-                    world.step(0);
+                    testbed.now + Settings::default().session_lifetime + Duration::from_secs(60);
+                while testbed.now < until {
+                    testbed.step(0);
                 }
-                let (left, held) = (world.hub.sessions().count(), world.hub.held_bytes());
-                self.refused = (world.airs.len() - left) as u64;
+                let (left, held) = (testbed.hub.sessions().count(), testbed.hub.held_bytes());
+                self.refused = (testbed.airs.len() - left) as u64;
                 // The victim's session is still there, and may hold its reserve.
                 if left != 1 || held > idle + RESERVE.bytes() {
                     failures.push(format!(
@@ -313,12 +319,12 @@ impl Attacker {
                 }
             }
             Attack::InitFlood | Attack::HubJunk => {
-                let (begun, from) = (world.hub.sessions_begun(), world.now);
-                world.restart(0, 1_000_000);
-                while world.hub.sessions_begun() == begun {
-                    self.act(world);
-                    world.step(0);
-                    if world.now - from > 3 * *rtt + RETURN_LIMIT {
+                let (begun, from) = (testbed.hub.sessions_begun(), testbed.now);
+                testbed.restart(0, 1_000_000);
+                while testbed.hub.sessions_begun() == begun {
+                    self.act(testbed);
+                    testbed.step(0);
+                    if testbed.now - from > 3 * *rtt + RETURN_LIMIT {
                         failures.push("an aircraft that started again did not get in".to_owned());
                         return;
                     }

@@ -34,7 +34,7 @@ pub fn responses(
     tally: Arc<Tally>,
 ) -> anyhow::Result<Service> {
     let read = || fs::read_to_string("/proc/thread-self/net/udp");
-    let table = scene.world.air.run(read)?;
+    let table = scene.testbed.air.run(read)?;
     let table = table.map_err(|error| anyhow!("the air's ports: {error}"))?;
     let ports: Vec<u16> = ports(&table).filter(|port| !OTHER_PORTS.contains(port)).collect();
     if ports.is_empty() {
@@ -61,7 +61,7 @@ pub fn junk(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Se
         datagram[0] = DATA;
         datagram.to_vec()
     };
-    flood(&scene.world.server, (SERVER.v4.into(), 1), vec![ground()], rate, make, tally)
+    flood(&scene.testbed.server, (SERVER.v4.into(), 1), vec![ground()], rate, make, tally)
 }
 
 /// Sends the ground `rate` INITs per second in which only mac1 is valid, from the Internet.
@@ -69,7 +69,7 @@ pub fn inits(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<S
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let key = MacKey::new(&scene.ground);
     let make = move || init(&key, &mut rng);
-    flood(&scene.world.server, (SERVER.v4.into(), PORTS), vec![ground()], rate, make, tally)
+    flood(&scene.testbed.server, (SERVER.v4.into(), PORTS), vec![ground()], rate, make, tally)
 }
 
 /// An INIT in which only mac1 is valid, for `key`.

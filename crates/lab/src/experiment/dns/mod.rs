@@ -5,7 +5,7 @@
 
 mod choice;
 mod passengers;
-mod world;
+mod testbed;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::experiment::virtual_link::virtually;
 use crate::result::{Percentile, Row, Sample, Samples};
 pub use choice::Choice;
 use passengers::{Asked, NAMES, PAUSE, is_right, popular};
-use world::{Flight, Memory, World};
+use testbed::{Flight, Memory, Testbed};
 
 /// Default length.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(3600);
@@ -88,14 +88,14 @@ async fn cabin(
     memory: &Memory,
 ) -> anyhow::Result<(Vec<Asked>, DnsCounts, Samples)> {
     let flight = Flight { memory: memory.clone(), ..Flight::default() };
-    let world = Arc::new(World::start(&choice.profile, choice.seed, &flight).await?);
-    let mut warm = popular(choice, choice.length, choice.seed, &world).await?;
+    let testbed = Arc::new(Testbed::start(&choice.profile, choice.seed, &flight).await?);
+    let mut warm = popular(choice, choice.length, choice.seed, &testbed).await?;
     warm.retain(|asked: &Asked| asked.at >= WARM_UP.min(choice.length / 2));
-    let counts = world.resolver.counts();
+    let counts = testbed.resolver.counts();
     let mut cold = Samples::default();
     for n in 0..COLD {
         let name = format!("cold{n}.example");
-        let (ip, took) = world.ask(Ipv4Addr::new(10, 1, 1, 1).into(), &name).await?;
+        let (ip, took) = testbed.ask(Ipv4Addr::new(10, 1, 1, 1).into(), &name).await?;
         is_right(&name, ip)?;
         cold.push(took.as_secs_f64());
         sleep(Duration::from_secs(1)).await;
@@ -111,19 +111,19 @@ async fn beginning(
 ) -> anyhow::Result<Beginning> {
     let flight = Flight { warm_start, memory: memory.clone(), at: NEXT_DAY, instant: false };
     let seed = choice.seed.wrapping_add(1);
-    let world = Arc::new(World::start(&choice.profile, seed, &flight).await?);
-    let asked = popular(choice, WARM_UP.min(choice.length), seed, &world).await?;
+    let testbed = Arc::new(Testbed::start(&choice.profile, seed, &flight).await?);
+    let asked = popular(choice, WARM_UP.min(choice.length), seed, &testbed).await?;
     let on_board = asked.iter().filter(|asked| asked.took[0] < ON_BOARD).count();
-    Ok(Beginning { asked: asked.len(), on_board, counts: world.resolver.counts() })
+    Ok(Beginning { asked: asked.len(), on_board, counts: testbed.resolver.counts() })
 }
 
 /// Loads pages of names that nobody has queried before, one after another.
 async fn first_bytes(choice: &Choice, instant: bool) -> anyhow::Result<Samples> {
     let flight = Flight { instant, ..Flight::default() };
-    let world = World::start(&choice.profile, choice.seed, &flight).await?;
+    let testbed = Testbed::start(&choice.profile, choice.seed, &flight).await?;
     let mut samples = Samples::default();
     for n in 0..COLD {
-        samples.push(world.first_byte(&format!("page{n}.example")).await?.as_secs_f64());
+        samples.push(testbed.first_byte(&format!("page{n}.example")).await?.as_secs_f64());
         sleep(Duration::from_secs(1)).await;
     }
     Ok(samples)

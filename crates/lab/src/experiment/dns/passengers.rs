@@ -11,7 +11,7 @@ use rand_chacha::ChaCha20Rng;
 use tokio::time::{Instant, sleep};
 
 use super::Choice;
-use super::world::{self, World};
+use super::testbed::{self, Testbed};
 
 /// Number of popular names, as in the paper.
 pub const NAMES: usize = 100;
@@ -31,14 +31,14 @@ pub async fn popular(
     choice: &Choice,
     length: Duration,
     seed: u64,
-    world: &Arc<World>,
+    testbed: &Arc<Testbed>,
 ) -> anyhow::Result<Vec<Asked>> {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let began = Instant::now();
     let passengers = (0..choice.passengers).map(|number| {
-        let (world, asked) = (world.clone(), asked.clone());
+        let (testbed, asked) = (testbed.clone(), asked.clone());
         let rng = ChaCha20Rng::seed_from_u64(seed ^ u64::from(number) << 32);
-        tokio::spawn(async move { passenger(number, rng, began, length, &world, &asked).await })
+        tokio::spawn(async move { passenger(number, rng, began, length, &testbed, &asked).await })
     });
     for passenger in passengers.collect::<Vec<_>>() {
         passenger.await??;
@@ -52,7 +52,7 @@ async fn passenger(
     mut rng: ChaCha20Rng,
     began: Instant,
     length: Duration,
-    world: &World,
+    testbed: &Testbed,
     asked: &Mutex<Vec<Asked>>,
 ) -> anyhow::Result<()> {
     let from = IpAddr::from([10, 1, 0, number]);
@@ -67,7 +67,7 @@ async fn passenger(
         let name = format!("n{}.example", zipf(rng.random()));
         let mut took = [Duration::ZERO; 2];
         for took in &mut took {
-            let (ip, time) = world.ask(from, &name).await?;
+            let (ip, time) = testbed.ask(from, &name).await?;
             is_right(&name, ip)?;
             *took = time;
         }
@@ -77,7 +77,7 @@ async fn passenger(
 
 /// Returns `Ok` if `ip` is the ground's answer for `name`.
 pub fn is_right(name: &str, ip: Ipv4Addr) -> anyhow::Result<()> {
-    let expected = world::address(name);
+    let expected = testbed::address(name);
     if ip == expected { Ok(()) } else { Err(anyhow!("{name}: {ip}, not {expected}")) }
 }
 

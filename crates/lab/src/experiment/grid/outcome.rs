@@ -2,7 +2,7 @@
 
 use super::traffic::Traffic;
 use super::{Cell, CellError, Work};
-use crate::contender::{BENTPIPE, Contender};
+use crate::contender::{BENTPIPE, SystemUnderTest};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
 

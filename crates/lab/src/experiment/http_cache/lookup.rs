@@ -22,7 +22,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::result::Samples;
 
@@ -67,8 +67,8 @@ impl Connector for Near {
         Box::pin(async { Err(OpenError::Unsupported) })
     }
 
-    fn reach(&self) -> Reach {
-        Reach::Up
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        watch::channel(Reach::Up).1
     }
 }
 

@@ -5,7 +5,7 @@
 //! connections.
 
 mod site;
-mod world;
+mod testbed;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use tokio::time::Instant;
 use super::choice::seeds;
 use super::report::{Goal, Report, row};
 use super::table::{align, seconds, table};
-use crate::contender::{BENTPIPE, Contender};
+use crate::contender::{BENTPIPE, SystemUnderTest};
 use crate::experiment::engine::Engine;
 use crate::experiment::virtual_link::virtually;
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
 use crate::sim::parallel;
 use site::Page;
-use world::World;
+use testbed::Testbed;
 
 /// Default number of loads of each page.
 pub const DEFAULT_RUNS: u16 = 5;
@@ -104,28 +104,28 @@ async fn load_with(
     is_split: bool,
     reader: Reader,
 ) -> anyhow::Result<f64> {
-    let world = Arc::new(World::start(profile, seed, is_split).await?);
-    let first = load(&world, 1, page).await?;
+    let testbed = Arc::new(Testbed::start(profile, seed, is_split).await?);
+    let first = load(&testbed, 1, page).await?;
     if reader == Reader::First {
         return Ok(first.as_secs_f64());
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
-    Ok(load(&world, 2, page).await?.as_secs_f64())
+    Ok(load(&testbed, 2, page).await?.as_secs_f64())
 }
 
 /// Time from the request for the document to the last byte of all objects.
-async fn load(world: &Arc<World>, passenger: u32, page: Page) -> anyhow::Result<Duration> {
+async fn load(testbed: &Arc<Testbed>, passenger: u32, page: Page) -> anyhow::Result<Duration> {
     let began = Instant::now();
-    world.get(passenger, &page.path(), OF_PAGES).await?;
+    testbed.get(passenger, &page.path(), OF_PAGES).await?;
     let waiting = Arc::new(Mutex::new(VecDeque::from(page.paths())));
     let mut loading: JoinSet<anyhow::Result<()>> = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let (world, waiting) = (world.clone(), waiting.clone());
+        let (testbed, waiting) = (testbed.clone(), waiting.clone());
         loading.spawn(async move {
             loop {
                 let next = waiting.lock().pop_front();
                 let Some(path) = next else { return Ok(()) };
-                world.get(passenger, &path, OF_IMAGES).await?;
+                testbed.get(passenger, &path, OF_IMAGES).await?;
             }
         });
     }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::{Choice, Loaded};
 use crate::browser::{self, Browser};
-use crate::contender::Contender;
+use crate::contender::SystemUnderTest;
 use crate::emu::{Host, SERVER, is_site};
 use crate::experiment::stand::{Spec, Stand, Tunings};
 use crate::loader::{self, Load, Protocol, Tickets};
@@ -26,7 +26,7 @@ const WARMING: u64 = 1 << 32;
 /// System under test and client of a load.
 pub struct By<'a> {
     /// System under test.
-    pub contender: &'static dyn Contender,
+    pub contender: &'static dyn SystemUnderTest,
     /// `true` for real Chromium, `false` for the page-load client.
     pub browser: bool,
     /// The `bentpipe` program.
@@ -68,8 +68,8 @@ pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> anyhow::Result<Loaded
     let stand = Stand::start(&spec, || ())?;
     let (authority, congestion) = (Authority::new()?, contender.ends());
     let settings = ServerSettings { congestion, ..ServerSettings::new(authority.clone()) };
-    let server = SiteServer::start(&stand.world.server, choice.site, &settings)?;
-    let client = &stand.world.client;
+    let server = SiteServer::start(&stand.testbed.server, choice.site, &settings)?;
+    let client = &stand.testbed.client;
     let loaded = client.block_on(async || match browser {
         true => in_browser(choice, &authority, client, folder).await,
         false => lightly(choice, &authority, contender).await,
@@ -82,7 +82,7 @@ pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> anyhow::Result<Loaded
 async fn lightly(
     choice: &Choice<'_>,
     authority: &Authority,
-    contender: &dyn Contender,
+    contender: &dyn SystemUnderTest,
 ) -> anyhow::Result<Loaded> {
     let congestion = contender.ends();
     let load = Load { congestion, ..Load::new(choice.site, choice.protocol, choice.deadline) };

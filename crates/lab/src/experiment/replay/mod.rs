@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::report::row;
 use super::table;
-use crate::contender::Contender;
+use crate::contender::SystemUnderTest;
 use crate::loader::{Load, Protocol, Visit};
 use crate::profile::Profile;
 use crate::result::{Row, Sample, Samples};
@@ -55,7 +55,7 @@ pub struct Loaded {
 #[derive(Debug, Clone)]
 pub struct Found {
     /// System under test.
-    pub contender: &'static dyn Contender,
+    pub contender: &'static dyn SystemUnderTest,
     /// One load for each run.
     pub loads: Vec<Loaded>,
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::play::in_virtual_time;
-use super::{OverLink, OverMasque, Stream, Transport, World};
+use super::{OverLink, OverMasque, Stream, Testbed, Transport};
 use crate::profile::Profile;
 
 /// Bytes per read or write.
@@ -21,14 +21,14 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// A transport to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contender {
+pub enum SystemUnderTest {
     /// Bentpipe's own transport, paced at the profile's rate.
     Link,
     /// HTTP/3 CONNECT.
     Masque(Congestion),
 }
 
-impl Contender {
+impl SystemUnderTest {
     /// The combinations in the comparison.
     pub const ALL: [Self; 3] =
         [Self::Link, Self::Masque(Congestion::Cubic), Self::Masque(Congestion::Bbr)];
@@ -45,15 +45,15 @@ impl Contender {
 
     fn start(
         self,
-        world: &World,
+        testbed: &Testbed,
         profile: &Profile,
         seed: u64,
     ) -> Result<Box<dyn Transport>, String> {
         let rate = profile.link.forward.rate().unwrap_or(BitRate::from_bps(1_000_000_000));
         let settings = Settings { rate, ..Settings::default() };
         Ok(match self {
-            Self::Link => Box::new(OverLink::with(world, settings, seed)?),
-            Self::Masque(congestion) => Box::new(OverMasque::start(world, seed, congestion)?),
+            Self::Link => Box::new(OverLink::with(testbed, settings, seed)?),
+            Self::Masque(congestion) => Box::new(OverMasque::start(testbed, seed, congestion)?),
         })
     }
 }
@@ -66,7 +66,7 @@ impl Contender {
 ///
 /// The network could not be set up, or a flow failed.
 pub fn objects(
-    contender: Contender,
+    contender: SystemUnderTest,
     profile: &Profile,
     bytes: usize,
     count: usize,
@@ -74,8 +74,8 @@ pub fn objects(
     seed: u64,
 ) -> Result<Vec<Duration>, String> {
     in_virtual_time(async {
-        let world = World::new(&profile.link, seed)?;
-        let transport = contender.start(&world, profile, seed)?;
+        let testbed = Testbed::new(&profile.link, seed)?;
+        let transport = contender.start(&testbed, profile, seed)?;
         let body = vec![0x5a; bytes];
         let mut took = Vec::new();
         for number in 0..count {
@@ -99,14 +99,14 @@ pub fn objects(
 ///
 /// The network could not be set up, or the flow failed.
 pub fn bulk(
-    contender: Contender,
+    contender: SystemUnderTest,
     profile: &Profile,
     length: Duration,
     seed: u64,
 ) -> Result<f64, String> {
     in_virtual_time(async {
-        let world = World::new(&profile.link, seed)?;
-        let transport = contender.start(&world, profile, seed)?;
+        let testbed = Testbed::new(&profile.link, seed)?;
+        let transport = contender.start(&testbed, profile, seed)?;
         let (mut near, far) = open(&*transport, 0).await?;
         let end = Instant::now() + length;
         let reading = async {

@@ -14,7 +14,7 @@ mod side;
 
 pub use over_link::OverLink;
 pub use over_masque::OverMasque;
-pub use play::{Report, World, run};
+pub use play::{Report, Testbed, run};
 pub use scenario::{Break, FlowPlan, Limits, LinkPlan, Memory, Outage, Scenario, SidePlan};
 
 use ::bytes::Bytes;
@@ -30,7 +30,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
     fn reset_code(&self) -> Option<ResetCode>;
 }
 
-/// Both gateways' ends of a transport, running in a [`World`].
+/// Both gateways' ends of a transport, running in a [`Testbed`].
 pub trait Transport: Send + Sync {
     /// Opens flow `number` from the aircraft. Waits for a session if none exists yet.
     fn open(&self, number: u16, first: Bytes) -> BoxFuture<'_, Result<Box<dyn Stream>, String>>;

@@ -14,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use tokio::time::sleep;
 
-use super::{Scenario, Stream, Transport, World};
+use super::{Scenario, Stream, Testbed, Transport};
 
 /// Flow limit of both ends.
 const MAX_FLOWS: u32 = 16;
@@ -28,12 +28,12 @@ pub struct OverLink {
 
 impl OverLink {
     /// Starts both ends with the scenario's limits and seed.
-    pub fn start(world: &World, scenario: &Scenario) -> Result<Self, String> {
-        Self::with(world, settings(scenario), scenario.seed)
+    pub fn start(testbed: &Testbed, scenario: &Scenario) -> Result<Self, String> {
+        Self::with(testbed, settings(scenario), scenario.seed)
     }
 
     /// Starts both ends with the same settings.
-    pub fn with(world: &World, settings: Settings, seed: u64) -> Result<Self, String> {
+    pub fn with(testbed: &Testbed, settings: Settings, seed: u64) -> Result<Self, String> {
         settings.check().map_err(|error| error.to_string())?;
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
@@ -41,15 +41,15 @@ impl OverLink {
         let air_config = AirConfig {
             secret: air.clone(),
             hub: hub.public(),
-            address: world.ground.local_addr(),
+            address: testbed.ground.local_addr(),
             settings: settings.clone(),
             first_counter: 1,
         };
         let aircraft =
             vec![Aircraft { key: air.public(), settings, highest_class: Class::BestEffort }];
         let hub_config = HubConfig { secret: hub, aircraft };
-        let hub = Hub::start_seeded(Box::new(world.ground.clone()), hub_config, rng.random());
-        let air = Air::start_seeded(Box::new(world.air.clone()), air_config, rng.random());
+        let hub = Hub::start_seeded(Box::new(testbed.ground.clone()), hub_config, rng.random());
+        let air = Air::start_seeded(Box::new(testbed.air.clone()), air_config, rng.random());
         Ok(Self { air, hub, most_held_bytes })
     }
 

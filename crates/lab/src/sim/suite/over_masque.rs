@@ -9,7 +9,7 @@ use bentpipe_masque::{
 };
 use futures_util::future::BoxFuture;
 
-use super::{Stream, Transport, World};
+use super::{Stream, Testbed, Transport};
 
 /// A client on the aircraft and a server on the ground.
 pub struct OverMasque {
@@ -20,18 +20,18 @@ pub struct OverMasque {
 impl OverMasque {
     /// Starts both with the default settings, except the congestion controller. Keys and
     /// certificates come from the operating system's randomness, so two runs differ in their bytes.
-    pub fn start(world: &World, seed: u64, congestion: Congestion) -> Result<Self, String> {
+    pub fn start(testbed: &Testbed, seed: u64, congestion: Congestion) -> Result<Self, String> {
         let (air, ground) = (SecretKey::new([1; 32]), SecretKey::new([2; 32]));
         let server_key = public_key(&ground);
         let mut server = ServerConfig::new(ground, HashSet::from([public_key(&air)]));
         server.transport.congestion = congestion;
-        let mut client = ClientConfig::new(world.ground.local_addr(), server_key, air);
+        let mut client = ClientConfig::new(testbed.ground.local_addr(), server_key, air);
         client.transport.congestion = congestion;
         let wrong = |error: bentpipe_masque::StartError| error.to_string();
         let (ground_seed, air_seed) = (2 * seed, 2 * seed + 1);
         Ok(Self {
-            server: Server::start(server, world.ground.quic(ground_seed)).map_err(wrong)?,
-            client: Client::connect(client, world.air.quic(air_seed)).map_err(wrong)?,
+            server: Server::start(server, testbed.ground.quic(ground_seed)).map_err(wrong)?,
+            client: Client::connect(client, testbed.air.quic(air_seed)).map_err(wrong)?,
         })
     }
 }

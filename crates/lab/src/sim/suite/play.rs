@@ -26,7 +26,7 @@ const AIR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 1));
 const MOVED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 77, 1));
 
 /// Hosts of a transport's ends.
-pub struct World {
+pub struct Testbed {
     /// Socket of the ground.
     pub ground: Socket,
     /// Socket of the aircraft.
@@ -46,7 +46,7 @@ pub struct Report {
     pub digest: Digest,
 }
 
-impl World {
+impl Testbed {
     pub(super) fn new(link: &LinkSpec, seed: u64) -> Result<Self, String> {
         let wrong = |error: std::io::Error| format!("the simulated network: {error}");
         let net = Net::new(seed);
@@ -74,24 +74,24 @@ impl World {
 /// A description of the fault.
 pub fn run<T: Transport>(
     scenario: &Scenario,
-    start: impl FnOnce(&World, &Scenario) -> Result<T, String>,
+    start: impl FnOnce(&Testbed, &Scenario) -> Result<T, String>,
 ) -> Result<Report, String> {
     in_virtual_time(async {
-        let world = World::new(&scenario.link_spec(), scenario.seed)?;
-        let transport = start(&world, scenario)?;
+        let testbed = Testbed::new(&scenario.link_spec(), scenario.seed)?;
+        let transport = start(&testbed, scenario)?;
         let began = tokio::time::Instant::now();
         let open = Mutex::new(Vec::new());
         let bytes = tokio::select! {
             biased;
             fault = watch(&transport) => Err(fault),
-            bytes = timeout(scenario.deadline(), play(scenario, &world, &transport, &open)) => {
+            bytes = timeout(scenario.deadline(), play(scenario, &testbed, &transport, &open)) => {
                 bytes.unwrap_or_else(|_| {
                     let open = open.lock().join(", ");
                     Err(format!("it hangs after {:?}: {open}", scenario.deadline()))
                 })
             }
         }?;
-        let digest = *world.digest.lock();
+        let digest = *testbed.digest.lock();
         Ok(Report { took: began.elapsed(), bytes, digest })
     })
 }
@@ -118,7 +118,7 @@ async fn watch(transport: &impl Transport) -> String {
 
 async fn play(
     scenario: &Scenario,
-    world: &World,
+    testbed: &Testbed,
     transport: &impl Transport,
     open: &Open,
 ) -> Result<u64, String> {
@@ -141,7 +141,7 @@ async fn play(
         if let Some(at) = scenario.moves_at {
             sleep(at).await;
             // No other node has that address.
-            let _ = world.aircraft.move_to(MOVED);
+            let _ = testbed.aircraft.move_to(MOVED);
         }
         std::future::pending().await
     };

@@ -19,7 +19,7 @@ use bentpipe_net::Inherited;
 
 use super::order::port;
 use crate::contender::pair::{PairSpec, PassedQuic};
-use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, World};
+use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, Testbed};
 use crate::emu::{Service, Serving};
 use crate::profile::Profile;
 use crate::traffic::{ClassLimits, DOWN, UP};
@@ -56,18 +56,18 @@ pub struct More {
 impl Gateways {
     /// Starts both gateways, with their files in `folder`. `quic` is the treatment of QUIC.
     pub fn start(
-        world: &World,
+        testbed: &Testbed,
         profile: &Profile,
         limits: &ClassLimits,
         quic: PassedQuic,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        Self::start_with(world, profile, limits, quic, More::default(), folder)
+        Self::start_with(testbed, profile, limits, quic, More::default(), folder)
     }
 
     /// Like [`Self::start`], with `more` in the files.
     pub fn start_with(
-        world: &World,
+        testbed: &Testbed,
         profile: &Profile,
         limits: &ClassLimits,
         quic: PassedQuic,
@@ -88,9 +88,9 @@ impl Gateways {
         };
         spec.write(folder)?;
         let config = GroundConfig::load(&folder.join("ground.toml")).map_err(failed("ground"))?;
-        let (_ground, hub) = start("ground", &world.ground, move || start_ground(&config, peer))?;
+        let (_ground, hub) = start("ground", &testbed.ground, move || start_ground(&config, peer))?;
         let config = AirConfig::load(&folder.join("air.toml"), None).map_err(failed("air"))?;
-        let (_air, (air, counted)) = start("air", &world.air, move || start_air(&config, peer))?;
+        let (_air, (air, counted)) = start("air", &testbed.air, move || start_air(&config, peer))?;
         Ok(Self { air, hub, counted, _air, _ground })
     }
 

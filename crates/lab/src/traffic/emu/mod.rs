@@ -2,7 +2,7 @@
 //!
 //! Both gateways run in this process, each on a thread inside its host, so that the lab can read
 //! the link's counters of each class. All their packets go through the kernels of
-//! [`crate::emu::World`]. Passengers are addresses of the client's host, intercepted by TPROXY.
+//! [`crate::emu::Testbed`]. Passengers are addresses of the client's host, intercepted by TPROXY.
 //! Rules in the air gateway's configuration map a flow's destination port to its class. Clients and
 //! servers share a clock and run at real-time priority, because their wake-up latency is not a
 //! property of the link.
@@ -28,7 +28,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
 use crate::contender::pair::PassedQuic;
 use crate::emu::Service;
-use crate::emu::World;
+use crate::emu::Testbed;
 use crate::profile::Profile;
 use crate::scratch::no_folder;
 use fault::Fault;
@@ -47,7 +47,7 @@ pub struct EmuTraffic {
     _client: Service,
     _server: Service,
     gateways: Gateways,
-    world: World,
+    testbed: Testbed,
 }
 
 impl EmuTraffic {
@@ -59,32 +59,32 @@ impl EmuTraffic {
         seed: u64,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        let world = World::new(&profile.link, None, seed)?;
-        world.measure()?;
-        Self::on(world, profile, limits, folder)
+        let testbed = Testbed::new(&profile.link, None, seed)?;
+        testbed.measure()?;
+        Self::on(testbed, profile, limits, folder)
     }
 
     /// Like [`Self::start`], in a testbed that has been measured.
     pub fn on(
-        world: World,
+        testbed: Testbed,
         profile: &Profile,
         limits: &ClassLimits,
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir_in(folder).map_err(no_folder)?;
         let gateways =
-            Gateways::start(&world, profile, limits, PassedQuic::default(), folder.path())?;
+            Gateways::start(&testbed, profile, limits, PassedQuic::default(), folder.path())?;
         let log = Arc::new(Log::new());
-        let _server = server::start(&world.server, log.clone())?;
+        let _server = server::start(&testbed.server, log.clone())?;
         let (orders, ordered) = unbounded_channel();
-        let _client = client::start(&world.client, log.clone(), ordered)?;
+        let _client = client::start(&testbed.client, log.clone(), ordered)?;
         gateways.wait()?;
-        Ok(Self { log, seen: 0, orders, _client, _server, gateways, world })
+        Ok(Self { log, seen: 0, orders, _client, _server, gateways, testbed })
     }
 
     /// Testbed of the traffic.
-    pub fn world(&self) -> &World {
-        &self.world
+    pub fn testbed(&self) -> &Testbed {
+        &self.testbed
     }
 
     /// Checks that there was no fault until now.
@@ -92,7 +92,7 @@ impl EmuTraffic {
         if let Some(fault) = self.log.fault() {
             return Err(fault.into());
         }
-        self.world.sound_counters()?;
+        self.testbed.sound_counters()?;
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl Traffic for EmuTraffic {
     }
 
     fn counted(&mut self) -> Counted {
-        let link = match self.world.radio_counters() {
+        let link = match self.testbed.radio_counters() {
             Ok(counters) => [counters.forward.model, counters.return_.model],
             Err(error) => {
                 self.log.failed(Fault::lab("the link's counters", error));

@@ -39,7 +39,7 @@ pub const HUB: ([u8; 4], u16) = ([198, 18, 0, 1], 4_500);
 pub type FlowKey = (SessionId, u64);
 
 /// State of the simulation.
-pub struct World {
+pub struct Testbed {
     /// Time since the run began.
     pub now: Duration,
     /// End of the ground.
@@ -72,7 +72,7 @@ fn settings(rate: BitRate) -> Settings {
     Settings { rate, max_flows: MAX_FLOWS, flow_reserve: RESERVE, ..Settings::default() }
 }
 
-impl World {
+impl Testbed {
     /// A hub with `aircraft` aircraft, each over `profile`'s link.
     pub fn new(profile: &Profile, aircraft: usize, seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);

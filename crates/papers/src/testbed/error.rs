@@ -1,7 +1,7 @@
 //! Errors that end a testbed, and whether another one may succeed.
 
 use bentpipe_lab::browser::BrowserError;
-use bentpipe_lab::contender::{self, ContenderError};
+use bentpipe_lab::contender::{self, SystemError};
 use bentpipe_lab::emu::{EmuError, MeasureError, TooLate};
 use bentpipe_lab::experiment::stand::StandError;
 
@@ -12,7 +12,7 @@ use crate::workload::{SiteError, WorkError};
 
 /// Reason why a testbed gave no results, or no further ones.
 #[derive(Debug, thiserror::Error)]
-pub enum WorldError {
+pub enum TestbedError {
     /// The emulator could not be started.
     #[error(transparent)]
     Emulator(#[from] EmuError),
@@ -21,7 +21,7 @@ pub enum WorldError {
     Measure(#[from] MeasureError),
     /// The system under test is unknown.
     #[error(transparent)]
-    Unknown(#[from] contender::UnknownContender),
+    Unknown(#[from] contender::UnknownSystem),
     /// The testbed could not be set up, or its system under test has ended or passes no data.
     #[error(transparent)]
     Stand(#[from] StandError),
@@ -37,7 +37,7 @@ pub enum WorldError {
     /// The emulator itself lost packets.
     #[error(
         "the emulator lost {0} packets that its model let pass: this machine is too busy; run \
-         fewer worlds at once (--jobs)"
+         fewer testbeds at once (--jobs)"
     )]
     Unmodelled(u64),
     /// The page cannot be served.
@@ -67,16 +67,16 @@ pub enum WorldError {
     Folder(#[from] std::io::Error),
 }
 
-impl WorldError {
+impl TestbedError {
     /// Returns `true` if another attempt may succeed.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unknown(_) | Self::Site(_) | Self::Declared(_) | Self::Raw(_) => false,
-            Self::Stand(StandError::Contender { source, .. }) => !matches!(
+            Self::Stand(StandError::SystemUnderTest { source, .. }) => !matches!(
                 source,
-                ContenderError::Missing { .. }
-                    | ContenderError::Setting { .. }
-                    | ContenderError::Reserve { .. }
+                SystemError::Missing { .. }
+                    | SystemError::Setting { .. }
+                    | SystemError::Reserve { .. }
             ),
             Self::Work { source, .. } => match source {
                 WorkError::Cannot(_) => false,
@@ -111,24 +111,24 @@ impl WorldError {
 mod tests {
     use super::*;
 
-    fn missing(source: ContenderError) -> WorldError {
-        StandError::Contender { name: "kcptun", source, said: String::new() }.into()
+    fn missing(source: SystemError) -> TestbedError {
+        StandError::SystemUnderTest { name: "kcptun", source, said: String::new() }.into()
     }
 
-    fn work(source: WorkError) -> WorldError {
-        WorldError::Work { name: "bentpipe", source, said: String::new() }
+    fn work(source: WorkError) -> TestbedError {
+        TestbedError::Work { name: "bentpipe", source, said: String::new() }
     }
 
     #[test]
     fn what_is_not_installed_is_not_tried_again() {
-        let error = missing(ContenderError::Missing { program: "kcptun-server" });
+        let error = missing(SystemError::Missing { program: "kcptun-server" });
         assert!(!error.may_pass() && error.to_string().contains("scripts/setup.sh kcptun"));
-        let ended = ContenderError::Ended { program: "kcptun-server", said: String::new() };
+        let ended = SystemError::Ended { program: "kcptun-server", said: String::new() };
         assert!(missing(ended).may_pass());
         let error = work(SiteError::Browser(BrowserError::NotInstalled).into());
         assert!(!error.may_pass() && error.to_string().contains("scripts/setup.sh browser"));
         assert!(error.is_of_run());
-        let late = WorldError::from(TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 });
+        let late = TestbedError::from(TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 });
         assert!(late.may_pass() && late.is_of_machine() && late.is_of_run());
     }
 }

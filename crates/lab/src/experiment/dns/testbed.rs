@@ -58,13 +58,13 @@ pub struct Flight {
 }
 
 /// Both ends; they run until dropped.
-pub struct World {
+pub struct Testbed {
     /// The on-board resolver.
     pub resolver: ResolverHandle,
     link: VirtualLink,
 }
 
-impl World {
+impl Testbed {
     /// Starts both ends over `profile`'s link and waits until it is up.
     pub async fn start(profile: &Profile, seed: u64, flight: &Flight) -> anyhow::Result<Self> {
         let warm_start = if flight.warm_start { WARM_START } else { "0 B" };

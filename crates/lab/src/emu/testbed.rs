@@ -23,7 +23,7 @@ use super::wire::{Wire, WireCounters};
 /// Everything is routed, so the client reaches the server end to end without a gateway. Dropping
 /// the testbed stops its links. A host's namespace ends with the last handle to it.
 #[derive(Debug)]
-pub struct World {
+pub struct Testbed {
     /// The passenger's device.
     pub client: Host,
     /// Host of the air gateway; routes for the client.
@@ -34,7 +34,7 @@ pub struct World {
     pub server: Host,
     pub(super) radio: EmulatedLink,
     pub(super) terrestrial: Option<EmulatedLink>,
-    /// Hosts of the other users ([`World::others`]), once they exist.
+    /// Hosts of the other users ([`Testbed::others`]), once they exist.
     pub(super) other_hosts: Mutex<Option<[Host; 2]>>,
 }
 
@@ -58,7 +58,7 @@ impl LinkCounters {
     }
 }
 
-impl World {
+impl Testbed {
     /// Brings up a testbed with the radio link `link`. Its terrestrial path is `terrestrial`, or an
     /// unimpaired cable for `None`. In both, *forward* is towards the client. The same seed gives
     /// the same losses to the same packets.

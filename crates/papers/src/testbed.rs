@@ -12,18 +12,18 @@ mod error;
 use std::path::Path;
 
 use bentpipe_lab::contender;
-use bentpipe_lab::emu::{self, Capture, Congestion, EmuError, Lateness, Measured, World};
+use bentpipe_lab::emu::{self, Capture, Congestion, EmuError, Lateness, Measured, Testbed};
 use bentpipe_lab::experiment::gate::Gate;
 use bentpipe_lab::experiment::stand::{Spec, Stand, StandError, Tunings};
 use bentpipe_results::LinkMeasured;
 use serde::Serialize;
 
-pub use error::WorldError;
+pub use error::TestbedError;
 
 use crate::budget::{Budget, Portion};
 use crate::job::{Job, Ran};
 use crate::link::Scene;
-use crate::plan::{Plan, Worldful};
+use crate::plan::{Plan, TestbedRun};
 use crate::raw::{self, RawError};
 use crate::settle::settle;
 use crate::workload::{self, Scope, Sites, WorkError};
@@ -68,24 +68,24 @@ pub struct Conditions {
 /// Callback for every completed run.
 pub type Tell<'a> = dyn FnMut(usize, Ran, &Conditions) + 'a;
 
-/// Performs the runs of `worldful`. Reports each as soon as it is complete and its measurement is
+/// Performs the runs of `testbed_run`. Reports each as soon as it is complete and its measurement is
 /// valid. After an error, the reported runs remain valid. The losses depend on `attempt`.
 pub fn run(
     machine: &Machine<'_>,
     plan: &Plan<'_>,
-    worldful: &Worldful,
+    testbed_run: &TestbedRun,
     attempt: u32,
     tell: &mut Tell<'_>,
-) -> Result<(), WorldError> {
-    let seed = worldful.seed_of(attempt);
-    let first = worldful.parts[0].job;
+) -> Result<(), TestbedError> {
+    let seed = testbed_run.seed_of(attempt);
+    let first = testbed_run.parts[0].job;
     let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
     // Without a system under test, the link itself is measured.
     let contender = match job.contender() {
         "" => contender::named("e2e-cubic")?,
         name => contender::named(name)?,
     };
-    let sites = Sites::new(worldful.parts.iter().map(|part| &plan.jobs[part.job]))?;
+    let sites = Sites::new(testbed_run.parts.iter().map(|part| &plan.jobs[part.job]))?;
     let folder = tempfile::tempdir_in(machine.scratch)?;
     let spec = Spec {
         contender,
@@ -104,17 +104,17 @@ pub fn run(
     let mut ended = match stand.warm_up() {
         Ok(()) => None,
         Err(StandError::Emulator(error)) => return Err(error.into()),
-        Err(error) => Some(WorldError::from(error)),
+        Err(error) => Some(TestbedError::from(error)),
     };
     if ended.is_some() {
         // Unless the machine was the cause.
-        sound(&stand.world, &stand.measured, &Lateness::default())?;
+        sound(&stand.testbed, &stand.measured, &Lateness::default())?;
     }
     let ends = contender.ends();
     let mut bed =
         Bed { machine, scene, stand, sites, folder: folder.path(), ends, seed, attempt, number: 0 };
     let runs =
-        worldful.parts.iter().flat_map(|part| part.runs.clone().map(move |run| (part.job, run)));
+        testbed_run.parts.iter().flat_map(|part| part.runs.clone().map(move |run| (part.job, run)));
     for (place, run) in runs {
         let (ran, conditions) = bed.run(&plan.jobs[place], run, &mut ended)?;
         tell(place, ran, &conditions);
@@ -145,16 +145,16 @@ impl Bed<'_> {
         &mut self,
         job: &Job<'_>,
         run: u32,
-        ended: &mut Option<WorldError>,
-    ) -> Result<(Ran, Conditions), WorldError> {
+        ended: &mut Option<TestbedError>,
+    ) -> Result<(Ran, Conditions), TestbedError> {
         let (name, seed) = (self.stand.name, self.seed);
         if self.number > 0 {
-            ready(&self.stand.world, self.scene, name)?;
+            ready(&self.stand.testbed, self.scene, name)?;
         }
         self.number += 1;
-        let before = lateness(&self.stand.world)?;
+        let before = lateness(&self.stand.testbed)?;
         let mut scope = Scope {
-            world: &self.stand.world,
+            testbed: &self.stand.testbed,
             measured: &self.stand.measured.radio,
             scene: self.scene,
             job,
@@ -168,18 +168,18 @@ impl Bed<'_> {
             number: self.number,
             failed: None,
         };
-        let capture = capture(self.machine, &self.stand.world, job, run)?;
+        let capture = capture(self.machine, &self.stand.testbed, job, run)?;
         let outcome = workload::run(&mut scope);
         drop(capture);
         let found = outcome.map(|values| Ran { run, seed, values, failed: scope.failed });
-        let sound = sound(&self.stand.world, &self.stand.measured, &before)?;
+        let sound = sound(&self.stand.testbed, &self.stand.measured, &before)?;
         let conditions = Conditions { attempt: self.attempt, ..sound };
         if ended.is_none() {
-            *ended = self.stand.check().err().map(WorldError::from);
+            *ended = self.stand.check().err().map(TestbedError::from);
         }
         let nothing = || Ran::of(run, seed, workload::nothing(job));
         let said = || self.stand.running.said();
-        let ran = counted(found, nothing, ended.as_ref()).map_err(|source| WorldError::Work {
+        let ran = counted(found, nothing, ended.as_ref()).map_err(|source| TestbedError::Work {
             name,
             source,
             said: said(),
@@ -191,11 +191,11 @@ impl Bed<'_> {
 /// Captures the packets offered to the radio link in a run of `job` to a file, if requested.
 pub(crate) fn capture(
     machine: &Machine<'_>,
-    world: &World,
+    testbed: &Testbed,
     job: &Job<'_>,
     run: u32,
 ) -> Result<Option<Capture>, RawError> {
-    let capture = |folder| raw::make(folder, job, run, ".pcapng", |path| world.capture(path));
+    let capture = |folder| raw::make(folder, job, run, ".pcapng", |path| testbed.capture(path));
     machine.raw.map(capture).transpose()
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn capture(
 fn counted(
     found: Result<Ran, WorkError>,
     nothing: impl FnOnce() -> Ran,
-    ended: Option<&WorldError>,
+    ended: Option<&TestbedError>,
 ) -> Result<Ran, WorkError> {
     let Some(why) = ended else { return found };
     let ran = found.unwrap_or_else(|_| nothing());
@@ -213,11 +213,15 @@ fn counted(
     Ok(Ran { values, failed, ..ran })
 }
 
-/// Waits until the machine can carry the traffic of `worldful` too.
-pub fn portion<'a>(machine: &'a Machine<'_>, plan: &Plan<'_>, worldful: &Worldful) -> Portion<'a> {
-    let in_browser = worldful.parts.iter().any(|part| plan.jobs[part.job].is_in_browser());
+/// Waits until the machine can carry the traffic of `testbed_run` too.
+pub fn portion<'a>(
+    machine: &'a Machine<'_>,
+    plan: &Plan<'_>,
+    testbed_run: &TestbedRun,
+) -> Portion<'a> {
+    let in_browser = testbed_run.parts.iter().any(|part| plan.jobs[part.job].is_in_browser());
     let browser = if in_browser { BROWSER_BPS } else { 0 };
-    machine.budget.take(carried(&plan.scenes[worldful.parts[0].job]).saturating_add(browser))
+    machine.budget.take(carried(&plan.scenes[testbed_run.parts[0].job]).saturating_add(browser))
 }
 
 /// Maximum traffic of a testbed, bit/s.
@@ -228,29 +232,29 @@ pub fn carried(scene: &Scene) -> u64 {
 }
 
 /// Waits until the next run may start.
-fn ready(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldError> {
-    if settle(world, scene.rtt())? { Ok(()) } else { Err(WorldError::Undrained { name }) }
+fn ready(testbed: &Testbed, scene: &Scene, name: &'static str) -> Result<(), TestbedError> {
+    if settle(testbed, scene.rtt())? { Ok(()) } else { Err(TestbedError::Undrained { name }) }
 }
 
 /// Lateness of the emulator so far.
-pub(crate) fn lateness(world: &World) -> Result<Lateness, EmuError> {
-    let (radio, behind) = (world.radio_counters()?, world.terrestrial_counters()?);
+pub(crate) fn lateness(testbed: &Testbed) -> Result<Lateness, EmuError> {
+    let (radio, behind) = (testbed.radio_counters()?, testbed.terrestrial_counters()?);
     Ok(Lateness::of([&radio].into_iter().chain(&behind)))
 }
 
 /// Checks the links. Returns an error if the emulator did not follow its model, or was late since
 /// `before`.
 pub(crate) fn sound(
-    world: &World,
+    testbed: &Testbed,
     measured: &Measured,
     before: &Lateness,
-) -> Result<Conditions, WorldError> {
-    let since = lateness(world)?.since(before);
-    let counters = world.radio_counters()?;
-    let behind = world.terrestrial_counters()?.map_or(0, |counters| counters.unmodelled());
+) -> Result<Conditions, TestbedError> {
+    let since = lateness(testbed)?.since(before);
+    let counters = testbed.radio_counters()?;
+    let behind = testbed.terrestrial_counters()?.map_or(0, |counters| counters.unmodelled());
     match counters.unmodelled() + behind {
         0 => {}
-        lost => return Err(WorldError::Unmodelled(lost)),
+        lost => return Err(TestbedError::Unmodelled(lost)),
     }
     since.judge()?;
     let ways = [&counters.forward, &counters.return_];
@@ -286,16 +290,16 @@ fn both_ways(path: &str, link: &emu::LinkMeasured) -> [LinkMeasured; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_lab::contender::ContenderError;
+    use bentpipe_lab::contender::SystemError;
     use bentpipe_results::Row;
 
-    fn missing(source: ContenderError) -> WorldError {
-        StandError::Contender { name: "kcptun", source, said: String::new() }.into()
+    fn missing(source: SystemError) -> TestbedError {
+        StandError::SystemUnderTest { name: "kcptun", source, said: String::new() }.into()
     }
 
     #[test]
     fn a_run_in_which_the_contender_ended_failed_whatever_it_gave() {
-        let ended = ContenderError::Ended { program: "kcptun-server", said: String::new() };
+        let ended = SystemError::Ended { program: "kcptun-server", said: String::new() };
         let ended = missing(ended);
         let plt = |finished| Row::of("plt", 3.0, finished);
         let whole = || Ran::of(2, 7, vec![plt(true), Row::of("failed", 0.0, true)]);

@@ -38,7 +38,7 @@ const QUIET: Duration = Duration::from_secs(5);
 const REQUEST_BYTES: usize = 300;
 
 /// Both ends; they run until dropped.
-pub struct World {
+pub struct Testbed {
     cabin: Cabin,
     /// `true` if pages use Split HTTP. Otherwise each object crosses the link separately.
     is_split: bool,
@@ -52,7 +52,7 @@ struct Cabin {
     cache: Cache,
 }
 
-impl World {
+impl Testbed {
     /// Starts both ends over `profile`'s link and waits until it is up and quiet.
     pub async fn start(profile: &Profile, seed: u64, is_split: bool) -> anyhow::Result<Self> {
         let link = VirtualLink::start(profile, seed, ["", ""])?;

@@ -1,0 +1,72 @@
+//! A gateway as a process of its own.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// Maximum wait for anything that the gateway does.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running gateway, killed when dropped, and its log.
+pub struct Gateway {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Drop for Gateway {
+    /// Sends SIGKILL.
+    fn drop(&mut self) {
+        // Fails only if the process has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Gateway {
+    /// Starts the gateway `what`, "air" or "ground", with its configuration in `folder`.
+    pub fn start(what: &str, folder: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+            .args([what, "--config", &format!("{what}.toml")])
+            .current_dir(folder)
+            .env("RUST_LOG", "info")
+            .env("NO_COLOR", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let (send, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            // Read to the end, so that the gateway can continue to log.
+            log.lines().map_while(Result::ok).for_each(|line| drop(send.send(line)));
+        });
+        Self { child, lines }
+    }
+
+    /// Waits for a line of the log that contains `part`.
+    pub fn says(&self, part: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {part:?}"));
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits until the log reports `service`; returns its address.
+    pub fn serves(&self, service: &str) -> SocketAddr {
+        let line = self.says(&format!("serving {service}"));
+        let address = line.split("address=").nth(1).unwrap();
+        address.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    /// Sends SIGHUP.
+    pub fn hang_up(&self) {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGHUP).unwrap();
+    }
+}
