@@ -31,6 +31,25 @@ pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Gateway whose configuration a schema describes.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Gateway {
+    /// The air gateway: air.toml.
+    Air,
+    /// The ground gateway: ground.toml.
+    Ground,
+}
+
+/// Prints the JSON Schema of the gateway's file.
+pub fn print_schema(gateway: Gateway) -> Result<(), Box<dyn Error>> {
+    let which = match gateway {
+        Gateway::Air => Which::Air,
+        Gateway::Ground => Which::Ground,
+    };
+    say!("{}", serde_json::to_string_pretty(&which.schema())?);
+    Ok(())
+}
+
 fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
     let shown = file.display();
     let complain =
