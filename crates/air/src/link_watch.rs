@@ -79,7 +79,7 @@ fn complaint(link: &AirLink, reach: Reach, silent: Duration) -> String {
         "no answer from the ground at {peer} for {seconds} s: is that the address of its {listens}, \
          is UDP open on the way, does it know this aircraft's key ({}), does no other gateway run \
          with that key, and is peer-public-key its own?",
-        link.private_key().public()
+        link.private_key.public()
     )
 }
 

@@ -46,8 +46,7 @@ impl Transparent {
                 false
             }
         };
-        let interfaces: Vec<&str> =
-            config.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
+        let interfaces: Vec<&str> = config.interfaces.iter().map(String::as_str).collect();
         let mut udp = bind_udp(config.port, v6)?;
         if let Some(udp) = &mut udp {
             udp.capture = capture();

@@ -8,8 +8,8 @@ use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_gateway::config::{
-    AirConfig, AirDns, AirLink, ConfigError, GroundConfig, LeaseSource, Listen, ModemConfig,
-    ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
+    AirConfig, AirDns, AirLink, ConfigError, GroundConfig, HttpCache, LeaseSource, Listen,
+    ModemConfig, ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
 };
 use bentpipe_gateway::transports::{aerotcp, link};
 use bentpipe_link::{IDLE_GRANT, MAX_RATE};
@@ -28,6 +28,25 @@ pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
     warn_on_stderr();
     show!("{}", describe(file)?);
     say!("{}: no errors", file.display());
+    Ok(())
+}
+
+/// Gateway whose configuration a schema describes.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Gateway {
+    /// The air gateway: air.toml.
+    Air,
+    /// The ground gateway: ground.toml.
+    Ground,
+}
+
+/// Prints the JSON Schema of the gateway's file.
+pub fn print_schema(gateway: Gateway) -> Result<(), Box<dyn Error>> {
+    let which = match gateway {
+        Gateway::Air => Which::Air,
+        Gateway::Ground => Which::Ground,
+    };
+    say!("{}", serde_json::to_string_pretty(&which.schema())?);
     Ok(())
 }
 
@@ -68,19 +87,21 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
 
 /// Adds rows about prefetching.
 fn ahead(sheet: &mut Sheet, config: &AirConfig, preload: &Preload) -> Result<(), ConfigError> {
-    let sites: Vec<_> = config.sites.iter().map(|site| site.loaded().name.clone()).collect();
-    let manifest = preload.check_manifest(&sites)?;
-    let (count, max) = (manifest.addresses.len(), preload.max_bytes_per_run);
+    let manifest = preload.check_manifest()?;
+    let max = ByteSize::from_bytes(preload.settings.max_bytes_per_run);
+    let count = manifest.addresses.len();
     let text = format!("{count} addresses, {max} a run at most, in {}", preload.class);
     sheet.row("preloads", text);
     sheet.row("", format!("when `bentpipe preload` asks at {}", preload.socket.display()));
-    let Some(cache) = &config.http_cache else { return Ok(()) };
-    if cache.directory().is_none() {
+    let Some(HttpCache { settings, .. }) = &config.http_cache else { return Ok(()) };
+    if settings.directory.is_none() {
         let text = "what is preloaded is lost at every restart: [http-cache] has no directory";
         sheet.row("note", text);
     }
-    let room = cache.directory().map_or(cache.memory, |_| cache.disk.max(cache.memory));
-    if max.bytes() > room.bytes() / 2 {
+    let (memory, disk) = (settings.memory_bytes, settings.disk_bytes);
+    let room = settings.directory.as_ref().map_or(memory, |_| disk.max(memory));
+    if max.bytes() > room / 2 {
+        let room = ByteSize::from_bytes(room);
         let text = format!("no more than half of the cache's {room} can be pinned");
         sheet.row("note", text);
     }
@@ -90,9 +111,9 @@ fn ahead(sheet: &mut Sheet, config: &AirConfig, preload: &Preload) -> Result<(),
 fn air(config: &AirConfig) -> Sheet {
     let link = &config.link;
     let mut sheet = Sheet::new("air gateway");
-    sheet.row("own key", link.private_key().public());
+    sheet.row("own key", link.private_key.public());
     sheet.row("calls", &link.peer);
-    sheet.row("its key", link.peer_public_key());
+    sheet.row("its key", link.peer_public_key);
     let over = match link.transport {
         Transport::Link => format!("the radio transport, sending {}", lease(link)),
         Transport::Masque => "HTTP/3, finding its own rate".to_owned(),
@@ -101,7 +122,7 @@ fn air(config: &AirConfig) -> Sheet {
     sheet.row("over", format!("{over}; to the ground's {}", link.transport.listen_key()));
     if link.transport != Transport::Masque {
         packets(&mut sheet, link.mtu);
-        sheet.row("state", format!("kept in {}", link.state_file().display()));
+        sheet.row("state", format!("kept in {}", link.state_file.display()));
     }
     if link.transport == Transport::Link {
         sheet.row("memory", memory(&link.memory));
@@ -113,15 +134,15 @@ fn air(config: &AirConfig) -> Sheet {
     classes(&mut sheet, &config.classes, link.rate, "sends");
     let rules = &config.rules;
     sheet.row("rules", format!("{}; {} for what none matches", rules.rules.len(), rules.default));
-    if let Some(cache) = &config.http_cache {
-        let place = match cache.directory() {
-            Some(directory) => format!("{} in {}", cache.disk, directory.display()),
+    if let Some(HttpCache { settings, .. }) = &config.http_cache {
+        let [memory, disk] = [settings.memory_bytes, settings.disk_bytes].map(ByteSize::from_bytes);
+        let place = match &settings.directory {
+            Some(directory) => format!("{disk} in {}", directory.display()),
             None => "nothing on disk".to_owned(),
         };
-        sheet.row("HTTP cache", format!("{} in memory, {place}", cache.memory));
+        sheet.row("HTTP cache", format!("{memory} in memory, {place}"));
     }
     for site in &config.sites {
-        let site = site.loaded();
         let how = if site.client.is_some() { "over TLS" } else { "in clear" };
         let whole = if site.split_http { "; pages whole from the ground" } else { "" };
         let text = format!("{}, from {} {how}{whole}", site.name.as_str(), site.origin);
@@ -155,7 +176,7 @@ fn air(config: &AirConfig) -> Sheet {
 
 /// Adds rows about the on-board resolver.
 fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
-    let mut whom: Vec<_> = dns.listen().map(|address| format!("at {address}")).collect();
+    let mut whom: Vec<_> = dns.listen.iter().map(|address| format!("at {address}")).collect();
     if dns.intercept && tproxy {
         whom.push("whoever asks any resolver".to_owned());
     }
@@ -168,11 +189,11 @@ fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
         Some(file) => sheet.row("", format!("kept over restarts in {}", file.display())),
         None => sheet.row("", "forgotten at every restart: there is no cache-file"),
     }
-    let taken = ByteSize::from_bytes(dns.settings().warm_start_bytes.into());
+    let taken = ByteSize::from_bytes(dns.settings.warm_start_bytes.into());
     if taken.bytes() > 0 {
         sheet.row("", format!("{taken} of the ground's at most, where nothing is kept"));
     }
-    if let Some(pool) = dns.pool_networks() {
+    if let Some(pool) = &dns.instant_names {
         sheet.row("instant", format!("addresses for {pool}"));
     }
 }
@@ -192,7 +213,7 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
         sheet.row("clients", format!("of the proxies: {}", networks.join(", ")));
     }
     if let Some(tproxy) = &listen.tproxy {
-        let names: Vec<_> = tproxy.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
+        let names: Vec<_> = tproxy.interfaces.iter().map(String::as_str).collect();
         let text = format!("TCP and UDP from {} (port {})", names.join(", "), tproxy.port);
         sheet.row("intercepts", text);
         if tproxy.fail_closed {
@@ -235,7 +256,7 @@ fn modem_said(modem: &ModemConfig) -> String {
 /// Describes the rate lease and its source.
 fn lease(link: &AirLink) -> String {
     let rate = link.rate;
-    match link.lease() {
+    match link.lease {
         LeaseSource::Learned if rate == MAX_RATE => "what the path is measured to carry".into(),
         LeaseSource::Learned => format!("what the path is measured to carry, up to {rate}"),
         LeaseSource::Static => rate.to_string(),

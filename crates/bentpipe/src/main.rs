@@ -78,6 +78,14 @@ enum Command {
         #[arg(value_name = "FILE")]
         config: PathBuf,
     },
+    /// Print the JSON Schema of a gateway's configuration, for editors.
+    ///
+    /// An editor completes and checks a configuration whose first line names the file with the
+    /// schema: `#:schema air.schema.json`. docs/settings.md says more.
+    Schema {
+        /// The gateway whose configuration the schema describes.
+        gateway: check::Gateway,
+    },
     /// Show the class of a flow: which rule applies, and why the others do not.
     Classify(classify::Classify),
     /// Show a gateway's current traffic: classes, passengers and flows.
@@ -115,6 +123,7 @@ fn main() -> ExitCode {
         Command::Keys { client: None, out } => keys::make(&out),
         Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
         Command::Check { config } => check::run(&config),
+        Command::Schema { gateway } => check::print_schema(gateway),
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
         Command::Preload(preload) => preload::run(&preload),

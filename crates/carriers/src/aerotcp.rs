@@ -51,8 +51,8 @@ pub fn air_config(
 ) -> Result<AeroAirConfig, AeroTcpError> {
     let link = &config.link;
     Ok(AeroAirConfig {
-        secret: link.private_key().clone(),
-        ground: link.peer_public_key(),
+        secret: link.private_key.clone(),
+        ground: link.peer_public_key,
         address,
         settings: settings(config.aerotcp.as_ref(), link.rate, link.mtu, config.limits.max_flows)?,
         first_counter,
@@ -66,12 +66,12 @@ pub fn ground_config(config: &GroundConfig) -> Result<AeroGroundConfig, AeroTcpE
         let mtu = one.mtu.unwrap_or(config.link.mtu);
         let settings = settings(config.aerotcp.as_ref(), one.rate, mtu, one.max_flows)?;
         let settings = Settings { peer_name: one.name.clone(), ..settings };
-        aircraft.push(Aircraft { key: one.key(), settings });
+        aircraft.push(Aircraft { key: one.key, settings });
     }
     if config.aerotcp.is_none() {
         return Err(AeroTcpError::NoTable);
     }
-    Ok(AeroGroundConfig { secret: config.link.private_key().clone(), aircraft })
+    Ok(AeroGroundConfig { secret: config.link.private_key.clone(), aircraft })
 }
 
 /// The table's settings for a side that may send `rate` in packets of at most `mtu_bytes`.

@@ -34,7 +34,7 @@ pub fn air_config(
     first_counter: u64,
 ) -> Result<LinkAirConfig, SettingsError> {
     let link = &config.link;
-    let (lease, control) = lease(link.lease());
+    let (lease, control) = lease(link.lease);
     let learn_bytes = link.learn_bytes;
     let limits = &config.limits;
     let max_flows = limits.max_flows.saturating_add(limits.udp.max_flows);
@@ -47,8 +47,8 @@ pub fn air_config(
         Settings { lease, learn_bytes, control, coding, classes, datagram_idle, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
-        secret: link.private_key().clone(),
-        hub: link.peer_public_key(),
+        secret: link.private_key.clone(),
+        hub: link.peer_public_key,
         address,
         settings,
         first_counter,
@@ -71,7 +71,7 @@ pub fn total_memory(config: &GroundConfig) -> ByteSize {
 /// all sessions together, so that a hub with a beam has one shard.
 pub fn shards(config: &GroundConfig) -> usize {
     let cores = || thread::available_parallelism().map_or(1, NonZero::get);
-    if config.beam().is_some() { 1 } else { cores() }
+    if config.beam.is_some() { 1 } else { cores() }
 }
 
 /// Configuration for [`bentpipe_link::io::Hub::start_sharded`].
@@ -83,12 +83,12 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let max_flows = one.max_flows.saturating_add(one.max_datagram_flows);
         let max_flows = max_flows.saturating_add(one.max_ip_flows);
         let settings = settings(one.rate, mtu, memory, max_flows);
-        let (lease, control) = lease(one.lease());
+        let (lease, control) = lease(one.lease);
         let learn_bytes = config.link.learn_bytes;
         let classes = one.classes.settings();
         let (udp, ip) = (&config.limits.udp, &config.limits.ip);
         let datagram_idle = udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN;
-        let share = one.share();
+        let share = one.share;
         let peer_name = one.name.clone();
         let coding = config.link.coding;
         let session_lifetime = config.link.session_lifetime.into();
@@ -106,9 +106,9 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         };
         settings.check()?;
         let highest_class = one.highest_class;
-        aircraft.push(Aircraft { key: one.key(), settings, highest_class });
+        aircraft.push(Aircraft { key: one.key, settings, highest_class });
     }
-    let secret = config.link.private_key().clone();
+    let secret = config.link.private_key.clone();
     Ok(HubConfig { secret, aircraft })
 }
 

@@ -5,24 +5,24 @@ use std::net::SocketAddr;
 
 use bentpipe_masque::{ClientConfig, ServerConfig};
 
-use crate::config::{AirConfig, GroundConfig, StandardClient};
+use crate::config::{AirConfig, GroundConfig};
 
 /// Configuration for [`bentpipe_masque::Client::connect`]. HTTP/3 finds its own rate; the configured one does not
 /// apply.
 pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
-    let secret = config.link.private_key().as_bytes().to_owned().into();
-    ClientConfig::new(address, *config.link.peer_public_key().as_bytes(), secret)
+    let secret = config.link.private_key.as_bytes().to_owned().into();
+    ClientConfig::new(address, *config.link.peer_public_key.as_bytes(), secret)
 }
 
 /// Configuration for [`bentpipe_masque::Server::start`].
 pub fn server_config(config: &GroundConfig) -> ServerConfig {
     let clients: HashSet<_> =
-        config.aircraft.iter().map(|aircraft| *aircraft.key().as_bytes()).collect();
-    let secret = config.link.private_key().as_bytes().to_owned().into();
+        config.aircraft.iter().map(|aircraft| *aircraft.key.as_bytes()).collect();
+    let secret = config.link.private_key.as_bytes().to_owned().into();
     let mut server = ServerConfig::new(secret, clients);
     if let Some(masque) = &config.masque {
-        server.certificate = Some(masque.certificate());
-        server.logins = config.clients.iter().map(StandardClient::login).collect();
+        server.certificate = Some(masque.clone());
+        server.logins = config.clients.iter().map(|client| client.login.clone()).collect();
     }
     server
 }

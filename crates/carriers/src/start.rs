@@ -56,7 +56,7 @@ pub fn connector(
                 Transport::Masque => {}
             }
             if config.link.transport != Transport::Masque {
-                handshake_counter::claim(config.link.state_file())?;
+                handshake_counter::claim(&config.link.state_file)?;
             }
             tokio::spawn(async move {
                 let addresses = tokio::select! {
@@ -88,9 +88,9 @@ pub fn acceptor(
         let shards = link::shards(config);
         let hub = Hub::start_sharded(Box::new(socket), link::hub_config(config)?, shards);
         tracing::debug!(shards = hub.shards(), "the sessions are divided over processor cores");
-        homes::keep(&hub, config.link.state_file());
+        homes::keep(&hub, &config.link.state_file);
         hub.set_memory(link::total_memory(config));
-        if let Some(beam) = config.beam() {
+        if let Some(beam) = &config.beam {
             hub.set_beam(beam.forward, beam.return_)?;
         }
         acceptors.push(Arc::new(hub));
@@ -117,12 +117,12 @@ fn connect(
     let (peer, others) = (peers[0], peers[1..].iter().copied());
     match config.link.transport {
         Transport::Link => {
-            let counter = handshake_counter::claim(config.link.state_file())?;
+            let counter = handshake_counter::claim(&config.link.state_file)?;
             let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
             let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
             air.also_at(others);
-            path_memory::keep(&air, config.link.state_file());
-            handshake_counter::renew(&air, config.link.state_file());
+            path_memory::keep(&air, &config.link.state_file);
+            handshake_counter::renew(&air, &config.link.state_file);
             Ok(Arc::new(air))
         }
         Transport::Masque => {
@@ -132,7 +132,7 @@ fn connect(
             Ok(Arc::new(Client::connect(config, socket)?))
         }
         Transport::AeroTcp => {
-            let counter = handshake_counter::claim(config.link.state_file())?;
+            let counter = handshake_counter::claim(&config.link.state_file)?;
             let socket = plain_socket(inherited, "aerotcp", any)?;
             let config = aerotcp::air_config(config, peer, counter)?;
             let air = bentpipe_aerotcp::io::Air::start(Box::new(socket), config);

@@ -1,38 +1,41 @@
 //! `[aerotcp]` table of `air.toml` and `ground.toml`.
 
 use bentpipe_units::{BitRate, ByteSize, Span};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Description of the satellite for AeroTCP, in the terms of its paper. Required if the transport
 /// is `aerotcp`; the other transports ignore it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AeroTcp {
-    /// SatRTT: round-trip time between the gateways.
+    /// SatRTT: the round trip between the gateways.
     pub rtt: Span,
     /// Division of the bandwidth among the connections.
     #[serde(default)]
     pub window: WindowKind,
-    /// N of a static window: maximum number of connections.
+    /// N: the maximum number of connections, for `"static"`.
     pub connections: Option<u32>,
-    /// Rows of the table for `WindowKind::Table`.
+    /// Rows of the table, for `"table"`.
     #[serde(default)]
     pub table: Vec<TableRow>,
-    /// SatBW: maximum sending rate of this gateway. Default: the `rate` of the link or of the
-    /// aircraft.
+    /// SatBW: the send rate of this side.
+    #[schemars(extend("x-default" = "`rate` of the link"))]
     pub satellite_bandwidth: Option<BitRate>,
-    /// PR: maximum rate of one connection. Default: the whole bandwidth.
+    /// PR: the maximum rate of one connection.
+    #[schemars(extend("x-default" = "all of it"))]
     pub peak_rate: Option<BitRate>,
-    /// Buffers in multiples of the peak rate-delay product: 2, or 3 to 4 at high error rates.
+    /// Buffers in peak rate delay products; 3 or 4 at high error rates.
     #[serde(default = "default_buffer_factor")]
+    #[schemars(title = "2 to 4")]
     pub buffer_factor: u32,
-    /// Memory shared by all connections with one peer.
+    /// Memory of all connections with one peer.
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
 }
 
 /// Division of the bandwidth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WindowKind {
     /// SatBW/N × SatRTT with a fixed N.
@@ -45,10 +48,10 @@ pub enum WindowKind {
 }
 
 /// A row of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct TableRow {
-    /// The row applies to a connection if at most this many are open, itself included.
+    /// The row applies to a connection that finds at most this number open, itself included.
     pub connections: u32,
     /// Bandwidth of such a connection.
     pub bandwidth: BitRate,

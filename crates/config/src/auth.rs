@@ -23,7 +23,7 @@ mod tests {
 
     #[test]
     fn only_both_together_admit() {
-        let auth = Auth { username: "crew".into(), password: "word".into(), password_file: None };
+        let auth = Auth { username: "crew".into(), password: "word".into() };
         assert!(auth.admits(b"crew", b"word"));
         for (name, word) in [("crew", "wor"), ("crew", "words"), ("cre", "word"), ("", "")] {
             assert!(!auth.admits(name.as_bytes(), word.as_bytes()));

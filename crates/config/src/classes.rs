@@ -1,42 +1,47 @@
 //! `[classes.<name>]` of both files: guarantee and ceiling of each class for the traffic that this
 //! gateway sends.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bentpipe_schedule::{Class, ClassSettings, Limits, PerClass};
 use bentpipe_units::BitRate;
-use serde::Deserialize;
-use toml::Spanned;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::{ConfigError, Source};
+use super::{ConfigError, Placed, Source};
 
 /// Configured classes.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("x-key" = "CLASS"))]
 pub struct Classes(BTreeMap<ClassName, ClassConfig>);
 
 /// A class, parsed from its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct ClassName(Class);
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ClassName(pub Class);
 
 /// Guarantee and ceiling of a class.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ClassConfig {
-    rate: Option<Spanned<BitRate>>,
-    ceil: Option<Spanned<BitRate>>,
-    passenger_ceil: Option<Spanned<BitRate>>,
+    /// Guaranteed rate on demand; for `lower-effort` its floor.
+    rate: Option<BitRate>,
+    /// Maximum rate, even on an idle link.
+    ceil: Option<Placed<BitRate>>,
+    /// Maximum rate of one passenger in it. Only for `network`.
+    passenger_ceil: Option<Placed<BitRate>>,
 }
 
 impl ClassConfig {
     /// Guaranteed rate while the class has data to send. For lower effort, this floor may be 0.
     pub fn rate(&self) -> Option<BitRate> {
-        self.rate.as_ref().map(|rate| *rate.get_ref())
+        self.rate
     }
 
     /// Maximum rate, even on an idle link.
     pub fn ceil(&self) -> Option<BitRate> {
-        self.ceil.as_ref().map(|ceil| *ceil.get_ref())
+        self.ceil.as_deref().copied()
     }
 
     fn check_passenger_ceil(&self, class: Class, source: &Source<'_>) -> Result<(), ConfigError> {
@@ -46,7 +51,7 @@ impl ClassConfig {
                 format!("a passenger's part of the class {class} is a fair share of it"),
                 "write it under [classes.network], which passengers' own marks may lead to",
             )
-        } else if written.get_ref().bps() == 0 {
+        } else if written.bps() == 0 {
             (
                 "a passenger-ceil of 0 would shut everybody out of the class".to_owned(),
                 "write what a call takes: passenger-ceil = \"128 kbit/s\"",
@@ -54,23 +59,23 @@ impl ClassConfig {
         } else {
             return Ok(());
         };
-        Err(ConfigError::at(source, Some(written.span()), why, help.to_owned()))
+        Err(written.error(source, why, help))
     }
 
     fn check(&self, class: Class, source: &Source<'_>) -> Result<(), ConfigError> {
         self.check_passenger_ceil(class, source)?;
         let Some(written) = &self.ceil else { return Ok(()) };
-        let ceil = *written.get_ref();
+        let ceil = **written;
         if ceil.bps() == 0 {
             let why = format!("a ceil of 0 would shut the class {class} out for ever");
-            let help = "write what it may take at most: ceil = \"256 kbit/s\"".to_owned();
-            return Err(ConfigError::at(source, Some(written.span()), why, help));
+            let help = "write what it may take at most: ceil = \"256 kbit/s\"";
+            return Err(written.error(source, why, help));
         }
         match self.rate() {
             Some(rate) if rate > ceil => {
                 let why = format!("the class {class} may count on {rate} and take at most {ceil}");
-                let help = "raise ceil to the rate at least, or lower the rate".to_owned();
-                Err(ConfigError::at(source, Some(written.span()), why, help))
+                let help = "raise ceil to the rate at least, or lower the rate";
+                Err(written.error(source, why, help))
             }
             _ => Ok(()),
         }
@@ -100,7 +105,7 @@ impl Classes {
 
     /// Ceiling of one passenger in the network class.
     pub fn passenger_ceil(&self) -> Option<BitRate> {
-        self.get(Class::Network)?.passenger_ceil.as_ref().map(|ceil| *ceil.get_ref())
+        self.get(Class::Network)?.passenger_ceil.as_deref().copied()
     }
 
     /// Sum of the guarantees.
@@ -143,20 +148,31 @@ impl Classes {
 
 impl<'de> Deserialize<'de> for ClassName {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        class(from).map(Self)
+        let name = String::deserialize(from)?;
+        let found = Class::ALL.into_iter().find(|class| class.name() == name);
+        found.map(Self).ok_or_else(|| {
+            let names = Class::ALL.map(Class::name).join("\", \"");
+            serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
+        })
     }
 }
 
-/// Deserializes a class from its name.
-pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
-    let name = String::deserialize(from)?;
-    Class::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
-        let names = Class::ALL.map(Class::name).join("\", \"");
-        serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
-    })
+impl Serialize for ClassName {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self.0.name())
+    }
 }
 
-/// Default for the highest class that may be requested.
-pub(super) const fn default_class() -> Class {
-    Class::BestEffort
+impl JsonSchema for ClassName {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "class".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "title": "class", "type": "string", "enum": Class::ALL.map(Class::name) })
+    }
 }

@@ -10,7 +10,8 @@ use std::str::FromStr;
 use bentpipe_net::ip;
 use bentpipe_units::Span;
 use ipnet::{IpNet, Ipv6Net};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Source, from_text, least, seconds};
 use crate::ConfigError;
@@ -32,18 +33,29 @@ const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 const DEFAULT_DENIED: [&str; 2] = ["168.63.129.16", "25/tcp"];
 
 /// `[dial]` table.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Dial {
-    /// Networks that may be dialled although they are local or not on the Internet.
+    /// Networks that may be dialled although they are not on the public Internet, or are neighbours
+    /// of this machine: `["10.0.0.0/8"]`.
+    #[schemars(with = "Vec<String>", title = "list of networks")]
     pub allow: Vec<IpNet>,
-    /// Destinations that are never dialled, even if `allow` names them.
+    /// Destinations that are never dialled, whatever is allowed: a network, ports, or ports of a
+    /// network, as in `["198.51.100.0/24", "135-139", "2001:db8::/32 8000-8080/udp"]`. A list
+    /// replaces the default one; at most 256 entries. If a router translates a public address 1:1
+    /// to this machine (NAT, an elastic IP of a cloud), add that address: this machine does not
+    /// have it, so the gateway does not take it for its own.
+    #[schemars(with = "Vec<String>", title = "list of networks and ports")]
     pub deny: Vec<Denied>,
-    /// Prefixes of NAT64 translators, in addition to the well-known prefix.
+    /// Prefixes of translators from IPv6 to IPv4 (RFC 6052), in addition to `64:ff9b::/96`. An
+    /// address in them counts as the IPv4 address inside.
+    #[schemars(with = "Vec<String>", title = "list of prefixes", extend("default" = []))]
     pub nat64: Vec<Nat64>,
-    /// Local source addresses for passengers' traffic; if empty, the kernel chooses.
+    /// Addresses of this machine for passengers' TCP, UDP and pings; each has all of the kernel's
+    /// ports. A passenger keeps one address of each family. Empty: the kernel chooses; at most 64.
+    #[schemars(title = "list of addresses")]
     pub sources: Vec<IpAddr>,
-    /// Time limit for reaching a destination, name resolution included.
+    /// Time for resolving and connecting.
     #[serde(deserialize_with = "least::moment")]
     pub connect_timeout: Span,
 }
@@ -87,14 +99,13 @@ impl Dial {
         {
             if count > most {
                 let why = format!("{key} under [dial] has {count} entries");
-                let help = format!("write at most {most}");
-                return Err(ConfigError::at(source, None, why, help));
+                return Err(ConfigError::at(source, None, why, format!("write at most {most}")));
             }
         }
         let unusable = |ip: &&IpAddr| ip.is_unspecified() || ip.is_multicast();
         if let Some(ip) = self.sources.iter().find(unusable) {
             let why = format!("nothing can be sent from {ip}, which is in sources under [dial]");
-            let help = "write addresses of this machine: `ip address` shows them".to_owned();
+            let help = "write addresses of this machine: `ip address` shows them";
             return Err(ConfigError::at(source, None, why, help));
         }
         Ok(())
@@ -188,6 +199,12 @@ impl FromStr for Nat64 {
                  with 32, 40, 48, 56, 64 or 96 bits"
             )
         })
+    }
+}
+
+impl Serialize for Denied {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
     }
 }
 

@@ -74,8 +74,8 @@ impl ConfigError {
     pub(super) fn at(
         source: &Source<'_>,
         span: Option<Range<usize>>,
-        why: String,
-        help: String,
+        why: impl Into<String>,
+        help: impl Into<String>,
     ) -> Self {
         let place = span.map(|span| line_of(source.text, span.start));
         let text = place.and_then(|line| source.text.lines().nth(line)).unwrap_or_default();
@@ -84,8 +84,8 @@ impl ConfigError {
             file: source.file.to_owned(),
             line: place.map(|line| line + 1),
             text: text.trim().to_owned(),
-            why,
-            help,
+            why: why.into(),
+            help: help.into(),
         }
     }
 

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use bentpipe_flow::Host;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{ConfigError, Source, applies};
 
 /// Addresses of a name in `[hosts]`: one address or a list.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected an address or a list of addresses: \"192.0.2.7\"")]
 pub enum HostAddresses {
     /// One address.
@@ -52,7 +53,7 @@ pub(super) fn check(
             continue;
         };
         let place = applies::place_of(source, "hosts", name)?;
-        return Err(ConfigError::at(source, place, why, help.to_owned()));
+        return Err(ConfigError::at(source, place, why, help));
     }
     Ok(())
 }

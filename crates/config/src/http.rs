@@ -2,47 +2,62 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use bentpipe_units::{ByteSize, Span};
 use bentpipe_webcache::{Rules, Settings};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{ConfigError, Source, seconds};
 
-/// HTTP cache of the air gateway. If absent, there is no cache.
-#[derive(Debug, Clone, Deserialize)]
+/// HTTP cache. An empty table uses the defaults.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct HttpCache {
-    /// Memory for headers and recently used bodies; downloads in progress share at most half of it.
+pub(super) struct HttpCacheTable {
+    /// Memory for headers and recently used bodies. Downloads in progress share at most half of it,
+    /// and each leaves as much to others as it takes.
     #[serde(default = "default_memory")]
-    pub memory: ByteSize,
+    memory: ByteSize,
+    /// Folder for stored objects, kept over restarts; for the cache alone.
+    #[schemars(title = "path")]
     directory: Option<PathBuf>,
-    /// Maximum size of the directory.
+    /// Limit for that folder, in blocks of 4 KiB.
     #[serde(default = "default_disk")]
-    pub disk: ByteSize,
-    /// Maximum size of a cached object. Larger objects pass through.
+    disk: ByteSize,
+    /// Larger objects pass through; at most a quarter of `memory`.
     #[serde(default = "default_object")]
-    pub largest_object: ByteSize,
-    /// Maximum heuristic freshness of an object without an explicit lifetime.
+    largest_object: ByteSize,
+    /// Maximum heuristic freshness of an object without times of its own.
     #[serde(default = "day")]
-    pub max_heuristic_freshness: Span,
-    /// Time for which a stale object may be served while the ground cannot be reached.
+    max_heuristic_freshness: Span,
+    /// Lifetime of a stale object while the ground cannot be reached.
     #[serde(default = "day")]
-    pub stale_if_offline: Span,
-    /// Adds Cache-Status (RFC 9211) to responses and obeys `only-if-cached`. Both reveal to a
-    /// passenger what others have read.
+    stale_if_offline: Span,
+    /// Reports the cache's decision in `Cache-Status` (RFC 9211), and obeys `only-if-cached`. Both
+    /// reveal to a passenger what others have read.
     #[serde(default)]
+    cache_status: bool,
+}
+
+/// HTTP cache of the air gateway.
+#[derive(Debug, Clone)]
+pub struct HttpCache {
+    /// Settings of the store.
+    pub settings: Settings,
+    /// Caching rules.
+    pub rules: Rules,
+    /// Adds Cache-Status (RFC 9211) to responses and obeys `only-if-cached`.
     pub cache_status: bool,
 }
 
 /// Page that explains this gateway to passengers.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Page {
-    /// Address of the page, served over plain HTTP.
+    /// Address of the page, over HTTP.
+    #[schemars(title = "address")]
     pub listen: SocketAddr,
-    /// Contact for passengers' questions.
+    /// Contact for passengers, at most 500 bytes.
     #[serde(default, deserialize_with = "contact")]
     pub contact: Option<String>,
 }
@@ -82,50 +97,37 @@ const fn day() -> Span {
 /// Minimum of `memory` and `disk`. Smaller sizes would hold hardly an object.
 const MIN_BYTES: u64 = 1 << 20;
 
-impl HttpCache {
-    pub(super) fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
-        self.directory = self.directory.take().map(|directory| source.beside(&directory));
-        let wrong =
-            |why: String, help: &str| Err(ConfigError::at(source, None, why, help.to_owned()));
-        for (key, size) in [("memory", self.memory), ("disk", self.disk)] {
+impl HttpCacheTable {
+    pub fn check(self, source: &Source<'_>) -> Result<HttpCache, ConfigError> {
+        let (memory, largest_object) = (self.memory, self.largest_object);
+        for (key, size) in [("memory", memory), ("disk", self.disk)] {
             if size.bytes() < MIN_BYTES {
                 let why =
                     format!("{key} = \"{size}\" under [http-cache] would hold hardly an object");
-                return wrong(why, "write 1 MiB at least: memory = \"64 MiB\", disk = \"1 GiB\"");
+                let help = "write 1 MiB at least: memory = \"64 MiB\", disk = \"1 GiB\"";
+                return Err(ConfigError::at(source, None, why, help));
             }
         }
-        if self.largest_object.bytes() > self.memory.bytes() / 4 {
+        if largest_object.bytes() > memory.bytes() / 4 {
             let why = format!(
-                "largest-object = \"{}\" is more than a quarter of memory = \"{}\", which is what one body \
-                 on its way may take",
-                self.largest_object, self.memory
+                "largest-object = \"{largest_object}\" is more than a quarter of memory = \"{memory}\", \
+                 which is what one body on its way may take"
             );
-            return wrong(why, "write more memory, or a smaller largest-object");
+            let help = "write more memory, or a smaller largest-object";
+            return Err(ConfigError::at(source, None, why, help));
         }
-        Ok(())
-    }
-
-    /// Directory that preserves objects across restarts.
-    pub fn directory(&self) -> Option<&PathBuf> {
-        self.directory.as_ref()
-    }
-
-    /// Settings of the store.
-    pub fn settings(&self) -> Settings {
-        Settings {
-            memory_bytes: self.memory.bytes(),
-            directory: self.directory.clone(),
-            disk_bytes: self.disk.bytes(),
-            object_bytes: self.largest_object.bytes(),
-        }
-    }
-
-    /// Caching rules.
-    pub fn rules(&self) -> Rules {
-        let most = |span: Span| Duration::from(span);
-        Rules {
-            max_heuristic_freshness: most(self.max_heuristic_freshness),
-            max_offline_staleness: most(self.stale_if_offline),
-        }
+        Ok(HttpCache {
+            settings: Settings {
+                memory_bytes: memory.bytes(),
+                directory: self.directory.map(|directory| source.beside(&directory)),
+                disk_bytes: self.disk.bytes(),
+                object_bytes: largest_object.bytes(),
+            },
+            rules: Rules {
+                max_heuristic_freshness: self.max_heuristic_freshness.into(),
+                max_offline_staleness: self.stale_if_offline.into(),
+            },
+            cache_status: self.cache_status,
+        })
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bentpipe_net::ip;
 use bentpipe_units::Span;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::udp::{DEFAULT_UNANSWERED, Idle};
@@ -31,11 +32,12 @@ const NAMES: [(&str, u8); 8] = [
 
 /// Protocols carried as raw datagrams. Only addresses are translated, because these protocols have
 /// no ports.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Raw {
-    /// Protocols carried; all others are refused.
+    /// Protocols that cross; all others are refused: `["esp", "gre", 253]`.
     #[serde(deserialize_with = "least::some")]
+    #[schemars(title = "list of names or numbers")]
     pub protocols: Vec<IpProtocol>,
 }
 
@@ -47,12 +49,12 @@ impl Raw {
 }
 
 /// Number of an IP protocol that can be carried: `"esp"`, or `253`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "Written")]
 pub struct IpProtocol(pub u8);
 
 /// Protocol as written in a configuration file.
-#[derive(Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a protocol's name or number: \"esp\" or 50")]
 enum Written {
     Number(u8),
@@ -116,43 +118,40 @@ fn cannot_cross(number: u8) -> Option<&'static str> {
 
 /// Limits of ICMP echo and other protocols in an air gateway. A flow takes about 5 KiB: 1,024 take
 /// 5 MiB.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirIp {
-    /// Concurrent flows. A flow is one client's echo identifier or protocol, towards one
-    /// destination.
+    /// Flows at once; a flow is one client's echo identifier, or protocol, to one destination.
     pub max_flows: usize,
-    /// Concurrent flows of one client address.
+    /// Flows of one passenger.
     pub max_flows_per_passenger: usize,
-    /// New flows of one client address per second, on average; bursts of twice as many are allowed.
+    /// New flows of one passenger, on average; bursts of twice as many.
     pub flows_per_second_per_passenger: u32,
-    /// Idle time after which an echo flow ends.
+    /// End of an idle flow of echoes.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// Idle time after which a flow of another protocol ends.
+    /// End of an idle flow of another protocol.
     #[serde(deserialize_with = "least::moment")]
     pub raw_idle_timeout: Span,
-    /// Idle time before the first answer. In the air gateway, unanswered flows may use a quarter of
-    /// `max-flows`.
+    /// End of an idle flow without any answer yet; such flows have a quarter of `max-flows`.
     #[serde(deserialize_with = "least::moment")]
     pub unanswered_timeout: Span,
 }
 
 /// Limits of ICMP echo and other protocols in a ground gateway. A flow takes about 5 KiB and a
 /// socket: 8,192 take 40 MiB.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundIp {
-    /// Concurrent flows of all aircraft.
+    /// Flows of all aircraft at once.
     pub max_flows: usize,
-    /// Idle time after which an echo flow ends.
+    /// End of an idle flow of echoes.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// Idle time after which a flow of another protocol ends.
+    /// End of an idle flow of another protocol.
     #[serde(deserialize_with = "least::moment")]
     pub raw_idle_timeout: Span,
-    /// Idle time before the first answer. In the air gateway, unanswered flows may use a quarter of
-    /// `max-flows`.
+    /// End of an idle flow without any answer yet.
     #[serde(deserialize_with = "least::moment")]
     pub unanswered_timeout: Span,
 }

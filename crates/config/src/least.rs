@@ -91,17 +91,22 @@ pub fn is_credential(text: &str) -> bool {
 }
 
 /// A username or password that a proxy client can send.
-pub fn credential<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let text = String::deserialize(from)?;
-    if !is_credential(&text) {
-        let bytes = text.len();
-        // The text is a secret and is not shown.
-        return Err(D::Error::custom(format!(
-            "{bytes} bytes that no client could say here: write 1 to {MAX_CREDENTIAL_BYTES} without \
-             control characters, or leave out auth to let everybody in"
-        )));
+#[derive(schemars::JsonSchema)]
+pub struct Credential(pub String);
+
+impl<'de> Deserialize<'de> for Credential {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        if !is_credential(&text) {
+            let bytes = text.len();
+            // The text is a secret and is not shown.
+            return Err(D::Error::custom(format!(
+                "{bytes} bytes that no client could say here: write 1 to {MAX_CREDENTIAL_BYTES} without \
+                 control characters, or leave out auth to let everybody in"
+            )));
+        }
+        Ok(Self(text))
     }
-    Ok(text)
 }
 
 /// Maximum length of an aircraft's name, in bytes.

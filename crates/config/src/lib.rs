@@ -1,14 +1,19 @@
 //! The two config files, `air.toml` and `ground.toml`, parsed once into checked values.
 //!
+//! A table of a file has one type if its text determines its value. Otherwise it has two: a raw
+//! type, `…Table`, and a checked type, which `check` makes of it. The doc comments of the raw
+//! fields are the text of `docs/settings.md` and of the JSON Schema.
+//!
 //! Quantities are text with their unit. Unknown keys are errors. Every error names
 //! the file and the line, shows the line, and says what to write instead.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `air`, `ground` | the two files |
-//! | `listen`, `dns`, `http`, `classes`, … | one table of the files each |
+//! | `air_link`, `listen`, `dns`, `http`, `classes`, … | one table of the files each |
 //! | `auth` | a check of credentials |
-//! | `reading`, `source`, `error` | parsing, and errors that show the line |
+//! | `reading`, `source`, `placed`, `error` | parsing, and errors that show the line |
+//! | `schema` | the JSON Schema of the files |
 //! | `least`, `share`, `applies` | checks of values, and of settings against each other |
 //! | `which` | which of the two files a text is |
 
@@ -16,27 +21,35 @@
 
 mod aerotcp;
 mod air;
+mod air_link;
+mod aircraft;
 mod applies;
 mod auth;
 mod beam;
 mod classes;
 mod dial;
 mod dns;
+mod encrypted_dns;
 mod error;
 mod ground;
+mod ground_dns;
+mod ground_link;
 mod hosts;
 mod http;
 mod ip;
 mod key;
 mod least;
+mod limits;
 mod listen;
 mod modem;
 mod origin;
+mod placed;
 mod preload;
 mod radio;
 mod rate;
 mod reading;
 mod rule;
+mod schema;
 mod share;
 mod site;
 mod source;
@@ -45,12 +58,12 @@ mod standard;
 mod status;
 mod tls;
 mod udp;
+mod usage;
 mod which;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bentpipe_link::PublicKey;
 use bentpipe_units::Span;
 use serde::Deserialize;
 
@@ -60,45 +73,46 @@ use bentpipe_transport as transport;
 
 pub use crate::transport::Transport;
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
-pub use air::{AirConfig, AirLimits, AirLink, PassengerIs, Policy, UsageConfig};
+pub use air::{AirConfig, Policy};
+pub use air_link::AirLink;
+pub use aircraft::AircraftConfig;
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
 pub use dial::{Denied, Dial, Nat64};
-pub use dns::{AirDns, Encrypted};
+pub use dns::{AirDns, InstantNames};
+pub use encrypted_dns::Encrypted;
 pub use error::ConfigError;
-pub use ground::{
-    AircraftConfig, Dns, GroundConfig, GroundLimits, GroundLink, NameServer, PrivateAddresses,
-};
+pub use ground::GroundConfig;
+pub use ground_dns::{Dns, NameServer, PrivateAddresses};
+pub use ground_link::GroundLink;
 pub use hosts::HostAddresses;
 pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::KeyFileError;
+pub use limits::{AirLimits, GroundLimits, PassengerIs};
 pub use listen::{Auth, Listen, Tproxy};
 pub use modem::{ModemConfig, ModemDiscovery, ModemSource};
-pub use origin::{GroundSite, Upstream};
+pub use origin::Upstream;
 pub use preload::{DEFAULT_PRELOAD_SOCKET, Preload};
 pub use radio::Memory;
 pub use rate::LeaseSource;
 pub use rule::MAX_RULES;
-pub use site::{Loaded as SiteLoaded, Site};
+pub use site::Site;
 pub use split_http::{AirSplitHttp, GroundSplitHttp};
-pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use standard::{StandardClient, entry as client_entry, token as client_token};
 pub use status::{Detail, StatusConfig};
 pub use tls::MAX_SITES;
 pub use udp::{AirUdp, GroundUdp, Idle, Quic};
+pub use usage::UsageConfig;
 pub use which::Which;
 
+use placed::Placed;
 use source::Source;
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {
     Span::new(Duration::from_secs(seconds))
 }
-
-/// RFC 5382 REQ-5: a middlebox keeps an established connection at least this long.
-const DEFAULT_IDLE: Span = seconds(2 * 3600 + 4 * 60);
-const DEFAULT_STALL: Span = seconds(300);
-const DEFAULT_DRAIN: Span = seconds(30);
 
 /// The folder that `file` is in.
 fn folder_of(file: &Path) -> Option<PathBuf> {
@@ -118,16 +132,6 @@ where
 {
     let text = String::deserialize(from)?;
     text.parse().map_err(serde::de::Error::custom)
-}
-
-/// A public key, and where it stands.
-fn spanned_key<'de, D>(from: D) -> Result<toml::Spanned<PublicKey>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-{
-    let text = toml::Spanned::<String>::deserialize(from)?;
-    let key = text.get_ref().parse().map_err(serde::de::Error::custom)?;
-    Ok(toml::Spanned::new(text.span(), key))
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use bentpipe_dlep::DEFAULT_PORT;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::{ConfigError, Source};
+use super::{ConfigError, Placed, Source};
 
 /// Maximum plausible overhead that a modem adds to a packet.
 const MAX_PER_PACKET_OVERHEAD: u16 = 256;
@@ -40,38 +40,50 @@ pub enum ModemDiscovery {
     On(String),
 }
 
-/// The table as written in the file.
-#[derive(Debug, Clone, Deserialize)]
+/// Source of the radio's current rate.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct WrittenModem {
-    protocol: Spanned<Protocol>,
-    address: Option<Spanned<String>>,
-    interface: Option<Spanned<String>>,
-    file: Option<Spanned<PathBuf>>,
-    per_packet_overhead: Option<Spanned<u16>>,
+pub(super) struct ModemTable {
+    /// Protocol with the modem.
+    protocol: Placed<Protocol>,
+    /// Address of a modem with DLEP.
+    #[schemars(title = "address, default port 854")]
+    address: Option<Placed<String>>,
+    /// Interface on which to look for the modem, instead of `address`.
+    #[schemars(title = "name")]
+    interface: Option<Placed<String>>,
+    /// File that contains the rate, read each second; with `"file"`.
+    #[schemars(title = "path")]
+    file: Option<Placed<PathBuf>>,
+    /// Overhead of the modem for each packet in addition to its IP bytes, at most 256.
+    #[serde(default = "no_overhead")]
+    #[schemars(title = "bytes")]
+    per_packet_overhead: Placed<u16>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Protocol {
     Dlep,
     File,
 }
 
-impl WrittenModem {
+const fn no_overhead() -> Placed<u16> {
+    Placed::nowhere(0)
+}
+
+impl ModemTable {
     pub fn check(&self, source: &Source<'_>) -> Result<ModemConfig, ConfigError> {
-        let per_packet_overhead =
-            self.per_packet_overhead.as_ref().map_or(0, |bytes| *bytes.get_ref());
+        let per_packet_overhead = *self.per_packet_overhead;
         if per_packet_overhead > MAX_PER_PACKET_OVERHEAD {
-            let span = self.per_packet_overhead.as_ref().map(Spanned::span);
             let why = format!("{per_packet_overhead} bytes on top of every packet cannot be");
             let help = format!(
                 "write what the modem counts beside the IP packet, at most {MAX_PER_PACKET_OVERHEAD}: \
                  per-packet-overhead = 18 for an Ethernet header and checksum"
             );
-            return Err(ConfigError::at(source, span, why, help));
+            return Err(self.per_packet_overhead.error(source, why, help));
         }
-        let from = match self.protocol.get_ref() {
+        let from = match *self.protocol {
             Protocol::Dlep => self.dlep(source)?,
             Protocol::File => self.file(source)?,
         };
@@ -79,58 +91,45 @@ impl WrittenModem {
     }
 
     fn dlep(&self, source: &Source<'_>) -> Result<ModemSource, ConfigError> {
-        let misplaced = self.file.as_ref().map(Spanned::span);
-        self.refuse(source, misplaced, "\"file\" is for protocol = \"file\"")?;
+        if let Some(file) = &self.file {
+            let why = "\"file\" is for protocol = \"file\"";
+            return Err(file.error(source, why, "leave it out"));
+        }
         let finding = match (&self.address, &self.interface) {
             (Some(address), None) => ModemDiscovery::At(modem_address(source, address)?),
             (None, Some(interface)) => {
-                source.interface_name(interface, "interface = \"eth2\"")?;
-                ModemDiscovery::On(interface.get_ref().clone())
+                source.check_interface(interface, "interface = \"eth2\"")?;
+                ModemDiscovery::On(interface.to_string())
             }
             (Some(_), Some(interface)) => {
-                let why = "the modem has an address and need not be looked for".to_owned();
-                let help = "leave out either address or interface".to_owned();
-                return Err(ConfigError::at(source, Some(interface.span()), why, help));
+                let why = "the modem has an address and need not be looked for";
+                return Err(interface.error(source, why, "leave out either address or interface"));
             }
             (None, None) => {
-                let why = "nothing says where the modem is".to_owned();
+                let why = "nothing says where the modem is";
                 let help = "write interface = \"eth2\", where it is looked for, or address = \
                             \"192.0.2.2\", where it is";
-                let span = Some(self.protocol.span());
-                return Err(ConfigError::at(source, span, why, help.to_owned()));
+                return Err(self.protocol.error(source, why, help));
             }
         };
         Ok(ModemSource::Dlep(finding))
     }
 
     fn file(&self, source: &Source<'_>) -> Result<ModemSource, ConfigError> {
-        for misplaced in [&self.address, &self.interface].into_iter().flatten() {
-            self.refuse(source, Some(misplaced.span()), "this is for protocol = \"dlep\"")?;
+        if let Some(misplaced) = self.address.as_ref().or(self.interface.as_ref()) {
+            let why = "this is for protocol = \"dlep\"";
+            return Err(misplaced.error(source, why, "leave it out"));
         }
-        match &self.file {
-            Some(file) => Ok(ModemSource::File(source.beside(file.get_ref()))),
-            None => {
-                let why = "nothing says which file the rate is in".to_owned();
-                let help = "write file = \"/run/modem-rate\"".to_owned();
-                Err(ConfigError::at(source, Some(self.protocol.span()), why, help))
-            }
-        }
-    }
-
-    fn refuse(
-        &self,
-        source: &Source<'_>,
-        span: Option<std::ops::Range<usize>>,
-        why: &str,
-    ) -> Result<(), ConfigError> {
-        let refuse = |span| ConfigError::at(source, Some(span), why.into(), "leave it out".into());
-        span.map_or(Ok(()), |span| Err(refuse(span)))
+        self.file.as_ref().map(|file| ModemSource::File(source.beside(file))).ok_or_else(|| {
+            let why = "nothing says which file the rate is in";
+            self.protocol.error(source, why, "write file = \"/run/modem-rate\"")
+        })
     }
 }
 
 /// Parses an address with or without a port; the default is DLEP's port.
-fn modem_address(source: &Source<'_>, text: &Spanned<String>) -> Result<SocketAddr, ConfigError> {
-    let written = text.get_ref();
+fn modem_address(source: &Source<'_>, text: &Placed<String>) -> Result<SocketAddr, ConfigError> {
+    let written = &**text;
     let bare = IpAddr::from_str(written).map(|ip| SocketAddr::new(ip, DEFAULT_PORT));
     bare.or_else(|_| SocketAddr::from_str(written)).map_err(|_| {
         let why = format!("{written:?} is no address");
@@ -138,6 +137,6 @@ fn modem_address(source: &Source<'_>, text: &Spanned<String>) -> Result<SocketAd
             "write address = \"192.0.2.2\", which means port {DEFAULT_PORT}, or \
              \"192.0.2.2:{DEFAULT_PORT}\""
         );
-        ConfigError::at(source, Some(text.span()), why, help)
+        text.error(source, why, help)
     })
 }

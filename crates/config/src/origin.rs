@@ -14,24 +14,33 @@ use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::tls::{MAX_SITES, provider};
-use super::{ConfigError, Dial, Source};
+use super::{ConfigError, Dial, Placed, Source};
 
 /// Default port of HTTPS.
 const HTTPS: u16 = 443;
 
 /// A name whose pages the ground gateway fetches for the aircraft that serve it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct GroundSite {
-    name: Spanned<String>,
-    origin: Option<Spanned<String>>,
-    origin_ca: Option<Spanned<PathBuf>>,
-    #[serde(skip)]
-    loaded: Option<Upstream>,
+pub(super) struct GroundSiteTable {
+    /// The ground fetches pages of this name over TLS, for aircraft that serve it (their `[[site]]`
+    /// with `split-http = true`).
+    #[schemars(title = "name")]
+    name: Placed<String>,
+    /// Origin server, without a user name. An address outside public networks must be in `allow`
+    /// under `[dial]`, or the file is refused. The address of a name is checked when it is dialled.
+    #[schemars(
+        title = "`\"https://host:port\"` or `\"http://host:port\"`",
+        extend("x-default" = "`https://` and the name")
+    )]
+    origin: Option<Placed<String>>,
+    /// PEM: the authority for the origin's certificate.
+    #[schemars(title = "path", extend("x-default" = "the system's root certificates"))]
+    origin_ca: Option<Placed<PathBuf>>,
 }
 
 /// A site's origin.
@@ -45,88 +54,87 @@ pub struct Upstream {
     pub client: Option<Arc<ClientConfig>>,
 }
 
-/// Settings of one site, as written.
-pub(super) struct Written<'a> {
-    pub name: &'a Spanned<String>,
-    pub origin: Option<&'a Spanned<String>>,
-    pub origin_ca: Option<&'a Spanned<PathBuf>>,
+/// Origin of one site, as written.
+pub(super) struct OriginKeys<'a> {
+    pub name: &'a Placed<String>,
+    pub origin: Option<&'a Placed<String>>,
+    pub origin_ca: Option<&'a Placed<PathBuf>>,
 }
 
-impl GroundSite {
-    /// Checked settings.
-    pub fn upstream(&self) -> &Upstream {
-        // GroundConfig::parse, the only constructor, has set it.
-        self.loaded.as_ref().expect("a parsed config holds its sites")
-    }
-}
-
-/// Loads all sites of the ground gateway. Their origins are dialled under the rules of `dial`.
-pub(super) fn load(
-    sites: &mut [GroundSite],
+/// Checks all sites of the ground gateway. Their origins are dialled under the rules of `dial`.
+pub(super) fn check(
+    sites: Vec<GroundSiteTable>,
     dial: &Dial,
     source: &Source<'_>,
-) -> Result<(), ConfigError> {
-    let place = |site: &GroundSite| site.name.span();
-    load_each(sites, source, place, |site| {
-        let (origin, origin_ca) = (site.origin.as_ref(), site.origin_ca.as_ref());
-        let upstream = Written { name: &site.name, origin, origin_ca }.load(source)?;
-        if let (Some(written), Host::Ip(ip)) = (origin, &upstream.origin.host)
-            && dial.permit(*ip, ip::TCP, upstream.origin.port).is_none()
-        {
-            let name = upstream.name.as_str();
-            let (why, help) = if dial.denies(*ip, ip::TCP, upstream.origin.port) {
-                let why = format!("{ip}, the origin of {name}, stands in deny under [dial]");
-                (why, "remove it there, or write another origin".to_owned())
-            } else {
-                let why = format!(
-                    "{ip}, the origin of {name}, is not on the Internet, and [dial] does not allow it"
-                );
-                (why, format!("write allow = [\"{}\"] under [dial]", IpNet::from(*ip)))
-            };
-            return Err(ConfigError::at(source, Some(written.span()), why, help));
-        }
-        Ok(site.loaded.insert(upstream).name.clone())
-    })
+) -> Result<Vec<Upstream>, ConfigError> {
+    let sites = sites.into_iter().map(|site| (site.name.place.clone(), site));
+    check_each(
+        sites,
+        source,
+        |site: &Upstream| &site.name,
+        |site| {
+            let (origin, origin_ca) = (site.origin.as_ref(), site.origin_ca.as_ref());
+            let upstream = OriginKeys { name: &site.name, origin, origin_ca }.check(source)?;
+            if let (Some(written), Host::Ip(ip)) = (origin, &upstream.origin.host)
+                && dial.permit(*ip, ip::TCP, upstream.origin.port).is_none()
+            {
+                let name = upstream.name.as_str();
+                let (why, help) = if dial.denies(*ip, ip::TCP, upstream.origin.port) {
+                    let why = format!("{ip}, the origin of {name}, stands in deny under [dial]");
+                    (why, "remove it there, or write another origin".to_owned())
+                } else {
+                    let why = format!(
+                        "{ip}, the origin of {name}, is not on the Internet, and [dial] does not allow it"
+                    );
+                    (why, format!("write allow = [\"{}\"] under [dial]", IpNet::from(*ip)))
+                };
+                return Err(written.error(source, why, help));
+            }
+            Ok(upstream)
+        },
+    )
 }
 
-/// Loads each of `sites` with `load`, which returns the site's name. `place` gives its position for
-/// errors. There may be at most [`MAX_SITES`] sites, each with a different name.
-pub(super) fn load_each<S>(
-    sites: &mut [S],
+/// Checks each of `sites` with `check`. Each comes with its position for errors; `name` gives the
+/// name of a checked site. There may be at most [`MAX_SITES`] sites, each with a different name.
+pub(super) fn check_each<T, S>(
+    sites: impl Iterator<Item = (Range<usize>, T)>,
     source: &Source<'_>,
-    place: impl Fn(&S) -> Range<usize>,
-    load: impl Fn(&mut S) -> Result<Name, ConfigError>,
-) -> Result<(), ConfigError> {
+    name: impl Fn(&S) -> &Name,
+    check: impl Fn(T) -> Result<S, ConfigError>,
+) -> Result<Vec<S>, ConfigError> {
     let mut names = BTreeSet::new();
-    for (at, site) in sites.iter_mut().enumerate() {
-        let place = Some(place(site));
-        if at == MAX_SITES {
-            let why = format!("there are more than {MAX_SITES} sites");
-            return Err(ConfigError::at(source, place, why, "remove some".to_owned()));
+    let mut checked = Vec::new();
+    for (place, site) in sites {
+        let wrong = |why: String, help| Err(ConfigError::at(source, Some(place), why, help));
+        if checked.len() == MAX_SITES {
+            return wrong(format!("there are more than {MAX_SITES} sites"), "remove some");
         }
-        let name = load(site)?;
-        if !names.insert(name.as_str().to_owned()) {
-            let why = format!("{} is written twice", name.as_str());
-            return Err(ConfigError::at(source, place, why, "remove one of them".to_owned()));
+        let site = check(site)?;
+        let name = name(&site).as_str();
+        if !names.insert(name.to_owned()) {
+            return wrong(format!("{name} is written twice"), "remove one of them");
         }
+        checked.push(site);
     }
-    Ok(())
+    Ok(checked)
 }
 
-impl Written<'_> {
+impl OriginKeys<'_> {
     /// Checks the settings.
-    pub fn load(&self, source: &Source<'_>) -> Result<Upstream, ConfigError> {
-        let name: Name =
-            self.name.get_ref().parse().map_err(|error: bentpipe_classify::DomainError| {
-                let help =
-                    "write the name in the certificate: name = \"portal.example\"".to_owned();
-                ConfigError::at(source, Some(self.name.span()), error.to_string(), help)
-            })?;
+    pub fn check(&self, source: &Source<'_>) -> Result<Upstream, ConfigError> {
+        let name: Name = self.name.parse().map_err(|error: bentpipe_classify::DomainError| {
+            let help = "write the name in the certificate: name = \"portal.example\"";
+            self.name.error(source, error.to_string(), help)
+        })?;
         let (origin, in_clear) = self.origin(source, &name)?;
         if let Some(ca) = self.origin_ca.filter(|_| in_clear) {
-            let why = "an origin that is asked in clear shows no certificate".to_owned();
-            let help = "write origin = \"https://…\", or leave out origin-ca".to_owned();
-            return Err(ConfigError::at(source, Some(ca.span()), why, help));
+            let why = "an origin that is asked in clear shows no certificate";
+            return Err(ca.error(
+                source,
+                why,
+                "write origin = \"https://…\", or leave out origin-ca",
+            ));
         }
         let client = if in_clear { None } else { Some(self.client(source)?) };
         Ok(Upstream { name, origin, client })
@@ -138,12 +146,12 @@ impl Written<'_> {
             let host = Host::Name(name.as_str().to_owned());
             return Ok((Target { host, port: HTTPS }, false));
         };
-        let parsed = written.get_ref().parse::<Uri>().ok();
+        let parsed = written.parse::<Uri>().ok();
         let authority = parsed.as_ref().and_then(Uri::authority);
         if authority.is_some_and(|authority| authority.as_str().contains('@')) {
             let why = format!("the origin of {} has a user's name in it", name.as_str());
             let help = "leave out what stands before the @: origins are asked without credentials";
-            return Err(ConfigError::at(source, Some(written.span()), why, help.to_owned()));
+            return Err(written.error(source, why, help));
         }
         let parsed = parsed.and_then(|uri| {
             let in_clear = match uri.scheme_str()? {
@@ -157,9 +165,9 @@ impl Written<'_> {
             Some((Target { host, port }, in_clear))
         });
         parsed.ok_or_else(|| {
-            let why = format!("{:?} is not where an origin is", written.get_ref());
+            let why = format!("{:?} is not where an origin is", **written);
             let help = "write origin = \"https://origin.example\", or \"http://10.0.0.5:8080\"";
-            ConfigError::at(source, Some(written.span()), why, help.to_owned())
+            written.error(source, why, help)
         })
     }
 
@@ -170,23 +178,20 @@ impl Written<'_> {
             Some(path) => {
                 let parsed: Result<Vec<_>, _> =
                     CertificateDer::pem_slice_iter(&source.pem(path)?).collect();
-                (path.span(), parsed.unwrap_or_default())
+                (&path.place, parsed.unwrap_or_default())
             }
-            None => (self.name.span(), rustls_native_certs::load_native_certs().certs),
+            None => (&self.name.place, rustls_native_certs::load_native_certs().certs),
         };
         roots.add_parsable_certificates(certificates);
         if roots.is_empty() {
-            let why =
-                format!("nobody says which origin of {} is the right one", self.name.get_ref());
+            let why = format!("nobody says which origin of {} is the right one", **self.name);
             let help = "install the system's root certificates (package ca-certificates), or write \
                         origin-ca = \"ca.pem\"";
-            return Err(ConfigError::at(source, Some(place), why, help.to_owned()));
+            return Err(ConfigError::at(source, Some(place.clone()), why, help));
         }
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| {
-                ConfigError::at(source, Some(place), error.to_string(), String::new())
-            })?
+            .map_err(|error| ConfigError::at(source, Some(place.clone()), error.to_string(), ""))?
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

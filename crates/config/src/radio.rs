@@ -1,17 +1,19 @@
 //! Memory and path limits of the radio transport; the keys are the same in both files.
 
 use bentpipe_units::ByteSize;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Memory of one session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Memory {
-    /// Received bytes that their reader has not read yet.
+    /// Received bytes that wait for their reader.
     pub receive: ByteSize,
-    /// Bytes waiting to be sent, and bytes waiting for acknowledgement: half each.
+    /// Bytes that wait to be sent, and sent bytes that are not reported yet: half each.
     pub send: ByteSize,
-    /// Additional memory for FEC coding: a quarter for each lane in each direction.
+    /// Symbols stored only for repair packets, in addition.
+    // A quarter for each lane in each direction.
     pub code: ByteSize,
 }
 
@@ -20,18 +22,8 @@ pub const fn default_mtu() -> usize {
     1500
 }
 
-/// Default of `dscp`: packets on the radio are marked.
-pub const fn marked() -> bool {
-    true
-}
-
-/// Default of `coding`: repair packets (FEC) are sent.
-pub const fn coded() -> bool {
-    true
-}
-
-/// Default of `quic-in-order`: QUIC datagrams are restored to their order.
-pub const fn in_order() -> bool {
+/// Default of a setting that is on unless the file disables it.
+pub const fn enabled() -> bool {
     true
 }
 

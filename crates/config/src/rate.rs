@@ -2,13 +2,14 @@
 
 use bentpipe_link::{DEFAULT_LEARN_BYTES, MAX_RATE};
 use bentpipe_units::{BitRate, ByteSize};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::error::ConfigError;
 use super::source::Source;
 
 /// Source of a gateway's send rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeaseSource {
     /// Measurements of the path; `rate` is the maximum if it is set.
@@ -60,7 +61,7 @@ pub(super) fn source_of(
             let why = format!("lease = {:?} needs a rate, and there is none", lease.name());
             let help =
                 "write rate = \"1.89 Mbit/s\", say, or leave lease out: then the rate is learned";
-            Err(ConfigError::at(source, None, why, help.to_owned()))
+            Err(ConfigError::at(source, None, why, help))
         }
     }
 }

@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use super::applies;
 use super::error::ConfigError;
 use super::key::{self, KeyFileError};
+use super::placed::Placed;
 use super::source::Source;
 
 impl Source<'_> {
@@ -23,38 +24,30 @@ impl Source<'_> {
     }
 
     /// Content of the PEM file at `path`.
-    pub fn pem(&self, path: &toml::Spanned<PathBuf>) -> Result<Vec<u8>, ConfigError> {
+    pub fn pem(&self, path: &Placed<PathBuf>) -> Result<Vec<u8>, ConfigError> {
         self.pem_by(path, |full| std::fs::read(full))
     }
 
     /// Content of a private key's PEM file. Logs a warning if other users can read it.
-    pub fn pem_key(
-        &self,
-        path: &toml::Spanned<PathBuf>,
-    ) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
+    pub fn pem_key(&self, path: &Placed<PathBuf>) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
         self.pem_by(path, key::secret_bytes)
     }
 
     pub fn pem_by<T>(
         &self,
-        path: &toml::Spanned<PathBuf>,
+        path: &Placed<PathBuf>,
         read: impl Fn(&Path) -> std::io::Result<T>,
     ) -> Result<T, ConfigError> {
-        let full = self.beside(path.get_ref());
+        let full = self.beside(path);
         read(&full).map_err(|error| {
             let why = format!("{} cannot be read: {error}", full.display());
-            let help = "name a PEM file that this user may read".to_owned();
-            ConfigError::at(self, Some(path.span()), why, help)
+            path.error(self, why, "name a PEM file that this user may read")
         })
     }
 
     /// Rejects text that cannot be an interface's name; `example` shows a valid one.
-    pub fn interface_name(
-        &self,
-        name: &toml::Spanned<String>,
-        example: &str,
-    ) -> Result<(), ConfigError> {
-        let text = name.get_ref();
+    pub fn check_interface(&self, name: &Placed<String>, example: &str) -> Result<(), ConfigError> {
+        let text = &**name;
         // The kernel's rule for names, without the characters that nft would read as syntax.
         let good = (1..16).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.@".contains(&b));
@@ -62,8 +55,7 @@ impl Source<'_> {
             return Ok(());
         }
         let why = format!("{text:?} is not the name of a network interface");
-        let help = format!("`ip link` lists them: {example}");
-        Err(ConfigError::at(self, Some(name.span()), why, help))
+        Err(name.error(self, why, format!("`ip link` lists them: {example}")))
     }
 
     /// Rejects two of the `keys` in `table` that would listen at the same address.
@@ -82,17 +74,24 @@ impl Source<'_> {
             };
             if let Some((first, _)) = set().take(at).find(same) {
                 let why = format!("{key} and {first} would listen at the same address");
-                let help = "give one of them another port".to_owned();
                 let place = applies::place_of(self, table, key)?;
-                return Err(ConfigError::at(self, place, why, help));
+                return Err(ConfigError::at(self, place, why, "give one of them another port"));
             }
         }
         Ok(())
     }
 
+    /// State file: as written, or next to the key.
+    pub fn state_file(&self, written: Option<PathBuf>, key: &Placed<PathBuf>) -> PathBuf {
+        match written {
+            Some(path) => self.beside(&path),
+            None => self.beside(key).with_extension("state"),
+        }
+    }
+
     /// Reads the private key at `path`.
-    pub fn private_key(&self, path: &toml::Spanned<PathBuf>) -> Result<SecretKey, ConfigError> {
-        let full = self.beside(path.get_ref());
+    pub fn private_key(&self, path: &Placed<PathBuf>) -> Result<SecretKey, ConfigError> {
+        let full = self.beside(path);
         key::read(&full).map_err(|error| {
             let help = match &error {
                 KeyFileError::Unreadable { source, .. }
@@ -102,7 +101,7 @@ impl Source<'_> {
                 }
                 _ => format!("make one with `bentpipe keys --out {}`", full.display()),
             };
-            ConfigError::at(self, Some(path.span()), error.to_string(), help)
+            path.error(self, error.to_string(), help)
         })
     }
 }

@@ -1,17 +1,19 @@
 //! `[[rule]]` of `air.toml`: assigns a class to a flow.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use bentpipe_classify::{Domain, EncryptedHello, Ports, Protocol, Rule, Rules, Trusted, Who};
+use bentpipe_classify::{Domain, Ports, Protocol, Rule, Trusted, Who};
 use bentpipe_schedule::{Class, Dscp};
 use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{SeqAccess, Visitor};
 
-use super::classes::class;
-use super::{ConfigError, Source};
+use super::classes::ClassName;
+use super::{ConfigError, Placed, Source};
 
 /// Maximum number of rules in a file, because every new flow is compared with all of them.
 pub const MAX_RULES: usize = 256;
@@ -19,83 +21,81 @@ pub const MAX_RULES: usize = 256;
 /// Maximum number of values in one condition.
 const MAX_VALUES: usize = 1024;
 
-/// A rule as written in the file.
-#[derive(Debug, Clone, Deserialize)]
+/// A rule. All its conditions must hold. A condition has one value or a list, of which any may
+/// hold. A rule needs at least one condition.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct WrittenRule {
+pub(super) struct RuleTable {
+    /// Name for `bentpipe classify`.
     #[serde(default)]
     name: String,
+    /// Names of the destination, each with all names below it.
     #[serde(default)]
+    #[schemars(title = "names")]
     domain: Values<Domain>,
+    /// Networks or addresses of the destination.
     #[serde(default)]
+    #[schemars(title = "networks or addresses")]
     prefix: Values<Net>,
+    /// Port of the destination.
     #[serde(default)]
+    #[schemars(title = "numbers, `\"8000-8080\"`")]
     port: Values<Ports>,
+    /// IP protocol.
     #[serde(default)]
+    #[schemars(title = "`\"tcp\"`, `\"udp\"`, `\"icmp\"` or a number")]
     protocol: Values<Protocol>,
+    /// Mark of the passenger.
     #[serde(default)]
+    #[schemars(title = "`\"EF\"`, `\"AF42\"`, a number")]
     dscp: Values<Dscp>,
+    /// Networks, addresses or devices of the passenger.
     #[serde(default)]
+    #[schemars(title = "networks, addresses, `\"mac:a4:83:e7:01:02:03\"`")]
     passenger: Values<Who>,
-    #[serde(deserialize_with = "class")]
-    class: Class,
+    /// Class of matching flows.
+    class: ClassName,
 }
 
-/// `[trusted]` as written in the file.
-#[derive(Debug, Clone, Deserialize)]
+/// Trusted passengers. If no rule matches, their marks determine the class.
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub(super) struct WrittenTrusted {
+pub(super) struct TrustedTable {
+    /// Networks, addresses or devices (`mac:`).
+    #[schemars(title = "one value, or a list")]
     passenger: Values<Who>,
-    #[serde(default = "network", deserialize_with = "class")]
-    highest_class: Class,
+    /// Most favoured class of their marks.
+    #[serde(default = "network")]
+    highest_class: ClassName,
 }
 
-const fn network() -> Class {
-    Class::Network
+const fn network() -> ClassName {
+    ClassName(Class::Network)
 }
 
-impl From<WrittenTrusted> for Trusted {
-    fn from(written: WrittenTrusted) -> Self {
-        Self { passengers: written.passenger.0, highest: written.highest_class }
+impl TrustedTable {
+    pub fn check(&self) -> Trusted {
+        Trusted { passengers: self.passenger.0.clone(), highest: self.highest_class.0 }
     }
-}
-
-/// Values of `encrypted-hello`.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum WrittenHello {
-    #[default]
-    Unknown,
-    OuterName,
 }
 
 /// The rules of a file, checked.
-pub(super) fn rules(
+pub(super) fn check(
     source: &Source<'_>,
-    written: Vec<toml::Spanned<WrittenRule>>,
-    default: Class,
-    hello: WrittenHello,
-) -> Result<Rules, ConfigError> {
-    if let Some(beyond) = written.get(MAX_RULES) {
-        let why = format!("there are {} rules", written.len());
+    rules: &[Placed<RuleTable>],
+) -> Result<Vec<Rule>, ConfigError> {
+    if let Some(beyond) = rules.get(MAX_RULES) {
+        let why = format!("there are {} rules", rules.len());
         let help = format!("{MAX_RULES} are allowed: put values of one class into one rule");
-        return Err(ConfigError::at(source, Some(beyond.span()), why, help));
+        return Err(beyond.error(source, why, help));
     }
-    let encrypted_hello = match hello {
-        WrittenHello::Unknown => EncryptedHello::Unknown,
-        WrittenHello::OuterName => EncryptedHello::OuterName,
+    let check = |rule: &Placed<RuleTable>| {
+        rule.check().map_err(|(why, help)| rule.error(source, why, help))
     };
-    let mut rules = Vec::with_capacity(written.len());
-    for one in written {
-        rules.push(one.get_ref().check().map_err(|(why, help)| {
-            ConfigError::at(source, Some(one.span()), why.to_owned(), help.to_owned())
-        })?);
-    }
-    let trusted = Trusted::default();
-    Ok(Rules { rules, default, trusted, encrypted_hello })
+    rules.iter().map(check).collect()
 }
 
-impl WrittenRule {
+impl RuleTable {
     fn check(&self) -> Result<Rule, (&'static str, &'static str)> {
         let rule = Rule {
             name: self.name.clone(),
@@ -105,7 +105,7 @@ impl WrittenRule {
             protocols: self.protocol.0.clone(),
             dscps: self.dscp.0.clone(),
             passengers: self.passenger.0.clone(),
-            class: self.class,
+            class: self.class.0,
         };
         let conditions = [
             rule.domains.is_empty(),
@@ -135,7 +135,7 @@ impl WrittenRule {
 
 /// One value or a list. An empty list is an error, because it would match either nothing or
 /// everything.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Values<T>(Vec<T>);
 
 impl<T> Default for Values<T> {
@@ -145,7 +145,7 @@ impl<T> Default for Values<T> {
 }
 
 /// A network or a single address.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Net(IpNet);
 
 impl FromStr for Net {
@@ -158,6 +158,26 @@ impl FromStr for Net {
                 "{text:?} is not a network: write \"192.0.2.0/24\", \"2001:db8::/32\" or an address"
             )),
         }
+    }
+}
+
+impl<T> JsonSchema for Values<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "values".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let one = ["string", "integer"];
+        json_schema!({
+            "anyOf": [
+                { "type": one },
+                { "type": "array", "items": { "type": one }, "minItems": 1, "maxItems": MAX_VALUES },
+            ]
+        })
     }
 }
 

@@ -9,32 +9,47 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ServerConfig};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::origin::{Upstream, Written, load_each};
+use super::origin::{OriginKeys, Upstream, check_each};
 use super::tls::provider;
-use super::{ConfigError, Source};
+use super::{ConfigError, Placed, Source};
 use bentpipe_flow::Target;
 
 /// A name that the gateway serves itself.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Site {
-    name: Spanned<String>,
-    certificate: Spanned<PathBuf>,
-    key: Spanned<PathBuf>,
-    origin: Option<Spanned<String>>,
-    origin_ca: Option<Spanned<PathBuf>>,
+pub(super) struct SiteTable {
+    /// Connections to port 443 with this visible name end at this gateway; all other TLS passes
+    /// through untouched.
+    #[schemars(title = "name")]
+    name: Placed<String>,
+    /// PEM: the certificate for that name and the chain to the root.
+    #[schemars(title = "path")]
+    certificate: Placed<PathBuf>,
+    /// PEM: its private key.
+    #[schemars(title = "path")]
+    key: Placed<PathBuf>,
+    /// Origin server, without a user name. The ground resolves and dials it by its own `[dial]`,
+    /// which must allow an origin outside public networks.
+    #[schemars(
+        title = "`\"https://host:port\"` or `\"http://host:port\"`",
+        extend("x-default" = "`https://` and the name")
+    )]
+    origin: Option<Placed<String>>,
+    /// PEM: the authority for the origin's certificate.
+    #[schemars(title = "path", extend("x-default" = "the system's root certificates"))]
+    origin_ca: Option<Placed<PathBuf>>,
+    /// Brings its pages whole from the ground. The ground then reads these pages and their objects,
+    /// and needs a `[[site]]` of that name too. Needs `[split-http]`.
     #[serde(default)]
     split_http: bool,
-    #[serde(skip)]
-    loaded: Option<Loaded>,
 }
 
-/// Loaded and checked settings of a site.
+/// A name that the gateway serves itself.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct Site {
     /// Name of the site.
     pub name: Name,
     /// TLS configuration for clients: HTTP/2 and HTTP/1.1.
@@ -47,30 +62,28 @@ pub struct Loaded {
     pub split_http: bool,
 }
 
-impl Site {
-    /// Loaded and checked settings.
-    pub fn loaded(&self) -> &Loaded {
-        // AirConfig::parse, the only constructor, has set it.
-        self.loaded.as_ref().expect("a parsed config holds its sites")
-    }
+/// Checks all sites.
+pub(super) fn check(sites: Vec<SiteTable>, source: &Source<'_>) -> Result<Vec<Site>, ConfigError> {
+    let sites = sites.into_iter().map(|site| (site.name.place.clone(), site));
+    check_each(sites, source, |site: &Site| &site.name, |site| site.check(source))
+}
 
-    fn load(&mut self, source: &Source<'_>) -> Result<Name, ConfigError> {
+impl SiteTable {
+    fn check(self, source: &Source<'_>) -> Result<Site, ConfigError> {
         let (origin, origin_ca) = (self.origin.as_ref(), self.origin_ca.as_ref());
         let Upstream { name, origin, client } =
-            Written { name: &self.name, origin, origin_ca }.load(source)?;
+            OriginKeys { name: &self.name, origin, origin_ca }.check(source)?;
         let server = self.server(source, &name)?;
-        let split_http = self.split_http;
-        let loaded = Loaded { name, server, origin, client, split_http };
-        Ok(self.loaded.insert(loaded).name.clone())
+        Ok(Site { name, server, origin, client, split_http: self.split_http })
     }
 
     /// Loads the certificate and its key, and checks that they match each other and the name.
     fn server(&self, source: &Source<'_>, name: &Name) -> Result<Arc<ServerConfig>, ConfigError> {
-        let wrong = |path: &Spanned<PathBuf>, why: String| {
+        let wrong = |path: &Placed<PathBuf>, why: String| {
             let help = "certificate is a PEM file of certificates, its own first; key one of the private \
                         key that belongs to it";
-            let why = format!("{}: {why}", path.get_ref().display());
-            ConfigError::at(source, Some(path.span()), why, help.to_owned())
+            let why = format!("{}: {why}", path.display());
+            path.error(source, why, help)
         };
         let chain: Result<Vec<CertificateDer<'static>>, _> =
             CertificateDer::pem_slice_iter(&source.pem(&self.certificate)?).collect();
@@ -100,10 +113,4 @@ impl Site {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
-}
-
-/// Loads all sites.
-pub(super) fn load(sites: &mut [Site], source: &Source<'_>) -> Result<(), ConfigError> {
-    let place = |site: &Site| site.name.span();
-    load_each(sites, source, place, |site| site.load(source))
 }

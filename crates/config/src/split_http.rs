@@ -5,58 +5,62 @@ use std::time::Duration;
 
 use bentpipe_prefetch::plan::{Limits, NameList, Rules};
 use bentpipe_units::{ByteSize, Ratio, Span};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{GroundSite, least, seconds};
+use super::{Upstream, least, seconds};
 use crate::pages::{AirSettings, GroundSettings};
 
 /// Limits of the air gateway. If absent, pages cross the link object by object.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirSplitHttp {
-    /// Share of a page's bytes that may be pushed without being used.
+    /// Share of pages' bytes that may be pushed without being requested.
     pub waste: Ratio,
-    /// Maximum number of bytes pushed for one page.
+    /// Limit for the objects pushed with one page.
     pub largest_page: ByteSize,
-    /// Memory for pushed objects of all passengers. Once it is full, pages arrive without pushed
-    /// objects.
+    /// Memory for pushed objects, over all passengers; pages beyond it bring no objects.
     pub memory: ByteSize,
-    /// Time for which a page's objects are kept for its passenger after all have arrived.
+    /// Lifetime of a page's objects after all have arrived.
     pub keep: Span,
-    /// Time for which a GET waits for a promised object before it crosses the link itself.
+    /// Waiting time of a request for a promised object on a silent stream, before it crosses the
+    /// link.
     pub patience: Span,
 }
 
 /// Limits of the ground gateway. If absent, it declines requests for pages.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundSplitHttp {
-    /// Concurrent pages of all aircraft; each takes at most 3 MiB while its link is slow.
+    /// Pages at once, over all aircraft, and as many downloads; each takes at most 3 MiB while its
+    /// link is slow. Other pages cross unchanged.
     pub pages: NonZeroUsize,
-    /// Concurrent pages of one aircraft.
+    /// The same for one aircraft.
     pub per_aircraft: NonZeroUsize,
-    /// Maximum duration of a page's stream.
+    /// Time for a page with all its objects. The rest then breaks off, except downloads.
     #[serde(deserialize_with = "least::moment")]
     pub longest: Span,
-    /// Maximum number of objects of one page, at most 512.
+    /// Objects of one page, at most 512.
     pub objects: NonZeroUsize,
-    /// Maximum size of all objects of one page.
+    /// Bytes of all objects of one page.
     pub largest_page: ByteSize,
-    /// Maximum size of one object.
+    /// Bytes of one object.
     pub largest_object: ByteSize,
-    /// Maximum nesting depth of style sheets.
+    /// Levels of style sheets.
     pub depth: NonZeroU8,
-    /// Time after a page's request during which fetches may begin.
+    /// No fetch begins later than this after the request for the page.
     pub time: Span,
-    /// Parallel fetches from one origin.
+    /// Fetches at once from one origin.
     pub per_origin: NonZeroUsize,
-    /// Parallel fetches for one page.
+    /// Fetches at once for one page.
     pub concurrency: NonZeroUsize,
-    /// Names whose pages and objects may be fetched; if empty, all.
+    /// Fetches go only to these names and all names below them. None: to all.
     #[serde(deserialize_with = "names")]
+    #[schemars(with = "Vec<String>", title = "names")]
     pub allow: NameList,
-    /// Names whose pages and objects are never fetched.
+    /// Fetches never go to these names and all names below them, whatever is allowed.
     #[serde(deserialize_with = "names")]
+    #[schemars(with = "Vec<String>", title = "names")]
     pub deny: NameList,
 }
 
@@ -110,7 +114,7 @@ impl AirSplitHttp {
 impl GroundSplitHttp {
     /// Settings of the ground gateway. `sites` are served over TLS by the aircraft; `idle` is the
     /// timeout of a flow.
-    pub fn settings(&self, sites: &[GroundSite], idle: Duration) -> GroundSettings {
+    pub fn settings(&self, sites: &[Upstream], idle: Duration) -> GroundSettings {
         let limits = Limits {
             objects: self.objects.get(),
             bytes: self.largest_page.bytes(),
@@ -121,7 +125,7 @@ impl GroundSplitHttp {
             concurrency: self.concurrency.get(),
         };
         let (allow, deny) = (self.allow.clone(), self.deny.clone());
-        let names = sites.iter().map(|site| site.upstream().name.as_str().to_owned());
+        let names = sites.iter().map(|site| site.name.as_str().to_owned());
         // The sites' names are valid, and there are fewer than a list may have.
         let rules = Rules { allow, deny, secure: NameList::new(names).unwrap_or_default() };
         let (pages, per_aircraft) = (self.pages.get(), self.per_aircraft.get());

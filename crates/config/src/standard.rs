@@ -8,11 +8,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use bentpipe_link::Class;
 use bentpipe_masque::{Certificate, Login, token_hash};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
-use super::classes::{class, default_class};
-use super::{ConfigError, Source, least};
+use super::classes::ClassName;
+use super::{ConfigError, Placed, Source, least};
 
 /// Concurrent TCP flows of one client, and as many datagram flows: many times what a browser needs.
 /// All idle, they take 5 MiB.
@@ -22,35 +22,53 @@ const MAX_FLOWS: usize = 1_024;
 const FLOWS_PER_SECOND: u32 = 100;
 
 /// `[masque]`: certificate that HTTP/3 presents to clients that do not know our keys.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Masque {
-    /// Certificate chain, PEM.
-    certificate: Spanned<PathBuf>,
-    /// Private key of the certificate, PEM.
-    key: Spanned<PathBuf>,
-    #[serde(skip)]
-    loaded: Option<Arc<Certificate>>,
+pub(super) struct MasqueTable {
+    /// PEM: its own certificate and the chain to the root.
+    #[schemars(title = "path")]
+    certificate: Placed<PathBuf>,
+    /// PEM: its private key.
+    #[schemars(title = "path")]
+    key: Placed<PathBuf>,
 }
 
 /// `[[client]]`: a standard client, with the same rights as an aircraft.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct StandardClient {
-    name: Spanned<String>,
+pub(super) struct ClientTable {
+    /// Its user name, also in the log; 1 to 64 visible characters without a colon.
+    name: Placed<String>,
+    /// BLAKE2s-256 of its token; `bentpipe keys --client NAME` prints it.
     #[serde(deserialize_with = "hash")]
-    token_hash: Spanned<[u8; 32]>,
+    #[schemars(with = "String", title = "base64")]
+    token_hash: Placed<[u8; 32]>,
+    /// Most favoured class of its flows, as for an aircraft.
+    #[serde(default)]
+    highest_class: ClassName,
+    /// Its TCP flows at once, as for an aircraft.
+    #[serde(default = "max_flows", deserialize_with = "least::one")]
+    max_flows: usize,
+    /// Its UDP flows at once, as for an aircraft.
+    #[serde(default = "max_flows")]
+    max_datagram_flows: usize,
+    /// Its new flows of each kind, as for an aircraft.
+    #[serde(default = "flows_per_second", deserialize_with = "least::one")]
+    flows_per_second: u32,
+}
+
+/// A standard client, with the same rights as an aircraft.
+#[derive(Debug, Clone)]
+pub struct StandardClient {
+    /// Login data for the server. The name is also the one in the log.
+    pub login: Login,
     /// Highest class of the client's flows. Flows that request a higher class get this class.
-    #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
     /// Concurrent TCP flows.
-    #[serde(default = "max_flows", deserialize_with = "least::one")]
     pub max_flows: usize,
     /// Concurrent datagram flows, counted separately.
-    #[serde(default = "max_flows")]
     pub max_datagram_flows: usize,
     /// New flows of each kind per second, on average; bursts of twice as many are allowed.
-    #[serde(default = "flows_per_second", deserialize_with = "least::one")]
     pub flows_per_second: u32,
 }
 
@@ -62,74 +80,67 @@ const fn flows_per_second() -> u32 {
     FLOWS_PER_SECOND
 }
 
-impl Masque {
-    /// The certificate with its key.
-    pub fn certificate(&self) -> Arc<Certificate> {
-        // GroundConfig::parse, the only constructor, has set it.
-        self.loaded.clone().expect("a parsed config holds its certificate")
-    }
-
-    pub(super) fn load(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+impl MasqueTable {
+    pub fn check(self, source: &Source<'_>) -> Result<Arc<Certificate>, ConfigError> {
         let (chain, key) = (source.pem(&self.certificate)?, source.pem_key(&self.key)?);
         let certificate = Certificate::from_pem(&chain, &key).map_err(|error| {
             let help = "certificate is a PEM file of certificates, its own first; key one of the \
                         private key that belongs to it";
-            let place = Some(self.certificate.span());
-            ConfigError::at(source, place, error.to_string(), help.to_owned())
+            self.certificate.error(source, error.to_string(), help)
         })?;
-        self.loaded = Some(Arc::new(certificate));
-        Ok(())
+        Ok(Arc::new(certificate))
     }
 }
 
-impl StandardClient {
-    /// Name in the log, which is also its username.
-    pub fn name(&self) -> &str {
-        self.name.get_ref()
-    }
-
-    /// Login data for the server.
-    pub fn login(&self) -> Login {
-        let flows = self.max_flows.saturating_add(self.max_datagram_flows);
-        Login {
-            name: self.name().to_owned(),
-            token_hash: *self.token_hash.get_ref(),
-            max_flows: u32::try_from(flows).unwrap_or(u32::MAX),
+impl From<ClientTable> for StandardClient {
+    fn from(table: ClientTable) -> Self {
+        let flows = table.max_flows.saturating_add(table.max_datagram_flows);
+        Self {
+            login: Login {
+                token_hash: *table.token_hash,
+                name: table.name.into_inner(),
+                max_flows: u32::try_from(flows).unwrap_or(u32::MAX),
+            },
+            highest_class: table.highest_class.0,
+            max_flows: table.max_flows,
+            max_datagram_flows: table.max_datagram_flows,
+            flows_per_second: table.flows_per_second,
         }
     }
 }
 
-/// Checks that clients can be distinguished, and that there is a certificate to present.
+/// Checks that clients can be distinguished, and that there is a certificate to present if
+/// `has_certificate`.
 pub(super) fn check(
-    clients: &[StandardClient],
-    masque: Option<&Masque>,
+    clients: Vec<ClientTable>,
+    has_certificate: bool,
     source: &Source<'_>,
-) -> Result<(), ConfigError> {
+) -> Result<Vec<StandardClient>, ConfigError> {
     let mut names = BTreeSet::new();
     let mut hashes = BTreeSet::new();
-    for client in clients {
-        let name = client.name();
-        let (place, why, help) = if masque.is_none() {
+    for ClientTable { name, token_hash: hash, .. } in &clients {
+        let shown = &**name;
+        let (place, why, help) = if !has_certificate {
             let help = "write [masque] with certificate = \"FILE\" and key = \"FILE\"";
-            (client.name.span(), format!("{name:?} has no certificate to verify"), help)
+            (&name.place, format!("{shown:?} has no certificate to verify"), help)
         } else if !is_name(name) {
             let help = "write 1 to 64 visible ASCII characters without a colon";
-            (client.name.span(), format!("{name:?} cannot be a user's name in HTTP"), help)
-        } else if !names.insert(name) {
+            (&name.place, format!("{shown:?} cannot be a user's name in HTTP"), help)
+        } else if !names.insert(shown) {
             let help = "every client has its own name";
-            (client.name.span(), format!("{name:?} is the name of another client"), help)
-        } else if *client.token_hash.get_ref() == token_hash("") {
+            (&name.place, format!("{shown:?} is the name of another client"), help)
+        } else if **hash == token_hash("") {
             let help = "make a token with `bentpipe keys --client NAME --out FILE`";
-            (client.token_hash.span(), format!("the token of {name:?} is empty"), help)
-        } else if !hashes.insert(client.token_hash.get_ref()) {
+            (&hash.place, format!("the token of {shown:?} is empty"), help)
+        } else if !hashes.insert(**hash) {
             let help = "every client has its own: make one with `bentpipe keys --client NAME`";
-            (client.token_hash.span(), format!("{name:?} has the token of another client"), help)
+            (&hash.place, format!("{shown:?} has the token of another client"), help)
         } else {
             continue;
         };
-        return Err(ConfigError::at(source, Some(place), why, help.to_owned()));
+        return Err(ConfigError::at(source, Some(place.clone()), why, help));
     }
-    Ok(())
+    Ok(clients.into_iter().map(Into::into).collect())
 }
 
 /// A username ends at the first colon (RFC 7617 §2).
@@ -153,15 +164,13 @@ pub fn entry(name: &str, token: &str) -> Result<String, String> {
     Ok(format!("[[client]]\nname = {name:?}\ntoken-hash = \"{hash}\"\n"))
 }
 
-fn hash<'de, D>(from: D) -> Result<Spanned<[u8; 32]>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-{
-    let text = Spanned::<String>::deserialize(from)?;
-    let bytes = STANDARD.decode(text.get_ref()).ok().and_then(|bytes| bytes.try_into().ok());
-    let wrong = "this is no hash of a token: `bentpipe keys --client NAME --out FILE` prints one";
-    let hash = bytes.ok_or_else(|| serde::de::Error::custom(wrong))?;
-    Ok(Spanned::new(text.span(), hash))
+fn hash<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Placed<[u8; 32]>, D::Error> {
+    Placed::<String>::deserialize(from)?.try_map(|text| {
+        let bytes = STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+        let wrong =
+            "this is no hash of a token: `bentpipe keys --client NAME --out FILE` prints one";
+        bytes.ok_or_else(|| serde::de::Error::custom(wrong))
+    })
 }
 
 #[cfg(test)]

@@ -3,29 +3,40 @@
 use std::path::PathBuf;
 
 use bentpipe_units::Span;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, Source, applies, seconds};
+use super::{ConfigError, Placed, Source, seconds};
+
+/// Current traffic, written periodically: docs/status.md.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct StatusTable {
+    /// Path of the file; replaced as a whole.
+    #[schemars(title = "path")]
+    file: Placed<PathBuf>,
+    /// Time between two files, at least a second.
+    #[serde(default = "default_interval")]
+    interval: Placed<Span>,
+    /// Level of detail; beyond classes the file contains personal data. Only with the radio
+    /// transport.
+    #[serde(default)]
+    detail: Detail,
+}
 
 /// Status file of the gateway's current traffic, and its level of detail.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Debug, Clone)]
 pub struct StatusConfig {
-    #[serde(rename = "file")]
-    written: toml::Spanned<PathBuf>,
     /// Path of the file, which is always replaced as a whole.
-    #[serde(skip)]
     pub file: PathBuf,
     /// Interval of writes.
-    #[serde(default = "default_interval")]
     pub interval: Span,
     /// Level of detail.
-    #[serde(default)]
     pub detail: Detail,
 }
 
 /// Level of detail of the file. Data about passengers and flows are personal data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
     /// Classes only; no passenger is identified.
@@ -37,27 +48,26 @@ pub enum Detail {
     Flows,
 }
 
-const fn default_interval() -> Span {
-    seconds(5)
+const fn default_interval() -> Placed<Span> {
+    Placed::nowhere(seconds(5))
 }
 
-impl StatusConfig {
+impl StatusTable {
     /// Checks the settings. A missing directory is not an error, because systemd creates
     /// directories under /run.
-    pub(super) fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
-        self.file = source.beside(self.written.get_ref());
+    pub fn check(self, source: &Source<'_>) -> Result<StatusConfig, ConfigError> {
+        let file = source.beside(&self.file);
         if self.interval.duration().as_secs() == 0 {
-            let why = format!("a status every {} would be all that is done", self.interval);
-            let help = "write a second or more: interval = \"5 s\"".to_owned();
-            let place = applies::place_of(source, "status", "interval")?;
-            return Err(ConfigError::at(source, place, why, help));
+            let why = format!("a status every {} would be all that is done", *self.interval);
+            let help = "write a second or more: interval = \"5 s\"";
+            return Err(self.interval.error(source, why, help));
         }
-        if self.file.file_name().is_some() && !self.file.is_dir() {
-            return Ok(());
+        if file.file_name().is_none() || file.is_dir() {
+            let why = format!("{} is a directory", file.display());
+            let help = "name a file: file = \"/run/bentpipe/status.json\"";
+            return Err(self.file.error(source, why, help));
         }
-        let why = format!("{} is a directory", self.file.display());
-        let help = "name a file: file = \"/run/bentpipe/status.json\"".to_owned();
-        Err(ConfigError::at(source, Some(self.written.span()), why, help))
+        Ok(StatusConfig { file, interval: *self.interval, detail: self.detail })
     }
 }
 

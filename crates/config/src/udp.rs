@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bentpipe_units::Span;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::{least, seconds};
 
@@ -29,7 +30,7 @@ pub struct Idle {
 }
 
 /// Treatment of the passengers' QUIC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quic {
     /// Carries it as datagrams, like all UDP.
@@ -41,42 +42,43 @@ pub enum Quic {
 
 /// Limits of UDP in an air gateway. A flow takes about 5 KiB, including a packet of full size:
 /// 4,096 take 20 MiB.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirUdp {
-    /// Concurrent flows. A flow is one client's port towards one destination's port.
+    /// Flows at once; a flow is one client port to one destination port.
     pub max_flows: usize,
-    /// Concurrent flows of one passenger.
+    /// Flows of one passenger.
     pub max_flows_per_passenger: usize,
-    /// New flows of one passenger per second, on average; bursts of twice as many are allowed. The
-    /// limit prevents one passenger from using up the flows that the ground gateway allows the
-    /// aircraft.
+    /// New flows of one passenger, on average; bursts of twice as many.
+    // It prevents one passenger from using up the flows that the ground gateway allows the aircraft.
     pub flows_per_second_per_passenger: u32,
-    /// Idle time after which a flow ends.
+    /// End of an idle flow.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// Idle time after which a flow to port 53 ends.
+    /// End of an idle flow to port 53.
     #[serde(deserialize_with = "least::moment")]
     pub dns_idle_timeout: Span,
-    /// Idle time before the first answer. Unanswered flows may use a quarter of `max-flows`.
+    /// End of an idle flow without any answer yet; such flows have a quarter of `max-flows`.
     #[serde(deserialize_with = "least::moment")]
     pub unanswered_timeout: Span,
 }
 
 /// Limits of UDP in a ground gateway. A flow takes about 5 KiB, and a socket if it is the first of
 /// its client's port: 49,152 take 240 MiB.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundUdp {
-    /// Concurrent flows of all aircraft.
+    /// Flows of all aircraft at once. External ports have a limit of their own:
+    /// docs/operations.md#udp-ports-of-the-ground.
     pub max_flows: usize,
-    /// Idle time after which a flow ends.
+    /// End of an idle flow.
     #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
-    /// Idle time after which a flow to port 53 ends.
+    /// End of an idle flow to port 53.
     #[serde(deserialize_with = "least::moment")]
     pub dns_idle_timeout: Span,
-    /// Idle time before the first answer, for example for the thousands of flows that a scan opens.
+    /// End of an idle flow without any answer yet.
+    // A scan opens thousands of such flows.
     #[serde(deserialize_with = "least::moment")]
     pub unanswered_timeout: Span,
 }

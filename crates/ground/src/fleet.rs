@@ -88,14 +88,14 @@ impl Fleet {
             let bounds = (most, one.flows_per_second, one.highest_class);
             let ceiling = one.classes.passenger_ceil();
             let rates = [0; Kind::COUNT].map(|_| Rates::new(one.flows_per_second));
-            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds, ceiling, Some(rates)))
+            (*one.key.as_bytes(), Aircraft::new(&one.name, bounds, ceiling, Some(rates)))
         });
         let clients = clients.iter().map(|one| {
             // A standard client cannot open flows of other kinds.
             let (streams, datagrams) = (one.max_flows, one.max_datagram_flows);
             let most = FlowLimits { streams, datagrams, ip: 0 };
             let bounds = (most, one.flows_per_second, one.highest_class);
-            (one.login().identity(), Aircraft::new(one.name(), bounds, None, None))
+            (one.login.identity(), Aircraft::new(&one.login.name, bounds, None, None))
         });
         let (keys, aircraft): (Vec<_>, Vec<_>) = aircraft.chain(clients).unzip();
         let tables = Arc::new(Tables([0; Kind::COUNT].map(|_| Mutex::new(Table::new()))));
@@ -251,21 +251,32 @@ impl Drop for FlowPermit {
 mod tests {
     use super::Kind::{Datagrams, Streams};
     use super::*;
+    use crate::config::{Classes, LeaseSource};
     use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
+    use bentpipe_link::{PublicKey, Share};
     use std::time::Duration;
 
+    /// An aircraft whose key consists of `key`.
+    fn one(name: &str, key: u8) -> AircraftConfig {
+        AircraftConfig {
+            name: name.to_owned(),
+            key: PublicKey::from_bytes([key; 32]),
+            rate: BitRate::from_bps(1_000_000),
+            mtu: None,
+            memory: None,
+            lease: LeaseSource::Static,
+            highest_class: Class::Assured,
+            classes: Classes::default(),
+            share: Share::default(),
+            max_flows: 3,
+            max_datagram_flows: 2,
+            max_ip_flows: 1_024,
+            flows_per_second: 2,
+        }
+    }
+
     fn fleet() -> Fleet {
-        let one = |name: &str, key: &str| {
-            format!(
-                "name = {name:?}\npublic-key = {key:?}\nrate = \"1 Mbit/s\"\n\
-                 max-flows = 3\nmax-datagram-flows = 2\nflows-per-second = 2\nhighest-class = \"assured\"\n"
-            )
-        };
-        let one = |name, key| toml::from_str(&one(name, key)).unwrap();
-        let aircraft = [
-            one("D-A", "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="),
-            one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
-        ];
+        let aircraft = [one("D-A", 2), one("D-B", 1)];
         Fleet::new(&aircraft, &[], FlowLimits { streams: 4, datagrams: 3, ip: 1 }, Arc::default())
     }
 
@@ -331,11 +342,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_passenger_does_not_use_up_the_aircrafts_rate() {
-        let key = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
-        let one = format!("name = \"D-A\"\npublic-key = {key:?}\nrate = \"1 Mbit/s\"\n");
+        let one = AircraftConfig { max_flows: 4_096, flows_per_second: 500, ..one("D-A", 2) };
         let counters = Arc::<Counters>::default();
         let most = FlowLimits { streams: 65_536, datagrams: 65_536, ip: 1 };
-        let fleet = Fleet::new(&[toml::from_str(&one).unwrap()], &[], most, counters.clone());
+        let fleet = Fleet::new(&[one], &[], most, counters.clone());
         let (mut hostile, mut invented, mut others, mut gateway) = (0, 0, 0, 0);
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(100)).await;

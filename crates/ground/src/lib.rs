@@ -215,7 +215,7 @@ impl Ground {
                 let settings = pages.settings(&config.sites, limits.idle_timeout.into());
                 GroundPages::new(settings, counters.clone())
             }),
-            sites: config.sites.iter().map(|site| site.upstream().clone()).collect(),
+            sites: config.sites.clone(),
             log: RateLimitedLog::default(),
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
@@ -243,7 +243,7 @@ impl Ground {
     ) -> Result<(), SettingsError> {
         transports::link::hub_config(config)?;
         for aircraft in &config.aircraft {
-            let (key, classes) = (aircraft.key(), &aircraft.classes);
+            let (key, classes) = (aircraft.key, &aircraft.classes);
             for from in acceptors {
                 from.set_classes(&key, classes.settings())?;
             }
@@ -273,7 +273,7 @@ impl Ground {
     pub async fn tell_status(&self, config: &GroundConfig, acceptors: &[Arc<dyn Acceptor>]) {
         let Some(to) = &config.status else { return std::future::pending().await };
         let counters = self.shared.counters.clone();
-        let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key(), &*it.name)).collect();
+        let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key, &*it.name)).collect();
         let reporter = Reporter::new(to, Gateway::Ground, counters, aircraft.len());
         let names = status::nameless();
         let session = |(key, name): &(PublicKey, &str), most| {
@@ -427,7 +427,7 @@ impl Shared {
 
 /// Names of aircraft and standard clients, by the identity that flows carry.
 fn aircraft_names(config: &GroundConfig) -> HashMap<[u8; 32], String> {
-    let aircraft = config.aircraft.iter().map(|it| (*it.key().as_bytes(), it.name.clone()));
-    let clients = config.clients.iter().map(|it| (it.login().identity(), it.name().to_owned()));
+    let aircraft = config.aircraft.iter().map(|it| (*it.key.as_bytes(), it.name.clone()));
+    let clients = config.clients.iter().map(|it| (it.login.identity(), it.login.name.clone()));
     aircraft.chain(clients).collect()
 }

@@ -52,7 +52,7 @@ impl Offer {
                 endpoints.extend(ips.into_iter().map(|ip| Endpoint { ip, port, doh_path }));
             }
         }
-        Designated::new(config.name()?.as_str(), &endpoints)
+        Designated::new(config.name.as_ref()?.as_str(), &endpoints)
     }
 }
 

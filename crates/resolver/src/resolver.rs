@@ -76,7 +76,7 @@ impl Resolver {
     /// and the announced name.
     pub fn apply(&self, config: &AirDns) {
         let mut core = self.lock();
-        core.set_settings(config.settings());
+        core.set_settings(config.settings.clone());
         if let (Some(offer), Some(encrypted)) = (&self.offer, &config.encrypted) {
             offer.show(encrypted);
             core.set_designated(offer.designated(encrypted));

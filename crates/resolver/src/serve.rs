@@ -42,24 +42,27 @@ impl Serving {
         connector: Arc<dyn Connector>,
         counters: Arc<Counters>,
     ) -> Result<(Arc<Resolver>, Self), StartError> {
-        let settings = config.settings();
+        let settings = config.settings.clone();
         // Room for every query, and for its repetition over a stream.
         let (outgoing, asked) = mpsc::channel(2 * settings.max_asks);
         let clock = Clock::start();
         let mut core = ResolverCore::new(settings, config.cache_file.is_some(), secret());
         // If the journal is lost, allocation at least starts at another address than the last run.
         let start = clock.now().as_secs() as u32;
-        core.set_pool(config.pool(start.wrapping_mul(0x9e37_79b1)));
+        let start = start.wrapping_mul(0x9e37_79b1);
+        // A checked configuration gives no error.
+        core.set_pool(config.instant_names.as_ref().and_then(|names| names.pool(start).ok()));
         let journal = match &config.cache_file {
             Some(path) => Some(JournalWriter::restore(path, &mut core, clock.now())?),
             None => None,
         };
         core.begin(clock.now());
-        let listeners = Listeners::bind(config.listen())?;
+        let listeners = Listeners::bind(config.listen.iter().copied())?;
         let secure = config.encrypted.as_ref().map(Secure::bind).transpose()?;
+        let plain = config.listen.iter().copied();
         let offer = secure
             .as_ref()
-            .map(|secure| Offer::new(secure.certificates(), secure.addresses(), config.listen()));
+            .map(|secure| Offer::new(secure.certificates(), secure.addresses(), plain));
         let offered = offer.as_ref().zip(config.encrypted.as_ref());
         core.set_designated(offered.and_then(|(offer, config)| offer.designated(config)));
         let (core, changed) = (Mutex::new(core), Notify::new());

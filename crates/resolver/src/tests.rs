@@ -108,9 +108,15 @@ fn start_over(
     connector: Arc<dyn Connector>,
     cache_file: Option<&std::path::Path>,
 ) -> (Arc<Resolver>, Serving) {
-    let mut config: AirDns = toml::from_str("listen = [\"127.0.0.1:0\"]").unwrap();
-    config.cache_file = cache_file.map(Into::into);
-    start_with(&config, connector).unwrap()
+    start_with(&listening(cache_file), connector).unwrap()
+}
+
+fn listening(cache_file: Option<&std::path::Path>) -> AirDns {
+    AirDns {
+        listen: vec![([127, 0, 0, 1], 0).into()],
+        cache_file: cache_file.map(Into::into),
+        ..AirDns::default()
+    }
 }
 
 fn start_with(
@@ -258,9 +264,7 @@ async fn a_journal_has_one_gateway() {
     let path = folder.path().join("dns.cache");
     let connector = Arc::<Silent>::default();
     let (_board, _serving) = start(&connector, Some(&path));
-    let mut config: AirDns = toml::from_str("listen = [\"127.0.0.1:0\"]").unwrap();
-    config.cache_file = Some(path);
-    let second = start_with(&config, connector.clone());
+    let second = start_with(&listening(Some(&path)), connector.clone());
     let error = second.err().unwrap().to_string();
     assert!(error.contains("another process") && error.contains("cache-file"), "{error}");
 }

@@ -1,7 +1,9 @@
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bentpipe_flow::{FlowTraffic, Target, Traffic};
 use bentpipe_link::{Activity, Class, ClassActivity, PassengerActivity, PerClass};
+use bentpipe_units::Span;
 
 use super::*;
 use crate::atomic_file::{GROUP_READABLE, replace};
@@ -36,12 +38,12 @@ fn traffic() -> Traffic {
     }
 }
 
-fn config(text: &str) -> StatusConfig {
-    toml::from_str(text).unwrap()
+fn config(file: impl Into<PathBuf>, detail: Detail) -> StatusConfig {
+    StatusConfig { file: file.into(), interval: Span::new(Duration::from_secs(1)), detail }
 }
 
-fn reporter(detail: &str, sessions: usize) -> Reporter {
-    let config = config(&format!("file = 'status.json'\ndetail = '{detail}'"));
+fn reporter(detail: Detail, sessions: usize) -> Reporter {
+    let config = config("status.json", detail);
     Reporter::new(&config, Gateway::Air, Arc::default(), sessions)
 }
 
@@ -51,14 +53,14 @@ async fn what_is_told_is_bounded_and_what_the_config_asks_for() {
         let SnapshotLimits { passengers, flows } = reporter(detail, sessions).most();
         (passengers, flows)
     };
-    assert_eq!(most("classes", 1), (0, 0));
-    assert_eq!(most("passengers", 1), (64, 0));
-    assert_eq!(most("flows", 1), (64, 64));
-    assert_eq!(most("flows", 100), (10, 10));
-    assert_eq!(most("flows", 5000), (1, 1));
+    assert_eq!(most(Detail::Classes, 1), (0, 0));
+    assert_eq!(most(Detail::Passengers, 1), (64, 0));
+    assert_eq!(most(Detail::Flows, 1), (64, 64));
+    assert_eq!(most(Detail::Flows, 100), (10, 10));
+    assert_eq!(most(Detail::Flows, 5000), (1, 1));
     let names = (0..64).map(|number| (number, "0123:4567:89ab:cdef:0123:4567:89ab:cdef".into()));
     let session = Session::of(traffic(), None, &names.collect());
-    let document = reporter("flows", 1).document(vec![session]);
+    let document = reporter(Detail::Flows, 1).document(vec![session]);
     let json = document.to_json();
     assert!(json.len() <= LARGEST_OF_ONE, "{} bytes", json.len());
     let read: Document = serde_json::from_slice(&json).unwrap();
@@ -114,8 +116,7 @@ fn a_stopped_gateways_file_is_gone_whoever_was_writing_it() {
 #[tokio::test]
 async fn a_reporter_that_is_dropped_takes_its_file_away() {
     let folder = tempfile::tempdir().unwrap();
-    let mut config = config("file = 'status.json'\ninterval = '1 s'");
-    config.file = folder.path().join("status.json");
+    let config = config(folder.path().join("status.json"), Detail::Classes);
     let mut reporter = Reporter::new(&config, Gateway::Air, Arc::default(), 1);
     reporter.write(&|_| Vec::new()).await;
     assert_eq!(read(&config.file).unwrap().interval_ms, 1000);

@@ -30,12 +30,15 @@
 //! | `quantity` | [`BitRate`], [`ByteSize`], [`Span`] |
 //! | `ratio` | [`Ratio`] |
 //! | `table` | unit tables and their parser |
+//! | `schema` | JSON Schemas of the types, with the feature `schema` |
 
 #![forbid(unsafe_code)]
 
 mod bucket;
 mod quantity;
 mod ratio;
+#[cfg(feature = "schema")]
+mod schema;
 mod table;
 
 pub use bucket::{TokenBucket, TokenBuckets, TokenRate};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::ParseQuantityError;
 use crate::table::Table;
 
-const RATES: Table = Table {
+pub(crate) const RATES: Table = Table {
     what: "a rate",
     example: "1.89 Mbit/s",
     units: &[("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)],
@@ -21,7 +21,7 @@ const RATES: Table = Table {
     ],
 };
 
-const SIZES: Table = Table {
+pub(crate) const SIZES: Table = Table {
     what: "a size",
     example: "64 KiB",
     units: &[
@@ -40,7 +40,7 @@ const SIZES: Table = Table {
     ],
 };
 
-const SPANS: Table = Table {
+pub(crate) const SPANS: Table = Table {
     what: "a duration",
     example: "380.5 ms",
     units: &[

@@ -27,9 +27,8 @@ impl Ahead {
     /// Creates the preloader of `config`.
     pub fn preloader(config: &Preload, uplink: Arc<Uplink>, web: Arc<Web>) -> Preloader {
         let (cache, counters) = (web.cache.clone(), uplink.counters.clone());
-        let sites = web.sites().iter().map(|site| site.name.clone()).collect();
         let sources = Arc::new(Self { uplink, web, class: config.class });
-        Preloader::new(config.settings(sites), cache, sources, counters)
+        Preloader::new(config.settings.clone(), cache, sources, counters)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bentpipe_flow::{Host, Target};
 use http::HeaderValue;
 
-use crate::config::SiteLoaded;
+use crate::config::Site;
 
 /// Port whose connections are inspected.
 pub const PORT: u16 = 80;
@@ -21,7 +21,7 @@ pub struct Destination {
     /// Host field of the request.
     pub host: HeaderValue,
     /// Requested site, if TLS was terminated here.
-    pub site: Option<Arc<SiteLoaded>>,
+    pub site: Option<Arc<Site>>,
 }
 
 impl Destination {

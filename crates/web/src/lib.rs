@@ -51,7 +51,7 @@ use bentpipe_preload as preload;
 use bentpipe_transport::{self as transport, still};
 use bentpipe_uplink::{self as uplink, lazy_flow, passengers, write_timeout};
 
-use crate::config::{AirConfig, SiteLoaded};
+use crate::config::{AirConfig, Site};
 use crate::counters::Counters;
 use crate::message::codings;
 use crate::message::head;
@@ -73,7 +73,7 @@ pub struct Web {
     cache: Cache,
     origins: Arc<Origins>,
     pages: Option<Arc<AirPages>>,
-    sites: RwLock<Vec<Arc<SiteLoaded>>>,
+    sites: RwLock<Vec<Arc<Site>>>,
     changed: Changed,
     shows_status: bool,
 }
@@ -84,16 +84,17 @@ impl Web {
         config: &AirConfig,
         pages: Option<Arc<AirPages>>,
     ) -> Result<Option<Arc<Self>>, OpenError> {
-        let Some(settings) = &config.http_cache else { return Ok(None) };
-        let cache = Cache::open(&settings.settings(), settings.rules())?;
-        let sites = config.sites.iter().map(|site| Arc::new(site.loaded().clone())).collect();
+        let Some(cache) = &config.http_cache else { return Ok(None) };
+        let shows_status = cache.cache_status;
+        let cache = Cache::open(&cache.settings, cache.rules)?;
+        let sites = config.sites.iter().cloned().map(Arc::new).collect();
         Ok(Some(Arc::new(Self {
             cache,
             origins: Arc::default(),
             pages,
             sites: RwLock::new(sites),
             changed: Changed::default(),
-            shows_status: settings.cache_status,
+            shows_status,
         })))
     }
 
@@ -103,12 +104,12 @@ impl Web {
     }
 
     /// Returns the site with this name.
-    pub fn site(&self, name: &str) -> Option<Arc<SiteLoaded>> {
+    pub fn site(&self, name: &str) -> Option<Arc<Site>> {
         let sites = self.sites();
         sites.iter().find(|site| site.name.as_str().eq_ignore_ascii_case(name)).cloned()
     }
 
-    fn sites(&self) -> RwLockReadGuard<'_, Vec<Arc<SiteLoaded>>> {
+    fn sites(&self) -> RwLockReadGuard<'_, Vec<Arc<Site>>> {
         self.sites.read()
     }
 
@@ -117,9 +118,8 @@ impl Web {
     pub fn set_certificates(&self, config: &AirConfig) {
         let mut sites = self.sites.write();
         for site in sites.iter_mut() {
-            let now = config.sites.iter().map(|site| site.loaded()).find(|it| it.name == site.name);
-            if let Some(now) = now {
-                *site = Arc::new(SiteLoaded { server: now.server.clone(), ..(**site).clone() });
+            if let Some(now) = config.sites.iter().find(|it| it.name == site.name) {
+                *site = Arc::new(Site { server: now.server.clone(), ..(**site).clone() });
             }
         }
     }

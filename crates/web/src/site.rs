@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Destination, Web};
-use crate::config::SiteLoaded;
+use crate::config::Site;
 use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
 use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
@@ -57,7 +57,7 @@ fn http2_server() -> http2::Builder<TokioExecutor> {
 
 /// State shared by the requests of one connection.
 struct Connection {
-    site: Arc<SiteLoaded>,
+    site: Arc<Site>,
     permit: Arc<FlowPermit>,
     uplink: Arc<Uplink>,
     web: Arc<Web>,
@@ -69,7 +69,7 @@ struct Connection {
 pub async fn serve(
     tcp: TcpStream,
     read: Bytes,
-    site: Arc<SiteLoaded>,
+    site: Arc<Site>,
     permit: Arc<FlowPermit>,
     uplink: Arc<Uplink>,
     web: Arc<Web>,

@@ -12,7 +12,7 @@ use crate::sheet::Sheet;
 
 pub fn ground(config: &GroundConfig) -> Sheet {
     let mut sheet = Sheet::new("ground gateway");
-    sheet.row("own key", config.link.private_key().public());
+    sheet.row("own key", config.link.private_key.public());
     if let Some(address) = config.link.listen {
         sheet.row("radio link", format!("{address}/udp"));
     }
@@ -30,12 +30,12 @@ pub fn ground(config: &GroundConfig) -> Sheet {
         all_sessions(&mut sheet, config);
     }
     for client in &config.clients {
-        let (name, class) = (client.name(), client.highest_class);
+        let (name, class) = (&client.login.name, client.highest_class);
         let (tcp, udp) = (client.max_flows, client.max_datagram_flows);
         let text = format!("{name} (token): {tcp} flows, {udp} of UDP, up to {class}");
         sheet.row("client", text);
     }
-    if let Some(it) = config.beam() {
+    if let Some(it) = &config.beam {
         beam(&mut sheet, it, &config.aircraft);
     }
     if config.aircraft.is_empty() && config.clients.is_empty() {
@@ -66,7 +66,6 @@ pub fn ground(config: &GroundConfig) -> Sheet {
         sheet.row("pages", text);
     }
     for site in &config.sites {
-        let site = site.upstream();
         let how = if site.client.is_some() { "over TLS" } else { "in clear" };
         sheet.row("pages of", format!("{}, from {} {how}", site.name.as_str(), site.origin));
     }
@@ -116,10 +115,10 @@ fn all_sessions(sheet: &mut Sheet, config: &GroundConfig) {
 }
 
 fn aircraft(sheet: &mut Sheet, config: &GroundConfig, one: &AircraftConfig) {
-    sheet.row("aircraft", format!("{}, key {}", one.name, one.key()));
+    sheet.row("aircraft", format!("{}, key {}", one.name, one.key));
     let (rate, class) = (one.rate, one.highest_class);
     let is_set = rate != MAX_RATE;
-    let sends = match one.lease() {
+    let sends = match one.lease {
         LeaseSource::Learned if is_set => {
             format!("what the path is measured to carry, up to {rate}")
         }
@@ -140,14 +139,14 @@ fn aircraft(sheet: &mut Sheet, config: &GroundConfig, one: &AircraftConfig) {
 }
 
 fn beam(sheet: &mut Sheet, beam: &Beam, aircraft: &[AircraftConfig]) {
-    let weights: u32 = aircraft.iter().map(|one| one.share().weight).sum();
+    let weights: u32 = aircraft.iter().map(|one| one.share.weight).sum();
     for (name, rate) in [("to all", beam.forward), ("from all", beam.return_)] {
         if let Some(rate) = rate {
             sheet.row("beam", format!("{rate} {name}, divided by demand and weight"));
         }
     }
     for one in aircraft {
-        let share = one.share();
+        let share = one.share;
         let text = format!("{}: {} of {weights}, over {}", one.name, share.weight, share.floor);
         sheet.row("", text);
     }

@@ -35,13 +35,13 @@ fn a_printed_entry_is_one_that_is_read() {
     let text = [LINK, MASQUE, &entry("laptop", 1), &entry("O'Neil\"\\", 2), more].concat();
     let config = parse(folder.path(), &text).unwrap();
     let [laptop, other] = &config.clients[..] else { panic!("two clients") };
-    assert_eq!((laptop.name(), laptop.highest_class), ("laptop", Class::BestEffort));
-    assert_eq!(other.name(), "O'Neil\"\\");
+    assert_eq!((&*laptop.login.name, laptop.highest_class), ("laptop", Class::BestEffort));
+    assert_eq!(other.login.name, "O'Neil\"\\");
     let bounds = (other.highest_class, other.max_flows, other.flows_per_second);
     assert_eq!(bounds, (Class::LowerEffort, 7, 3));
     let token = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE";
     assert_eq!(client_token(&[1; 32]), token);
-    assert_eq!(laptop.login().token_hash, bentpipe_masque::token_hash(token));
+    assert_eq!(laptop.login.token_hash, bentpipe_masque::token_hash(token));
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn a_lease_is_one_of_those_there_are() {
     let bench = Bench::new();
     let text = AIR.replace("rate = ", "lease = \"granted\"\nrate = ");
     let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
-    assert_eq!(air.link.lease(), LeaseSource::Granted);
+    assert_eq!(air.link.lease, LeaseSource::Granted);
     let wrong = bench.air("rate = ", "lease = \"grant\"\nrate = ");
     assert!(wrong.contains("did you mean \"granted\"?"), "{wrong}");
 }
@@ -55,26 +55,26 @@ fn without_a_rate_the_rate_is_learned() {
     };
     let radio = GROUND;
     let typed = AirConfig::parse(&air, AIR).unwrap();
-    assert_eq!(typed.link.lease(), LeaseSource::Static);
+    assert_eq!(typed.link.lease, LeaseSource::Static);
     let config = AirConfig::parse(&air, &without(AIR)).unwrap();
     assert_eq!(
-        (config.link.lease(), config.link.learn_bytes.bytes()),
+        (config.link.lease, config.link.learn_bytes.bytes()),
         (LeaseSource::Learned, 24_000)
     );
     let config = GroundConfig::parse(&ground, radio).unwrap();
-    assert_eq!(config.aircraft[0].lease(), LeaseSource::Static);
+    assert_eq!(config.aircraft[0].lease, LeaseSource::Static);
     let config = GroundConfig::parse(&ground, &without(radio)).unwrap();
-    assert_eq!(config.aircraft[0].lease(), LeaseSource::Learned);
+    assert_eq!(config.aircraft[0].lease, LeaseSource::Learned);
 
     // A rate with lease = "learned" is a maximum.
     let capped = AIR.replace("rate = ", "lease = \"learned\"\nrate = ");
     let config = AirConfig::parse(&air, &capped).unwrap();
-    assert_eq!((config.link.lease(), config.link.rate.bps()), (LeaseSource::Learned, 1_890_000));
+    assert_eq!((config.link.lease, config.link.rate.bps()), (LeaseSource::Learned, 1_890_000));
 
     // A beam has the rate.
     let beam = format!("{}[beam]\nforward = \"8 Mbit/s\"\n", without(radio));
     let config = GroundConfig::parse(&ground, &beam).unwrap();
-    assert_eq!(config.aircraft[0].lease(), LeaseSource::Static);
+    assert_eq!(config.aircraft[0].lease, LeaseSource::Static);
 }
 
 #[test]
@@ -185,8 +185,8 @@ fn a_beam_is_shared_by_weight_over_floors() {
     };
     let beam = "[beam]\nforward = \"8 Mbit/s\"\nreturn = \"2 Mbit/s\"";
     let ground = parse(beam, "weight = 3\nfloor = \"64 kbit/s\"").unwrap();
-    assert_eq!(ground.beam().unwrap().return_.unwrap().bps(), 2_000_000);
-    let share = ground.aircraft[0].share();
+    assert_eq!(ground.beam.unwrap().return_.unwrap().bps(), 2_000_000);
+    let share = ground.aircraft[0].share;
     assert_eq!((share.weight, share.floor.bps()), (3, 64_000));
     let wrong = |beam: &str, part: &str| bench.message(parse(beam, part));
     assert_eq!(

@@ -50,7 +50,7 @@ pub fn start_with(air: &str, ground: &str, prepare: impl FnOnce(&Air)) -> Bench 
     );
     let ground_config =
         GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap();
-    let aircraft = *ground_config.aircraft[0].key().as_bytes();
+    let aircraft = *ground_config.aircraft[0].key.as_bytes();
     let (up, down) = wire::link(aircraft);
     let air = Air::bind(&air_config, &mut Inherited::default(), up.clone()).unwrap();
     prepare(&air);

@@ -105,7 +105,7 @@ fn start(names: SocketAddr) -> Fleet {
     }
     let config = GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap();
     let ground = Ground::new(&config).unwrap();
-    let links = config.aircraft.iter().map(|one| wire::link(*one.key().as_bytes()));
+    let links = config.aircraft.iter().map(|one| wire::link(*one.key.as_bytes()));
     let (up, down): (Vec<_>, Vec<_>) = links.unzip();
     let down = down.into_iter().map(|down| down as Arc<dyn Acceptor>).collect();
     let serving = ground.clone();

@@ -65,7 +65,7 @@ async fn each_aircraft_has_its_classes_and_a_link_that_cannot_work_is_left_as_it
         GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap()
     };
     let config = parse(1500, 64);
-    let aircraft = config.aircraft[0].key();
+    let aircraft = config.aircraft[0].key;
     let (_up, down) = wire::link(*aircraft.as_bytes());
     let acceptor: Vec<Arc<dyn Acceptor>> = vec![down.clone()];
     let ground = Ground::new(&config).unwrap();

@@ -416,7 +416,7 @@ async fn gateways(listen: &str, client: mpsc::Sender<()>, done: &mpsc::Receiver<
          [hosts]\n\"www.gov.uk\" = \"198.51.100.7\"\n"
     );
     let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &ground).unwrap();
-    let (up, down) = wire::link(*ground.aircraft[0].key().as_bytes());
+    let (up, down) = wire::link(*ground.aircraft[0].key.as_bytes());
     let air = Air::bind(&air, &mut Inherited::default(), up).unwrap();
     let ground = Ground::new(&ground).unwrap();
     let counted = Counted { air: air.counters(), ground: ground.counters() };

@@ -88,7 +88,7 @@ fn configs_of(air_top: &str, ground_top: &str, edited: impl Fn(&str) -> String) 
 /// documentation networks.
 pub fn cabin_configs(air_top: &str, ground_top: &str) -> Configs {
     let mut configs = configs_with(air_top, ground_top);
-    let name = toml::Spanned::new(0..0, "cabin0".to_owned());
+    let name = "cabin0".to_owned();
     configs.air.listen = Listen {
         tproxy: Some(Tproxy { port: 1081, interfaces: vec![name], fail_closed: false }),
         ..Listen::default()
@@ -177,7 +177,7 @@ impl Bound {
         let (hub, socket) = (hub.unwrap(), socket.unwrap());
         let places = places(hub.local_addr().unwrap());
         // The air gateway starts first and retries until the ground gateway exists.
-        let counter = handshake_counter::claim(configs.air.link.state_file()).unwrap();
+        let counter = handshake_counter::claim(&configs.air.link.state_file).unwrap();
         let config = link::air_config(&configs.air, places[0], counter).unwrap();
         let connector = Air::start(Box::new(UdpSocket::from_std(socket).unwrap()), config);
         connector.also_at(places[1..].iter().copied());
@@ -200,7 +200,7 @@ pub fn over_http3(configs: &Configs) -> Ends {
 pub fn over_aerotcp(configs: &Configs) -> Ends {
     let ground_socket = socket();
     let address = ground_socket.local_addr().unwrap();
-    let counter = handshake_counter::claim(configs.air.link.state_file()).unwrap();
+    let counter = handshake_counter::claim(&configs.air.link.state_file).unwrap();
     let config = aerotcp::air_config(&configs.air, address, counter).unwrap();
     let socket = Box::new(UdpSocket::from_std(socket()).unwrap());
     let connector = bentpipe_aerotcp::io::Air::start(socket, config);

@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn basic_credentials() {
-        let auth = Auth { username: "crew".into(), password: "a:b".into(), password_file: None };
+        let auth = Auth { username: "crew".into(), password: "a:b".into() };
         let with = |text: String| {
             let value = HeaderValue::from_str(&text).unwrap();
             let headers = HeaderMap::from_iter([(header::PROXY_AUTHORIZATION, value)]);

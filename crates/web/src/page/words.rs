@@ -1,6 +1,6 @@
 //! Texts of the page, each for an enabled feature.
 
-use crate::config::{AirConfig, Detail, SiteLoaded};
+use crate::config::{AirConfig, Detail, Site};
 
 const SPLIT: &str = "<p><strong>It fetches whole pages ahead.</strong> When you open a page over \
 unencrypted HTTP{or_ours} and your browser sends no login and no cookie with it, the gateway on the ground \
@@ -62,8 +62,8 @@ pub fn services(config: &AirConfig) -> String {
         let intercepts = dns.intercept && config.listen.tproxy.is_some();
         let whoever = if intercepts { ", whichever resolver your device asks" } else { "" };
         told.push(DNS.replace("{whoever}", whoever));
-        if let Some(pool) = dns.pool_networks() {
-            told.push(INSTANT.replace("{pool}", &pool));
+        if let Some(pool) = &dns.instant_names {
+            told.push(INSTANT.replace("{pool}", &pool.to_string()));
         }
     }
     told.join("\n")
@@ -84,7 +84,7 @@ pub fn kept(config: &AirConfig) -> String {
     }
     if let Some(dns) = &config.dns {
         told.push(NAMES.to_owned());
-        if dns.pool_networks().is_some() {
+        if dns.instant_names.is_some() {
             told.push(INSTANT_KEPT.to_owned());
         }
     }
@@ -149,8 +149,8 @@ pub fn ask(config: &AirConfig) -> String {
 }
 
 /// Returns the names of the selected sites, which consist of letters, digits, hyphens and dots.
-fn names(config: &AirConfig, meant: impl Fn(&SiteLoaded) -> bool) -> Option<String> {
-    let sites = config.sites.iter().map(|site| site.loaded()).filter(|site| meant(site));
+fn names(config: &AirConfig, meant: impl Fn(&Site) -> bool) -> Option<String> {
+    let sites = config.sites.iter().filter(|site| meant(site));
     let names: Vec<_> = sites.map(|site| site.name.as_str()).collect();
     (!names.is_empty()).then(|| format!("<span class=\"names\">{}</span>", names.join(", ")))
 }

@@ -141,8 +141,8 @@ mod tests {
         for attack in Attack::ALL {
             let text = air(attack, &profile, &keys);
             let air = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
-            let pool = air.dns.unwrap().pool(0);
-            assert_eq!(pool.is_some(), attack == Attack::InstantPool);
+            let names = air.dns.unwrap().instant_names;
+            assert_eq!(names.is_some(), attack == Attack::InstantPool);
         }
         let text = ground(&profile, &keys);
         GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap();
