@@ -36,7 +36,8 @@ fn tidy(schema: &mut Schema) {
         if remove_null(keys) {
             keys.entry(DEFAULT).or_insert_with(|| "none".into());
         }
-        if keys.get("default").is_some_and(Value::is_null) {
+        // A described default is not the value that stands for it in the program.
+        if keys.contains_key(DEFAULT) {
             keys.remove("default");
         }
         if let Some(Value::String(description)) = keys.get_mut("description") {
