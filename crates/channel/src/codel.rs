@@ -199,13 +199,13 @@ mod tests {
         // are 100 ms ÷ √1, √2, √3, …, each rounded up to the next packet.
         let (dropped, marked) = signals(false);
         assert_eq!(dropped[..5], [105, 205, 276, 334, 384]);
-        assert_eq!(marked, []);
+        assert_eq!(marked, [0_u64; 0]);
     }
 
     #[test]
     fn ecn_capable_packets_are_marked_instead() {
         let (dropped, marked) = signals(true);
-        assert_eq!(dropped, []);
+        assert_eq!(dropped, [0_u64; 0]);
         assert_eq!(marked[..3], [105, 205, 276]);
     }
 

@@ -26,7 +26,7 @@ fn ack(number: u64, blocks: &[(u64, u64)]) -> Ack {
 fn the_window_counts_packets_and_slides() {
     let mut sender = sent(4);
     sender.write(&[0; 10]);
-    assert_eq!(all(&mut sender, 4, RTT), []);
+    assert_eq!(all(&mut sender, 4, RTT), [0_u64; 0]);
     sender.acknowledge(&ack(3, &[]), 4, RTT).unwrap();
     assert_eq!(all(&mut sender, 4, RTT), [5, 6]);
     assert_eq!(all(&mut sender, 6, RTT), [7, 8], "an adaptive window has grown");
@@ -89,7 +89,11 @@ fn a_lost_tail_is_retransmitted_after_the_timeout() {
     let second = sender.deadline().unwrap();
     assert!(second - due > due, "the timeout has doubled: {second:?} after {due:?}");
     sender.acknowledge(&ack(3, &[]), 8, due + RTT).unwrap();
-    assert_eq!(all(&mut sender, 8, due + RTT), [], "3 was sent again only a round trip ago");
+    assert_eq!(
+        all(&mut sender, 8, due + RTT),
+        [0_u64; 0],
+        "3 was sent again only a round trip ago"
+    );
     let third = sender.deadline().unwrap();
     assert_eq!(third, due + sender.timer().timeout());
     sender.on_timeout(third);
@@ -105,7 +109,7 @@ fn an_acknowledged_packet_is_not_sent_again() {
     sender.on_timeout(due);
     assert_eq!(sender.next(8, |_| 1, due).map(|packet| packet.start), Some(1));
     sender.acknowledge(&ack(3, &[]), 8, due).unwrap();
-    assert_eq!(all(&mut sender, 8, due), []);
+    assert_eq!(all(&mut sender, 8, due), [0_u64; 0]);
 }
 
 #[test]

@@ -232,11 +232,11 @@ fn a_stopped_reader_loses_the_oldest_datagrams_and_holds_no_memory() {
     });
     pair.run_for(Duration::from_secs(2), |_| {});
     let air = counters(&mut pair.air, near.0);
-    assert_eq!(air.datagrams_received, number.into());
+    assert_eq!(air.datagrams_received, u64::from(number));
     assert!(air.held_bytes <= 256 << 10, "{} bytes held", air.held_bytes);
     let waiting = receive_all(&mut pair.air, near, pair.now);
     let air = counters(&mut pair.air, near.0);
-    assert_eq!(air.datagrams_dropped + waiting.len() as u64, number.into());
+    assert_eq!(air.datagrams_dropped + waiting.len() as u64, u64::from(number));
     assert_eq!(waiting.last().unwrap()[..4], (number - 1).to_be_bytes());
     assert!(waiting.len() < 100, "{} wait, some for more than 3 s", waiting.len());
 }

@@ -52,7 +52,7 @@ fn a_packet_wakes_no_more_writers_than_it_makes_room_for() {
     let mut table = crowded();
     let flows: Vec<_> = (0..FLOWS as u32).map(|at| open(&mut table, at % 16)).collect();
     flows.iter().for_each(|&flow| fill_up(&mut table, flow));
-    assert_eq!(woken(&mut table), []);
+    assert_eq!(woken(&mut table), [0_u64; 0]);
     for _ in 0..50 {
         assert!(send(&mut table));
         let woken = woken(&mut table);
@@ -89,7 +89,7 @@ fn a_writer_that_was_refused_for_shared_memory_is_woken_afterwards() {
     pressure.set(Lending::NoLoans);
     fill_up(&mut table, flow);
     table.reap(NOW);
-    assert_eq!(woken(&mut table), []);
+    assert_eq!(woken(&mut table), [0_u64; 0]);
     pressure.set(Lending::Free);
     table.reap(NOW);
     assert_eq!(woken(&mut table), [flow]);
