@@ -30,6 +30,7 @@ mod loss;
 mod packets;
 mod policer;
 mod queue;
+mod rivals;
 mod train;
 mod trains;
 
@@ -44,7 +45,8 @@ use flight::Flight;
 use loss::{Excess, LossRounds};
 use packets::{PACKET_BYTES, bytes_in};
 use policer::Policer;
-use queue::Queue;
+use queue::{AfterDrain, Queue};
+use rivals::{Rivals, Verdict};
 use train::Measured;
 use trains::Trains;
 
@@ -69,8 +71,10 @@ const QUEUE_PACKETS: u64 = 12;
 const NEWS: f64 = 1.25;
 /// Length of a packet that uses the rate.
 const BUSY_BYTES: usize = 500;
-/// Maximum wait of data for a drain.
-const MAX_DRAIN: Duration = Duration::from_secs(10);
+/// Maximum wait of data for a drain, in round trips beyond the queue.
+const MAX_DRAIN: f64 = 1.5;
+/// Minimum difference between two queues that differ.
+const MIN_NOISE: Duration = Duration::from_millis(3);
 /// Minimum round trip; below it, timers and scheduling look like queues.
 const MIN_UNIT: Duration = Duration::from_millis(20);
 
@@ -84,6 +88,7 @@ pub struct Learner {
     trains: Trains,
     policer: Policer,
     flight: Flight,
+    rivals: Rivals,
     /// Bits per second that the path carries; `None` before the first estimate.
     capacity_bps: Option<f64>,
     /// A train has confirmed the first estimate.
@@ -93,6 +98,8 @@ pub struct Learner {
     phase: Phase,
     /// Packets sent before this say nothing about the present rate.
     settled_at: Duration,
+    /// End of the last pause for a drain.
+    resumed_at: Duration,
     unit: Duration,
     last_sent: Duration,
     /// Bytes of padding that may still be sent.
@@ -122,11 +129,13 @@ impl Learner {
             trains: Trains::new(),
             policer: Policer::default(),
             flight: Flight::default(),
+            rivals: Rivals::default(),
             capacity_bps: None,
             is_confirmed: false,
             share: CRUISE,
             phase: Phase::Cruising,
             settled_at: Duration::ZERO,
+            resumed_at: Duration::ZERO,
             unit: rtt.max(MIN_UNIT),
             last_sent: now,
             padding,
@@ -144,6 +153,9 @@ impl Learner {
     /// Sending rate at `now`.
     pub fn rate(&self, now: Duration) -> BitRate {
         let Some(capacity) = self.capacity_bps else { return self.cap };
+        if let Some(bps) = self.rivals.rate_bps() {
+            return BitRate::from_bps(bps as u64).min(self.cap);
+        }
         let share = match (self.trains.gain_at(now), self.phase) {
             (Some(gain), _) => gain,
             (_, Phase::Resting(until)) if now < until => trains::REST,
@@ -215,6 +227,7 @@ impl Learner {
         self.settled_at = now;
         self.trains.give_up();
         self.flight.clear();
+        self.rivals.leave(now);
     }
 
     /// Counts an MTU probe, which does not use the rate.
@@ -244,7 +257,8 @@ impl Learner {
 
     /// Bytes that may be unreported.
     fn window_bytes(&self) -> u64 {
-        flight::window(self.capacity_bps, self.queue.rtt().unwrap_or(self.unit))
+        let alone = || flight::window(self.capacity_bps, self.queue.rtt().unwrap_or(self.unit));
+        self.rivals.window_bytes().unwrap_or_else(alone)
     }
 
     /// Begins a train if one is due, counts its bytes, and rests after it.
@@ -252,7 +266,7 @@ impl Learner {
         if matches!(self.phase, Phase::Resting(until) if until <= now) {
             self.phase = Phase::Cruising;
         }
-        if self.phase == Phase::Cruising {
+        if self.phase == Phase::Cruising && !self.rivals.are_there() {
             let max_gain = self.cap.bps() as f64 / capacity;
             let path = (self.unit, self.queue.jitter_s());
             self.trains.begin_if_due(capacity, max_gain, path, now);
@@ -267,12 +281,20 @@ impl Learner {
     pub fn observe(&mut self, seen: &Observation, knots: &[Knot]) {
         let new = self.arrivals.add(knots);
         self.unit = self.queue.rtt().unwrap_or(seen.rtt).max(MIN_UNIT);
+        if self.flight.is_held() {
+            self.rivals.limited(seen.now);
+        }
         let window = self.window_bytes();
         self.flight.reported(seen.in_flight_bytes, window);
         self.queue.note_path(&new, &self.arrivals, self.capacity_bps);
         let least = self.note_queue(&new, seen);
+        if self.rivals.are_there() {
+            return self.compete(seen);
+        }
         let is_short = self.queue.newest() <= self.budget();
-        let excess = self.loss.judged(seen, is_short, self.unit, self.capacity_bps);
+        let is_train = self.trains.has(seen.sent_at);
+        let kind = loss::Kind { is_empty: is_short, is_train };
+        let excess = self.loss.judged(seen, kind, self.unit, self.capacity_bps);
         if self.capacity_bps.is_none() {
             return self.begin(seen);
         }
@@ -308,13 +330,69 @@ impl Learner {
     fn note_queue(&mut self, new: &[Knot], seen: &Observation) -> Option<Duration> {
         let trains = &self.trains;
         let least = self.queue.note(new, seen, self.settled_at, |sent| trains.queue_at(sent));
-        let is_first = self.queue.is_first_after_drain(seen);
-        if is_first && least.is_some_and(|least| least > self.budget()) {
-            // It is not ours, or the path is longer.
-            self.queue.restart(new, seen);
-            return None;
+        let budget = self.queue.budget(self.rivals.peak_bps().or(self.capacity_bps));
+        match self.queue.after_drain(seen, self.unit) {
+            AfterDrain::None => least,
+            AfterDrain::First(found) if self.rivals.are_there() => {
+                if self.rivals.was_all_ours(found, self.unit, seen.now) {
+                    self.leave(seen);
+                }
+                None
+            }
+            AfterDrain::All(_) if self.rivals.are_there() => None,
+            AfterDrain::First(_) | AfterDrain::Some => None,
+            AfterDrain::All(found) => {
+                let noise = Duration::from_secs_f64(2.0 * self.queue.jitter_s()).max(MIN_NOISE);
+                let verdict = self.rivals.judge(found, budget, noise, seen.now);
+                tracing::debug!(?found, ?verdict, "after a drain");
+                match verdict {
+                    Verdict::Ours | Verdict::Unclear => return least,
+                    Verdict::LongerPath => self.queue.restart(new, seen),
+                    Verdict::Others => self.begin_to_compete(seen),
+                }
+                None
+            }
         }
-        least
+    }
+
+    /// Lets a CUBIC window decide, because others keep a queue.
+    fn begin_to_compete(&mut self, seen: &Observation) {
+        let Some(capacity) = self.capacity_bps else { return };
+        self.rivals.compete(capacity, seen, self.unit);
+        self.trains.give_up();
+        self.phase = Phase::Cruising;
+        tracing::debug!(capacity, window = ?self.rivals.window_bytes(), "others keep a queue");
+    }
+
+    /// Follows the window.
+    fn compete(&mut self, seen: &Observation) {
+        if let Some(passage) = self.arrivals.last(self.unit) {
+            self.capacity_bps = Some(passage.arrived_bps);
+        }
+        self.rivals.observe(seen, self.loss.beside_others());
+        let (queue, budget) = (self.queue.newest(), self.budget());
+        let arrived = self.capacity_bps.unwrap_or_default();
+        if self.rivals.are_gone(arrived, queue, (budget, self.unit), seen.now) {
+            self.leave(seen);
+        } else if let Some(pause) = self.rivals.pause(queue, (budget, self.unit), seen.now) {
+            self.pause_until(seen.now + pause);
+            self.queue.drained(seen.now + pause);
+        }
+    }
+
+    /// Sends no data until then.
+    fn pause_until(&mut self, until: Duration) {
+        self.phase = Phase::Draining(until);
+        self.resumed_at = until;
+    }
+
+    /// Ends the competition, because nobody else keeps a queue.
+    fn leave(&mut self, seen: &Observation) {
+        tracing::debug!(capacity = self.capacity_bps, "no queue of others");
+        self.rivals.leave(seen.now);
+        self.loss.skip_until(seen.now);
+        self.drain(seen);
+        self.trains.be_bold();
     }
 
     /// Uses the result of a train.
@@ -324,7 +402,7 @@ impl Learner {
         let Measured { bps, gain, succeeded, polices } = measured;
         tracing::debug!(?measured, capacity, "a train");
         if polices {
-            if let Some(at) = self.policer.train_lost(self.unit, seen.now) {
+            if let Some(at) = self.policer.train_lost(capacity, self.unit, seen.now) {
                 self.trains.next_at(at);
             }
             return self.trains.be_careful();
@@ -340,6 +418,7 @@ impl Learner {
         }
         let weight = if self.is_confirmed && !succeeded { TRAIN_WEIGHT } else { 1.0 };
         self.capacity_bps = Some(capacity + weight * (bps - capacity));
+        self.rivals.note_capacity(capacity, seen.now);
         self.is_confirmed = true;
         self.share = CRUISE;
         self.trains.be_careful();
@@ -355,18 +434,22 @@ impl Learner {
     /// Lowers the capacity to what arrives in a queue, and lets the queue drain.
     fn drain(&mut self, seen: &Observation) {
         let Some(capacity) = self.capacity_bps else { return };
+        self.rivals.note_capacity(capacity, seen.now);
         let packets = Duration::from_secs_f64((QUEUE_PACKETS * PACKET_BYTES * 8) as f64 / capacity);
-        let Some(passage) = self.arrivals.last(QUEUE_SPAN.max(packets)) else { return };
+        let span = QUEUE_SPAN.max(packets);
+        // A pause of ours before would look like a low rate.
+        let Some(passage) = self.arrivals.last_sent_from(span, self.resumed_at) else { return };
         let arrived = passage.arrived_bps.min(capacity);
         self.capacity_bps = Some(arrived);
         self.share = AFTER_QUEUE;
         let rtt = self.queue.rtt().unwrap_or(self.unit);
         let fits = bytes_in(arrived, rtt);
         let excess = seen.in_flight_bytes.saturating_sub(fits);
-        let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(MAX_DRAIN);
+        let most = self.queue.newest() + self.unit.mul_f64(MAX_DRAIN);
+        let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(most);
         let until = seen.now + wait;
         tracing::debug!(queue = ?self.queue.newest(), arrived, ?wait, "a queue");
-        self.phase = Phase::Draining(until);
+        self.pause_until(until);
         self.settled_at = until;
         self.queue.drained(until);
         self.postpone_train(until);
@@ -382,9 +465,7 @@ impl Learner {
         self.settled_at = seen.now;
         self.loss.skip_until(seen.now);
         self.postpone_train(seen.now);
-        if let Some(at) = self.policer.cut(self.unit, seen.now) {
-            self.trains.next_at(at);
-        }
+        self.trains.next_at(self.policer.cut(excess.capacity_bps, self.unit, seen.now));
     }
 
     /// Gives the present train up. The next one is sent an interval after `from`.

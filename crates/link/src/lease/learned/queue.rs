@@ -25,8 +25,39 @@ pub struct Queue {
     delay: Delay,
     newest: Duration,
     jitter_s: f64,
-    /// End of a drain, until a packet sent since is reported.
-    drained_at: Option<Duration>,
+    drained: Option<Drained>,
+}
+
+/// A drain, until the packets of a round trip after it are reported.
+#[derive(Debug, Clone, Copy)]
+struct Drained {
+    /// Packets sent from then on find no queue of ours.
+    at: Duration,
+    /// Queue before.
+    before: Duration,
+    /// Shortest queue since.
+    least: Option<Duration>,
+    is_reported: bool,
+}
+
+/// Queues before and after a drain.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    pub before: Duration,
+    pub least: Duration,
+}
+
+/// Progress of the measurement after a drain.
+#[derive(Debug, Clone, Copy)]
+pub enum AfterDrain {
+    /// There was no drain lately.
+    None,
+    /// The first packets after it are reported.
+    First(Found),
+    /// Some packets of the round trip after it are reported.
+    Some,
+    /// All of them are.
+    All(Found),
 }
 
 impl Queue {
@@ -54,7 +85,7 @@ impl Queue {
 
     /// Notes that packets sent from `at` on find no queue of ours.
     pub fn drained(&mut self, at: Duration) {
-        self.drained_at = Some(at);
+        self.drained = Some(Drained { at, before: self.newest, least: None, is_reported: false });
     }
 
     /// Notes the jitter of new arrivals, and a path that became longer at once.
@@ -87,17 +118,29 @@ impl Queue {
                 let rest = queue.saturating_sub(own(knot.sent));
                 least = Some(least.map_or(rest, |least| least.min(rest)));
             }
+            if let Some(drained) = self.drained.as_mut().filter(|it| knot.sent >= it.at) {
+                drained.least = Some(drained.least.map_or(queue, |least| least.min(queue)));
+            }
         }
         least
     }
 
-    /// Returns `true` if a report is the first about packets sent after a drain.
-    pub fn is_first_after_drain(&mut self, seen: &Observation) -> bool {
-        let is_first = self.drained_at.is_some_and(|at| seen.sent_at >= at);
-        if is_first {
-            self.drained_at = None;
+    /// Follows the measurement of a drain in a report, over `span` after the drain.
+    pub fn after_drain(&mut self, seen: &Observation, span: Duration) -> AfterDrain {
+        let Some(drained) = &mut self.drained else { return AfterDrain::None };
+        let Some(least) = drained.least.filter(|_| seen.sent_at >= drained.at) else {
+            return AfterDrain::None;
+        };
+        let found = Found { before: drained.before, least };
+        if seen.sent_at >= drained.at + span {
+            self.drained = None;
+            return AfterDrain::All(found);
         }
-        is_first
+        if std::mem::replace(&mut drained.is_reported, true) {
+            AfterDrain::Some
+        } else {
+            AfterDrain::First(found)
+        }
     }
 
     /// Measures the queue from these arrivals on: the path is longer, or others keep a queue.

@@ -53,6 +53,11 @@ impl Trains {
         self.current.is_none_or(|train| !train.is_filled())
     }
 
+    /// Returns `true` if a packet sent at `sent` may belong to a train or precede its result.
+    pub fn has(&self, sent: Duration) -> bool {
+        self.current.is_some_and(|train| sent >= train.from)
+    }
+
     /// Largest queue that the train itself may cause for a packet sent at `sent`.
     pub fn queue_at(&self, sent: Duration) -> Duration {
         self.current.as_ref().map_or(Duration::ZERO, |train| train.queue_at(sent))
