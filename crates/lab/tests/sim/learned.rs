@@ -58,7 +58,7 @@ fn a_learned_rate_and_cubic_both_keep_a_good_part_of_a_short_queue() {
         let cells = cells::all().into_iter().filter(|cell| names.contains(&cell.name)).collect();
         let choice = Choice { cells, lease: Lease::Learned, runs: Some(1), seed };
         for outcome in play::run(&choice, &|_, _| {}).unwrap() {
-            let value = |name| {
+            let value = |name: &str| {
                 let found = outcome.found.iter().find(|one| one.target.figure.name() == name);
                 found.and_then(|found| found.value).unwrap()
             };
