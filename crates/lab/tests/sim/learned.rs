@@ -51,6 +51,25 @@ fn a_learned_rate_follows_the_link() {
 }
 
 #[test]
+fn a_learned_rate_and_cubic_both_keep_a_good_part_of_a_short_queue() {
+    let names = ["10 Mbit/s, 100 ms", "20 Mbit/s, 600 ms"]
+        .map(|path| format!("beside CUBIC, {path}, 0.25 BDP"));
+    for seed in [1, 7] {
+        let cells = cells::all().into_iter().filter(|cell| names.contains(&cell.name)).collect();
+        let choice = Choice { cells, lease: Lease::Learned, runs: Some(1), seed };
+        for outcome in play::run(&choice, &|_, _| {}).unwrap() {
+            let value = |name: &str| {
+                let found = outcome.found.iter().find(|one| one.target.figure.name() == name);
+                found.and_then(|found| found.value).unwrap()
+            };
+            let (share, kept) = (value("share"), value("rival-kept"));
+            assert!((0.6..1.3).contains(&share), "{}, seed {seed}: {share}", outcome.name);
+            assert!(kept > 0.75, "{}, seed {seed}: {kept}", outcome.name);
+        }
+    }
+}
+
+#[test]
 fn cubic_does_not_find_the_rate_of_lossy_links() {
     let outcomes = fast(Lease::None, &STEADY[..3]);
     let expected =

@@ -8,6 +8,7 @@
 //!
 //! Pure: reports and the time in, a window and a pacing rate out.
 
+mod allowance;
 mod cubic;
 mod hystart;
 mod resume;
@@ -16,7 +17,8 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-use cubic::Cubic;
+pub use allowance::Allowance;
+pub use cubic::Cubic;
 use hystart::{Growth, HyStart};
 pub use resume::Saved;
 use resume::{Phase, Report, Resume, Step};

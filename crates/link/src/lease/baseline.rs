@@ -22,6 +22,8 @@ const MIN_ROUNDS: u32 = 16;
 /// Mean burst assumed before it is learned, and its weight in rounds.
 const PRIOR_BURST: f64 = 4.0;
 const PRIOR_ROUNDS: f64 = 4.0;
+/// Packets that prove a loss: 1 % is five of them.
+const PROVING_PACKETS: f64 = 500.0;
 /// Maximum packets of a round; losses are in proportion to a round's packets.
 const MAX_ROUND_PACKETS: f64 = 4096.0;
 
@@ -73,6 +75,16 @@ impl Baseline {
         let (packets, loss) = (self.packets.max(1.0), self.loss());
         let deviation = (loss * (1.0 - loss) * self.burst() / packets).sqrt();
         (loss + 2.0 * deviation + 3.0 / packets).min(0.95)
+    }
+
+    /// Losses that the channel certainly causes, two standard deviations above the mean. Zero if few
+    /// packets are known, or if none of them was lost.
+    pub fn proven_loss(&self) -> f64 {
+        if self.rounds_left > 0 || self.packets < PROVING_PACKETS {
+            return 0.0;
+        }
+        let loss = self.loss();
+        (loss + 2.0 * (loss * (1.0 - loss) * self.burst() / self.packets).sqrt()).min(0.95)
     }
 
     /// Mean length of a burst of losses, in packets.

@@ -70,6 +70,15 @@ impl Arrivals {
         passage(self.knots[first], newest)
     }
 
+    /// The same for packets sent from `sent_from` on.
+    pub fn last_sent_from(&self, span: Duration, sent_from: Duration) -> Option<Passage> {
+        let newest = *self.knots.back()?;
+        let from = newest.arrived.checked_sub(span)?;
+        let first = self.knots.partition_point(|knot| knot.arrived <= from).checked_sub(1)?;
+        let first = *self.knots.get(first).filter(|first| first.sent >= sent_from)?;
+        passage(first, newest)
+    }
+
     /// Passage of the longest run of recent packets that were sent at least `stretched` times as fast
     /// as they arrived, with at least `bytes` after the first.
     pub fn train(&self, bytes: u64, stretched: f64) -> Option<Passage> {

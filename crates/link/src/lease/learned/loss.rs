@@ -9,10 +9,15 @@ use crate::lease::baseline::Baseline;
 const SEVERE: f64 = 0.10;
 /// Loss of the channel that is assumed before it is known.
 const PRIOR: f64 = 0.02;
+/// Loss of the channel below which a window takes every loss for congestion.
+const MIN_CHANNEL: f64 = 0.005;
 /// Share of the capacity from which on losses may be congestion.
 const BUSY: f64 = 0.5;
 /// Share of the loss before the rate was lowered at which the loss persists.
 const PERSISTS: f64 = 0.6;
+/// Rounds in a row in which it persists if it is the channel's. A policer's bucket may have passed
+/// so much that the rate after the first is too high still.
+const PERSISTENT_ROUNDS: u32 = 3;
 /// Minimum number of packets in a round.
 const MIN_PACKETS: u64 = 16;
 /// Number of consecutive lost packets, and their share of the losses, that make an outage.
@@ -32,8 +37,15 @@ pub struct LossRounds {
     skip_until: Duration,
     previous_sent_at: Duration,
     is_in_excess: bool,
-    /// Loss of the last round, if the capacity was lowered because of it.
-    severe: Option<f64>,
+    /// The last rounds, if the capacity was lowered because of them.
+    severe: Option<Severe>,
+}
+
+/// Rounds in a row with about the same loss, each at a lower rate.
+#[derive(Debug, Clone, Copy)]
+struct Severe {
+    loss: f64,
+    rounds: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +55,19 @@ struct Round {
     lost: u64,
     longest_run: u64,
     bytes: u64,
-    /// At least one packet found no queue.
+    /// The newest packets of all reports found no queue.
     empty: bool,
+    /// Some packets were sent faster than the capacity.
+    has_train: bool,
+}
+
+/// Packets of a report.
+#[derive(Debug, Clone, Copy)]
+pub struct Kind {
+    /// The newest found no queue.
+    pub is_empty: bool,
+    /// It may belong to a train.
+    pub is_train: bool,
 }
 
 /// Losses beyond the channel's own.
@@ -73,6 +96,13 @@ impl LossRounds {
         if self.baseline.is_known() { self.baseline.loss() } else { PRIOR }
     }
 
+    /// Loss of the channel beside others that answer losses. Others that keep a queue have hardly a
+    /// loss of the channel, and an error of ours would be unfair to them.
+    pub fn beside_others(&self) -> f64 {
+        let loss = self.baseline.proven_loss();
+        if loss >= MIN_CHANNEL { loss } else { 0.0 }
+    }
+
     /// Upper limit of that share.
     fn max_channel(&self) -> f64 {
         if self.baseline.is_known() { self.baseline.max_loss().max(PRIOR) } else { PRIOR }
@@ -99,12 +129,11 @@ impl LossRounds {
         self.baseline.skip_round();
     }
 
-    /// Counts a report. `empty` says that its newest packet found no queue.
-    /// Only what was sent at a good part of `capacity_bps` can be too much.
+    /// Counts a report. Only what was sent at a good part of `capacity_bps` can be too much.
     pub fn judged(
         &mut self,
         seen: &Observation,
-        empty: bool,
+        kind: Kind,
         rtt: Duration,
         capacity_bps: Option<f64>,
     ) -> Option<Excess> {
@@ -117,7 +146,7 @@ impl LossRounds {
         let round = self.round.get_or_insert_with(|| Round::beginning(arrived));
         // The first report of a round only marks its beginning.
         if arrived > round.arrived_at {
-            round.add(seen, empty);
+            round.add(seen, kind);
         }
         let round = *round;
         let span = arrived.saturating_sub(round.arrived_at);
@@ -145,14 +174,19 @@ impl LossRounds {
             is_busy && loss > channel + SEVERE && losses > channel * packets + SIGMAS * chance;
         if is_severe {
             // If less was sent and as much is lost, it is the channel.
-            let persists = self.severe.is_some_and(|before| loss >= PERSISTS * before);
-            if !persists {
-                self.severe = Some(loss);
+            let before = self.severe.filter(|before| loss >= PERSISTS * before.loss);
+            let rounds = before.map_or(1, |before| before.rounds + 1);
+            if rounds < PERSISTENT_ROUNDS {
+                self.severe = Some(Severe { loss, rounds });
                 return Some(loss);
             }
             self.baseline.restart();
         }
         self.severe = None;
+        // A policer may have dropped packets of a train.
+        if round.has_train {
+            return None;
+        }
         let (packets, losses) = (round.packets, round.lost);
         let alarm = self.baseline.judged(packets, losses, round.empty, Duration::ZERO, now);
         if alarm {
@@ -164,15 +198,24 @@ impl LossRounds {
 
 impl Round {
     fn beginning(arrived_at: Duration) -> Self {
-        Self { arrived_at, packets: 0, lost: 0, longest_run: 0, bytes: 0, empty: false }
+        Self {
+            arrived_at,
+            packets: 0,
+            lost: 0,
+            longest_run: 0,
+            bytes: 0,
+            empty: true,
+            has_train: false,
+        }
     }
 
-    fn add(&mut self, seen: &Observation, empty: bool) {
+    fn add(&mut self, seen: &Observation, kind: Kind) {
         self.packets += seen.judged;
         self.lost += seen.lost;
         self.bytes += seen.judged_bytes;
         self.longest_run = self.longest_run.max(seen.longest_loss);
-        self.empty |= empty;
+        self.empty &= kind.is_empty;
+        self.has_train |= kind.is_train;
     }
 
     /// Returns `true` if everything was lost for a while.

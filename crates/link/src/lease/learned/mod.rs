@@ -24,25 +24,34 @@
 //! the rate.
 
 mod arrivals;
+mod flight;
 mod jump;
 mod loss;
+mod packets;
+mod policer;
+mod queue;
+mod rivals;
 mod train;
+mod trains;
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
 use super::Observation;
-use super::delay::Delay;
 use arrivals::Arrivals;
 pub use arrivals::Knot;
+use flight::Flight;
 use loss::{Excess, LossRounds};
-use train::{Measured, Train};
+use packets::{PACKET_BYTES, bytes_in};
+use policer::Policer;
+use queue::{AfterDrain, Queue};
+use rivals::{Rivals, Verdict};
+use train::Measured;
+use trains::Trains;
 
-/// Packets that may be unreported before a rate is known (RFC 9002, section 7.2).
-const INITIAL_PACKETS: u64 = 10;
-/// A full packet, for purposes where its true size does not matter.
-const PACKET_BYTES: u64 = 1500;
+/// Weight of a train's result if the capacity is known.
+const TRAIN_WEIGHT: f64 = 0.7;
 /// Bytes between the first and the last packet of a first estimate.
 const MIN_FIRST_BYTES: u64 = 3 * 1200;
 /// Ratio of sending to arrival rate from which on packets arrived at the bottleneck's rate.
@@ -55,57 +64,17 @@ const AFTER_QUEUE: f64 = 0.97;
 const AFTER_CUT: f64 = 0.985;
 /// Share between the first estimate and its confirmation.
 const UNCONFIRMED: f64 = 0.9;
-/// Gain of a train, and of the next one after a success.
-const GAIN: f64 = 1.25;
-const GAIN_AFTER_SUCCESS: f64 = 2.0;
-/// Share of the capacity after a train, while its queue drains.
-const REST: f64 = 0.75;
-/// Part of a train's queue that drains in that rest. The rest of it drains slowly.
-const REST_PART: f64 = 0.75;
-/// Round trips between the beginnings of two trains …
-const TRAIN_EVERY: f64 = 1.75;
-/// … and their number without an answer after which a train is given up.
-const TRAIN_PATIENCE: u32 = 3;
-/// Minimum time between two trains on short paths.
-const MIN_TRAIN_EVERY: Duration = Duration::from_millis(150);
-/// Weight of a train's result if the capacity is known.
-const TRAIN_WEIGHT: f64 = 0.7;
-/// Queue that is tolerated, in time …
-const MIN_BUDGET: Duration = Duration::from_millis(15);
-/// … in packet times …
-const BUDGET_PACKETS: f64 = 2.5;
-/// … and in mean differences between the delays of two arrivals.
-const BUDGET_JITTERS: f64 = 4.0;
 /// Time and packets over which the arrival rate in a queue is measured.
 const QUEUE_SPAN: Duration = Duration::from_millis(60);
 const QUEUE_PACKETS: u64 = 12;
-/// Round trips of data that may be unreported. Reports come eight times in a round trip, and one
-/// may be lost.
-const MAX_IN_FLIGHT: f64 = 1.22;
-/// The same on short paths, for timers.
-const IN_FLIGHT_SLACK: Duration = Duration::from_millis(60);
-/// Maximum wait for a report that permits more data, in round trips.
-const HOLD: f64 = 1.5;
-/// Packets that are sent after that without a report.
-const PROBE_PACKETS: u64 = 2;
 /// Ratio of two capacities that is worth a line in the log.
 const NEWS: f64 = 1.25;
-/// Idle time after which the rate has to be confirmed, with ever fewer packets.
-const CONFIRM_AFTER: Duration = Duration::from_secs(60);
 /// Length of a packet that uses the rate.
 const BUSY_BYTES: usize = 500;
-/// Maximum wait of data for a drain.
-const MAX_DRAIN: Duration = Duration::from_secs(10);
-/// Weight of a new difference in the mean.
-const JITTER_WEIGHT: f64 = 1.0 / 32.0;
-/// Round trips within which losses beyond the channel's come again if there is a policer.
-const AGAIN_ROUND_TRIPS: u32 = 20;
-/// Trains in a row with losses beyond the channel's that show a policer.
-const LOSSY_TRAINS: u32 = 2;
-/// Wait after a policer was found, in round trips; each further one doubles it …
-const POLICED_ROUND_TRIPS: u32 = 8;
-/// … up to this.
-const MAX_POLICED_WAIT: Duration = Duration::from_secs(240);
+/// Maximum wait of data for a drain, in round trips beyond the queue.
+const MAX_DRAIN: f64 = 1.5;
+/// Minimum difference between two queues that differ.
+const MIN_NOISE: Duration = Duration::from_millis(3);
 /// Minimum round trip; below it, timers and scheduling look like queues.
 const MIN_UNIT: Duration = Duration::from_millis(20);
 
@@ -113,9 +82,13 @@ const MIN_UNIT: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Learner {
     cap: BitRate,
-    delay: Delay,
     arrivals: Arrivals,
+    queue: Queue,
     loss: LossRounds,
+    trains: Trains,
+    policer: Policer,
+    flight: Flight,
+    rivals: Rivals,
     /// Bits per second that the path carries; `None` before the first estimate.
     capacity_bps: Option<f64>,
     /// A train has confirmed the first estimate.
@@ -123,33 +96,16 @@ pub struct Learner {
     /// Share of the capacity in use outside of trains.
     share: f64,
     phase: Phase,
-    /// A train that is being sent or that awaits its reports.
-    train: Option<Train>,
-    next_gain: f64,
-    train_at: Duration,
-    policed_wait: Duration,
-    /// Time at which losses lowered the capacity.
-    cut_at: Option<Duration>,
-    /// Trains in a row that lost more than the channel.
-    lossy_trains: u32,
     /// Packets sent before this say nothing about the present rate.
     settled_at: Duration,
-    /// End of a drain, until a packet sent since is reported.
-    drained_at: Option<Duration>,
-    queue: Duration,
-    jitter_s: f64,
+    /// End of the last pause for a drain.
+    resumed_at: Duration,
     unit: Duration,
-    /// Bytes since the newest reported packet.
-    unreported_bytes: u64,
-    /// Time at which too many packets were unreported.
-    held_at: Option<Duration>,
-    /// Bytes that may be sent until arrivals confirm the rate.
-    unconfirmed_bytes: Option<u64>,
     last_sent: Duration,
     /// Bytes of padding that may still be sent.
     padding: u64,
     /// Capacity that was logged last.
-    told_bps: f64,
+    logged_bps: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -167,36 +123,29 @@ impl Learner {
     pub fn new(cap: BitRate, padding: u64, rtt: Duration, now: Duration) -> Self {
         Self {
             cap,
-            delay: Delay::default(),
             arrivals: Arrivals::default(),
+            queue: Queue::default(),
             loss: LossRounds::new(),
+            trains: Trains::new(),
+            policer: Policer::default(),
+            flight: Flight::default(),
+            rivals: Rivals::default(),
             capacity_bps: None,
             is_confirmed: false,
             share: CRUISE,
             phase: Phase::Cruising,
-            train: None,
-            next_gain: GAIN,
-            train_at: Duration::ZERO,
-            policed_wait: Duration::ZERO,
-            cut_at: None,
-            lossy_trains: 0,
             settled_at: Duration::ZERO,
-            drained_at: None,
-            queue: Duration::ZERO,
-            jitter_s: 0.0,
+            resumed_at: Duration::ZERO,
             unit: rtt.max(MIN_UNIT),
-            unreported_bytes: 0,
-            held_at: None,
-            unconfirmed_bytes: None,
             last_sent: now,
             padding,
-            told_bps: 0.0,
+            logged_bps: 0.0,
         }
     }
 
     /// Notes the round trip of the handshake.
     pub fn on_round_trip(&mut self, rtt: Duration) {
-        if self.delay.rtt().is_none() {
+        if self.queue.rtt().is_none() {
             self.unit = rtt.max(MIN_UNIT);
         }
     }
@@ -204,9 +153,12 @@ impl Learner {
     /// Sending rate at `now`.
     pub fn rate(&self, now: Duration) -> BitRate {
         let Some(capacity) = self.capacity_bps else { return self.cap };
-        let share = match (&self.train, self.phase) {
-            (Some(train), _) if train.is_sent_at(now) => train.gain,
-            (_, Phase::Resting(until)) if now < until => REST,
+        if let Some(bps) = self.rivals.rate_bps() {
+            return BitRate::from_bps(bps as u64).min(self.cap);
+        }
+        let share = match (self.trains.gain_at(now), self.phase) {
+            (Some(gain), _) => gain,
+            (_, Phase::Resting(until)) if now < until => trains::REST,
             _ => self.share,
         };
         BitRate::from_bps((share * capacity) as u64).min(self.cap)
@@ -219,36 +171,35 @@ impl Learner {
 
     /// Returns `true` if data must wait for a report or for a queue to drain.
     pub fn holds_data(&self) -> bool {
-        matches!(self.phase, Phase::Draining(_)) || self.held_at.is_some()
+        matches!(self.phase, Phase::Draining(_)) || self.flight.is_held()
     }
 
-    /// Returns `true` if padding should be sent where no data waits: before the first estimate, and
+    /// Returns `true` if padding should be sent when no data waits: before the first estimate, and
     /// in the train that confirms it.
     pub fn wants_padding(&self) -> bool {
-        let is_train_due = self.train.is_none_or(|train| !train.is_filled());
-        self.padding > 0 && !self.is_confirmed && is_train_due
+        self.padding > 0 && !self.is_confirmed && self.trains.wants_packets()
     }
 
     /// Takes the capacity if it differs by a quarter from the one taken last.
     pub fn take_news(&mut self) -> Option<BitRate> {
         let capacity = self.capacity_bps.filter(|_| self.is_confirmed)?;
-        let ratio = capacity / self.told_bps.max(1.0);
+        let ratio = capacity / self.logged_bps.max(1.0);
         if (1.0 / NEWS..NEWS).contains(&ratio) {
             return None;
         }
-        self.told_bps = capacity;
+        self.logged_bps = capacity;
         self.capacity()
     }
 
     /// Queueing delay in the newest report.
     pub fn queue(&self) -> Duration {
-        self.queue
+        self.queue.newest()
     }
 
     /// Returns `true` if the last losses were the channel's own, so that they say how many repairs
     /// are needed.
     pub fn are_losses_the_channels(&self) -> bool {
-        self.queue <= self.budget() && !self.loss.is_in_excess()
+        self.queue.newest() <= self.budget() && !self.loss.is_in_excess()
     }
 
     /// Time at which [`Self::handle_timeout`] should be called.
@@ -257,7 +208,7 @@ impl Learner {
             Phase::Draining(until) => Some(until),
             _ => None,
         };
-        let held = self.held_at.map(|at| at + self.unit.mul_f64(HOLD));
+        let held = self.flight.next_timeout(self.unit);
         [drained, held].into_iter().flatten().min()
     }
 
@@ -266,25 +217,22 @@ impl Learner {
         if matches!(self.phase, Phase::Draining(until) if until <= now) {
             self.phase = Phase::Cruising;
         }
-        if self.held_at.is_some_and(|at| at + self.unit.mul_f64(HOLD) <= now) {
-            self.held_at = None;
-            self.unreported_bytes =
-                self.window_bytes().saturating_sub(PROBE_PACKETS * PACKET_BYTES);
-        }
+        let window = self.window_bytes();
+        self.flight.handle_timeout(self.unit, window, now);
     }
 
     /// Notes the end of an outage: its losses say nothing about the rate.
     pub fn on_peer_returned(&mut self, now: Duration) {
         self.loss.skip_until(now);
         self.settled_at = now;
-        self.train = None;
-        self.held_at = None;
-        self.unreported_bytes = 0;
+        self.trains.give_up();
+        self.flight.clear();
+        self.rivals.leave(now);
     }
 
     /// Counts an MTU probe, which does not use the rate.
     pub fn sent_probe(&mut self, bytes: usize) {
-        self.unreported_bytes += bytes as u64;
+        self.flight.probe(bytes);
     }
 
     /// Counts a packet of `bytes` with data.
@@ -296,85 +244,61 @@ impl Learner {
         }
         self.last_sent = now;
         self.padding = self.padding.saturating_sub(bytes as u64);
-        self.unreported_bytes += bytes as u64;
         if let Some(capacity) = self.capacity_bps {
-            self.begin_confirmation(capacity, idle, now);
-            self.follow_train(bytes, now);
+            if self.flight.begin_confirmation(idle, bytes_in(capacity, self.unit)) {
+                self.trains.confirm(self.unit, capacity, now);
+                self.settled_at = now;
+            }
+            self.follow_train(capacity, bytes, now);
         }
         let window = self.window_bytes();
-        if self.unreported_bytes >= window && self.held_at.is_none() {
-            self.held_at = Some(now);
-        }
+        self.flight.sent(bytes, window, now);
     }
 
     /// Bytes that may be unreported.
     fn window_bytes(&self) -> u64 {
-        let Some(capacity) = self.capacity_bps else { return INITIAL_PACKETS * PACKET_BYTES };
-        let rtt = self.delay.rtt().unwrap_or(self.unit);
-        let time = rtt.mul_f64(MAX_IN_FLIGHT).max(rtt + IN_FLIGHT_SLACK);
-        let window = bytes_in(capacity, time) + INITIAL_PACKETS * PACKET_BYTES;
-        self.unconfirmed_bytes.map_or(window, |most| most.min(window))
-    }
-
-    /// Limits the first packets after a long idle time.
-    fn begin_confirmation(&mut self, capacity: f64, idle: Duration, now: Duration) {
-        if idle <= CONFIRM_AFTER {
-            return;
-        }
-        let trip = bytes_in(capacity, self.unit);
-        let most = (trip as f64 * CONFIRM_AFTER.div_duration_f64(idle)) as u64;
-        self.unconfirmed_bytes = Some(most.max(INITIAL_PACKETS * PACKET_BYTES));
-        self.train = Some(Train::new(now, self.unit, 1.0, capacity));
-        self.settled_at = now;
+        let alone = || flight::window(self.capacity_bps, self.queue.rtt().unwrap_or(self.unit));
+        self.rivals.window_bytes().unwrap_or_else(alone)
     }
 
     /// Begins a train if one is due, counts its bytes, and rests after it.
-    fn follow_train(&mut self, bytes: usize, now: Duration) {
-        let Some(capacity) = self.capacity_bps else { return };
+    fn follow_train(&mut self, capacity: f64, bytes: usize, now: Duration) {
         if matches!(self.phase, Phase::Resting(until) if until <= now) {
             self.phase = Phase::Cruising;
         }
-        if self.train.is_none() && self.train_at <= now && self.phase == Phase::Cruising {
-            let gain = self.next_gain.min(self.cap.bps() as f64 / capacity);
-            if gain > 1.0 {
-                self.train =
-                    Some(Train::new(now, self.train_length(gain * capacity), gain, capacity));
-            }
+        if self.phase == Phase::Cruising && !self.rivals.are_there() {
+            let max_gain = self.cap.bps() as f64 / capacity;
+            let path = (self.unit, self.queue.jitter_s());
+            self.trains.begin_if_due(capacity, max_gain, path, now);
         }
-        let Some(train) = &mut self.train else { return };
-        train.sent(bytes, now);
-        let rest = train.rest(now, 1.0 - REST);
+        let rest = self.trains.sent(bytes, now);
         if let Some(rest) = rest.filter(|_| self.is_confirmed) {
-            self.phase = Phase::Resting(now + rest.mul_f64(REST_PART));
+            self.phase = Phase::Resting(now + rest);
         }
-    }
-
-    /// Length of a train at `rate_bps`.
-    fn train_length(&self, rate_bps: f64) -> Duration {
-        let jitter = Duration::from_secs_f64((6.0 * self.jitter_s / (GAIN - 1.0)).min(0.2));
-        train::length(self.unit, rate_bps).max(jitter)
     }
 
     /// Handles a report with the arrivals in it, oldest first.
     pub fn observe(&mut self, seen: &Observation, knots: &[Knot]) {
         let new = self.arrivals.add(knots);
-        self.unit = self.delay.rtt().unwrap_or(seen.rtt).max(MIN_UNIT);
-        self.unreported_bytes = seen.in_flight_bytes;
-        self.held_at = self.held_at.filter(|_| self.unreported_bytes >= self.window_bytes());
-        self.note_jitter(&new);
-        if jump::is_jump(&self.arrivals, self.budget()) {
-            self.delay.restart();
+        self.unit = self.queue.rtt().unwrap_or(seen.rtt).max(MIN_UNIT);
+        if self.flight.is_held() {
+            self.rivals.limited(seen.now);
         }
+        let window = self.window_bytes();
+        self.flight.reported(seen.in_flight_bytes, window);
+        self.queue.note_path(&new, &self.arrivals, self.capacity_bps);
         let least = self.note_queue(&new, seen);
-        let excess =
-            self.loss.judged(seen, self.queue <= self.budget(), self.unit, self.capacity_bps);
+        if self.rivals.are_there() {
+            return self.compete(seen);
+        }
+        let is_short = self.queue.newest() <= self.budget();
+        let is_train = self.trains.has(seen.sent_at);
+        let kind = loss::Kind { is_empty: is_short, is_train };
+        let excess = self.loss.judged(seen, kind, self.unit, self.capacity_bps);
         if self.capacity_bps.is_none() {
             return self.begin(seen);
         }
-        if let Some(train) = self.train.as_mut().filter(|train| seen.sent_at >= train.from) {
-            train.reported(seen.judged, seen.lost);
-        }
-        if let Some(measured) = self.train_result(seen) {
+        if let Some(measured) = self.trains.reported(seen, &self.arrivals, &self.loss, self.unit) {
             self.take(measured, seen);
         }
         match (least, excess) {
@@ -389,100 +313,101 @@ impl Learner {
         let Some(passage) = self.arrivals.train(MIN_FIRST_BYTES, STRETCHED) else { return };
         self.capacity_bps = Some(passage.arrived_bps);
         self.share = UNCONFIRMED;
-        self.held_at = None;
+        self.flight.release();
         self.settled_at = seen.now;
-        self.next_gain = GAIN_AFTER_SUCCESS;
-        self.train_at = seen.now;
-        self.train = None;
-    }
-
-    /// Mean difference between the delays of two arrivals.
-    fn note_jitter(&mut self, new: &[Knot]) {
-        for pair in new.windows(2) {
-            let sent = pair[1].sent.saturating_sub(pair[0].sent).as_secs_f64();
-            let arrived = pair[1].arrived.saturating_sub(pair[0].arrived).as_secs_f64();
-            // A pause, or an outage, is not jitter.
-            let difference = (arrived - sent).abs().min(0.1);
-            self.jitter_s += JITTER_WEIGHT * (difference - self.jitter_s);
-        }
+        self.trains.be_bold();
+        self.trains.next_at(seen.now);
+        self.trains.give_up();
     }
 
     /// Queue that is tolerated.
     fn budget(&self) -> Duration {
-        let packet_s = self.capacity_bps.map_or(0.0, |bps| 8.0 * PACKET_BYTES as f64 / bps);
-        let others = (BUDGET_PACKETS * packet_s).max(BUDGET_JITTERS * self.jitter_s);
-        MIN_BUDGET.max(Duration::from_secs_f64(others.min(1.0)))
+        self.queue.budget(self.capacity_bps)
     }
 
     /// Notes the queue that the new arrivals found. Returns the shortest that says something about
     /// the present rate.
     fn note_queue(&mut self, new: &[Knot], seen: &Observation) -> Option<Duration> {
-        let mut least: Option<Duration> = None;
-        for knot in new.iter().skip(usize::from(new.len() > 1)) {
-            let queue = self.delay.sample(knot.sent, knot.arrived, seen.rtt, seen.now);
-            self.queue = queue;
-            let own = self.train.as_ref().map_or(Duration::ZERO, |train| train.queue_at(knot.sent));
-            if knot.sent >= self.settled_at {
-                let rest = queue.saturating_sub(own);
-                least = Some(least.map_or(rest, |least| least.min(rest)));
+        let trains = &self.trains;
+        let least = self.queue.note(new, seen, self.settled_at, |sent| trains.queue_at(sent));
+        let budget = self.queue.budget(self.rivals.peak_bps().or(self.capacity_bps));
+        match self.queue.after_drain(seen, self.unit) {
+            AfterDrain::None => least,
+            AfterDrain::First(found) if self.rivals.are_there() => {
+                if self.rivals.was_all_ours(found, self.unit, seen.now) {
+                    self.leave(seen);
+                }
+                None
+            }
+            AfterDrain::All(_) if self.rivals.are_there() => None,
+            AfterDrain::First(_) | AfterDrain::Some => None,
+            AfterDrain::All(found) => {
+                let noise = Duration::from_secs_f64(2.0 * self.queue.jitter_s()).max(MIN_NOISE);
+                let verdict = self.rivals.judge(found, budget, noise, seen.now);
+                tracing::debug!(?found, ?verdict, "after a drain");
+                match verdict {
+                    Verdict::Ours | Verdict::Unclear => return least,
+                    Verdict::LongerPath => self.queue.restart(new, seen),
+                    Verdict::Others => self.begin_to_compete(seen),
+                }
+                None
             }
         }
-        let is_first = self.drained_at.is_some_and(|at| seen.sent_at >= at);
-        if is_first {
-            self.drained_at = None;
-        }
-        if is_first && least.is_some_and(|least| least > self.budget()) {
-            // It is not ours, or the path is longer.
-            self.delay.restart();
-            for knot in new {
-                self.queue = self.delay.sample(knot.sent, knot.arrived, seen.rtt, seen.now);
-            }
-            return None;
-        }
-        least
     }
 
-    /// Result of a train that is reported.
-    fn train_result(&mut self, seen: &Observation) -> Option<Measured> {
-        let train = self.train.as_ref()?;
-        if train.gain <= 1.0 && train.confirms(&self.arrivals) {
-            let measured = train.result(&self.arrivals, &self.loss);
-            self.train = None;
-            return measured;
-        }
-        if seen.sent_at < train.until() {
-            let given_up = seen.now > train.until() + self.unit * TRAIN_PATIENCE;
-            if given_up {
-                self.train = None;
-            }
-            return None;
-        }
-        let measured = train.result(&self.arrivals, &self.loss);
-        self.train_at = (train.from + self.train_interval()).max(seen.now);
-        self.train = None;
-        measured
+    /// Lets a CUBIC window decide, because others keep a queue.
+    fn begin_to_compete(&mut self, seen: &Observation) {
+        let Some(capacity) = self.capacity_bps else { return };
+        self.rivals.compete(capacity, seen, self.unit);
+        self.trains.give_up();
+        self.phase = Phase::Cruising;
+        tracing::debug!(capacity, window = ?self.rivals.window_bytes(), "others keep a queue");
     }
 
-    fn train_interval(&self) -> Duration {
-        self.unit.mul_f64(TRAIN_EVERY).max(MIN_TRAIN_EVERY)
+    /// Follows the window.
+    fn compete(&mut self, seen: &Observation) {
+        if let Some(passage) = self.arrivals.last(self.unit) {
+            self.capacity_bps = Some(passage.arrived_bps);
+        }
+        self.rivals.observe(seen, self.loss.beside_others());
+        let (queue, budget) = (self.queue.newest(), self.budget());
+        let arrived = self.capacity_bps.unwrap_or_default();
+        if self.rivals.are_gone(arrived, queue, (budget, self.unit), seen.now) {
+            self.leave(seen);
+        } else if let Some(pause) = self.rivals.pause(queue, (budget, self.unit), seen.now) {
+            self.pause_until(seen.now + pause);
+            self.queue.drained(seen.now + pause);
+        }
+    }
+
+    /// Sends no data until then.
+    fn pause_until(&mut self, until: Duration) {
+        self.phase = Phase::Draining(until);
+        self.resumed_at = until;
+    }
+
+    /// Ends the competition, because nobody else keeps a queue.
+    fn leave(&mut self, seen: &Observation) {
+        tracing::debug!(capacity = self.capacity_bps, "no queue of others");
+        self.rivals.leave(seen.now);
+        self.loss.skip_until(seen.now);
+        self.drain(seen);
+        self.trains.be_bold();
     }
 
     /// Uses the result of a train.
     fn take(&mut self, measured: Measured, seen: &Observation) {
         let Some(capacity) = self.capacity_bps else { return };
-        self.unconfirmed_bytes = None;
+        self.flight.confirmed();
         let Measured { bps, gain, succeeded, polices } = measured;
         tracing::debug!(?measured, capacity, "a train");
         if polices {
-            // Once may be chance.
-            self.lossy_trains += 1;
-            if self.lossy_trains >= LOSSY_TRAINS {
-                self.wait_for_policer(seen.now);
+            if let Some(at) = self.policer.train_lost(capacity, self.unit, seen.now) {
+                self.trains.next_at(at);
             }
-            self.next_gain = GAIN;
-            return;
+            return self.trains.be_careful();
         }
-        self.lossy_trains = 0;
+        self.policer.train_passed();
         if gain <= 1.0 {
             // The first packets after an idle time: only a lower capacity is news.
             if !succeeded {
@@ -493,36 +418,41 @@ impl Learner {
         }
         let weight = if self.is_confirmed && !succeeded { TRAIN_WEIGHT } else { 1.0 };
         self.capacity_bps = Some(capacity + weight * (bps - capacity));
+        self.rivals.note_capacity(capacity, seen.now);
         self.is_confirmed = true;
         self.share = CRUISE;
-        let is_policed = self.is_policed(seen.now);
-        self.next_gain = if succeeded && !is_policed { GAIN_AFTER_SUCCESS } else { GAIN };
+        self.trains.be_careful();
         if succeeded {
-            let wait = if is_policed { self.unit * POLICED_ROUND_TRIPS } else { Duration::ZERO };
-            self.train_at = seen.now + wait;
+            if !self.policer.is_suspected(seen.now) {
+                self.trains.be_bold();
+            }
+            let wait = self.policer.wait_after_success(self.unit, seen.now);
+            self.trains.next_at(seen.now + wait);
         }
     }
 
     /// Lowers the capacity to what arrives in a queue, and lets the queue drain.
     fn drain(&mut self, seen: &Observation) {
         let Some(capacity) = self.capacity_bps else { return };
+        self.rivals.note_capacity(capacity, seen.now);
         let packets = Duration::from_secs_f64((QUEUE_PACKETS * PACKET_BYTES * 8) as f64 / capacity);
-        let Some(passage) = self.arrivals.last(QUEUE_SPAN.max(packets)) else { return };
+        let span = QUEUE_SPAN.max(packets);
+        // A pause of ours before would look like a low rate.
+        let Some(passage) = self.arrivals.last_sent_from(span, self.resumed_at) else { return };
         let arrived = passage.arrived_bps.min(capacity);
         self.capacity_bps = Some(arrived);
         self.share = AFTER_QUEUE;
-        self.train = None;
-        self.next_gain = GAIN;
-        let rtt = self.delay.rtt().unwrap_or(self.unit);
+        let rtt = self.queue.rtt().unwrap_or(self.unit);
         let fits = bytes_in(arrived, rtt);
         let excess = seen.in_flight_bytes.saturating_sub(fits);
-        let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(MAX_DRAIN);
+        let most = self.queue.newest() + self.unit.mul_f64(MAX_DRAIN);
+        let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(most);
         let until = seen.now + wait;
-        tracing::debug!(queue = ?self.queue, arrived, ?wait, "a queue");
-        self.phase = Phase::Draining(until);
+        tracing::debug!(queue = ?self.queue.newest(), arrived, ?wait, "a queue");
+        self.pause_until(until);
         self.settled_at = until;
-        self.drained_at = Some(until);
-        self.train_at = until + self.train_interval();
+        self.queue.drained(until);
+        self.postpone_train(until);
     }
 
     /// Lowers the capacity because more was lost than the channel loses.
@@ -532,39 +462,16 @@ impl Learner {
         self.capacity_bps = Some(excess.capacity_bps.min(capacity));
         self.is_confirmed = true;
         self.share = AFTER_CUT;
-        self.train = None;
         self.settled_at = seen.now;
         self.loss.skip_until(seen.now);
-        self.next_gain = GAIN;
-        self.train_at = seen.now + self.train_interval();
-        // Once may be chance, or somebody else's burst.
-        let again = self.unit * AGAIN_ROUND_TRIPS + self.policed_wait * 2;
-        if self.cut_at.is_some_and(|at| seen.now < at + again) {
-            self.wait_for_policer(seen.now);
-        }
-        self.cut_at = Some(seen.now);
+        self.postpone_train(seen.now);
+        self.trains.next_at(self.policer.cut(excess.capacity_bps, self.unit, seen.now));
     }
 
-    /// Returns `true` if losses have answered higher rates lately.
-    fn is_policed(&self, now: Duration) -> bool {
-        let lately = self.policed_wait * 2;
-        self.cut_at.is_some_and(|at| now < at + lately)
+    /// Gives the present train up. The next one is sent an interval after `from`.
+    fn postpone_train(&mut self, from: Duration) {
+        self.trains.give_up();
+        self.trains.be_careful();
+        self.trains.next_at(from + trains::interval(self.unit));
     }
-
-    /// Waits before the next train, because losses answered the last one.
-    fn wait_for_policer(&mut self, now: Duration) {
-        if !self.is_policed(now) {
-            self.policed_wait = Duration::ZERO;
-        }
-        let least = self.unit * POLICED_ROUND_TRIPS;
-        self.policed_wait = (self.policed_wait * 2).clamp(least, MAX_POLICED_WAIT.max(least));
-        self.train_at = now + self.policed_wait;
-        self.next_gain = GAIN;
-        self.cut_at = Some(now);
-    }
-}
-
-/// Bytes at `bps` in `time`.
-fn bytes_in(bps: f64, time: Duration) -> u64 {
-    (bps * time.as_secs_f64() / 8.0) as u64
 }
