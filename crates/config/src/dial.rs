@@ -13,7 +13,7 @@ use ipnet::{IpNet, Ipv6Net};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Source, from_text, least, seconds};
+use super::{Source, from_text, least, network, seconds};
 use crate::ConfigError;
 
 /// Maximum number of entries in `deny`, because each new flow is compared with all of them.
@@ -38,6 +38,7 @@ const DEFAULT_DENIED: [&str; 2] = ["168.63.129.16", "25/tcp"];
 pub struct Dial {
     /// Networks that may be dialled although they are not on the public Internet, or are neighbours
     /// of this machine: `["10.0.0.0/8"]`.
+    #[serde(deserialize_with = "network::list")]
     #[schemars(with = "Vec<String>", title = "list of networks")]
     pub allow: Vec<IpNet>,
     /// Destinations that are never dialled, whatever is allowed: a network, ports, or ports of a
@@ -157,7 +158,7 @@ impl FromStr for Denied {
         if words.next().is_some() {
             return Err(wrong());
         }
-        let (network, ports) = match (network(first), second) {
+        let (network, ports) = match (bentpipe_classify::net(first), second) {
             (Some(network), ports) => (Some(network), ports),
             (None, None) => (None, Some(first)),
             (None, Some(_)) => return Err(wrong()),
@@ -165,10 +166,6 @@ impl FromStr for Denied {
         let ports = ports.map(|ports| ports.parse::<Ports>()).transpose();
         Ok(Self { network, ports: ports.map_err(|()| wrong())? })
     }
-}
-
-fn network(text: &str) -> Option<IpNet> {
-    text.parse().ok().or_else(|| text.parse().ok().map(|ip: IpAddr| ip.into()))
 }
 
 impl FromStr for Ports {

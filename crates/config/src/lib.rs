@@ -42,6 +42,7 @@ mod least;
 mod limits;
 mod listen;
 mod modem;
+mod network;
 mod origin;
 mod placed;
 mod preload;

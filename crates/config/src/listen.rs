@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::least::Credential;
-use super::{ConfigError, Placed, Quic, Source, applies, key, least};
+use super::{ConfigError, Placed, Quic, Source, applies, key, least, network};
 
 /// Listeners for passengers.
 #[derive(Deserialize, JsonSchema)]
@@ -29,7 +29,7 @@ pub(super) struct ListenTable {
     auth: Option<Placed<AuthTable>>,
     /// Networks of the two proxies' clients; this machine is always served. A proxy that listens on
     /// another address than loopback needs `clients` or `auth`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "network::list")]
     #[schemars(with = "Vec<String>", title = "list of networks", extend("default" = []))]
     clients: Vec<IpNet>,
 }

@@ -7,12 +7,12 @@ use std::str::FromStr;
 
 use bentpipe_classify::{Domain, Ports, Protocol, Rule, Trusted, Who};
 use bentpipe_schedule::{Class, Dscp};
-use ipnet::IpNet;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{SeqAccess, Visitor};
 
 use super::classes::ClassName;
+use super::network::Network;
 use super::{ConfigError, Placed, Source};
 
 /// Maximum number of rules in a file, because every new flow is compared with all of them.
@@ -36,7 +36,7 @@ pub(super) struct RuleTable {
     /// Networks or addresses of the destination.
     #[serde(default)]
     #[schemars(title = "networks or addresses")]
-    prefix: Values<Net>,
+    prefix: Values<Network>,
     /// Port of the destination.
     #[serde(default)]
     #[schemars(title = "numbers, `\"8000-8080\"`")]
@@ -141,23 +141,6 @@ struct Values<T>(Vec<T>);
 impl<T> Default for Values<T> {
     fn default() -> Self {
         Self(Vec::new())
-    }
-}
-
-/// A network or a single address.
-#[derive(Clone)]
-struct Net(IpNet);
-
-impl FromStr for Net {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match bentpipe_classify::net(text) {
-            Some(net) => Ok(Self(net.trunc())),
-            None => Err(format!(
-                "{text:?} is not a network: write \"192.0.2.0/24\", \"2001:db8::/32\" or an address"
-            )),
-        }
     }
 }
 
