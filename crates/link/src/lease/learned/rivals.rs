@@ -165,27 +165,19 @@ impl Rivals {
     /// after the last competition, its window decides again.
     pub fn compete(&mut self, arrived_bps: f64, seen: &Observation, floor: Duration) {
         self.drains = 0;
-        if let Some((_, window)) = self.left.take().filter(|(at, _)| seen.now < *at + LATELY) {
-            let (rtt_s, test_at) = (seen.rtt.as_secs_f64(), seen.now + test_interval(floor));
-            let (recovery, limited_at) = (seen.now, seen.now);
-            let (empty_since, alone_since, tests, pause) = (None, None, 0, None);
-            self.window = Some(Window {
-                recovery,
-                limited_at,
-                rtt_s,
-                empty_since,
-                alone_since,
-                tests,
-                test_at,
-                pause,
-                ..window
-            });
-            return;
-        }
-        let before_bps = self.peak_bps().unwrap_or(arrived_bps).max(arrived_bps);
-        let mut cubic = Cubic::new(PACKET_BYTES as usize);
-        cubic.set_window(bytes_in(arrived_bps.max(FAIR * before_bps), seen.rtt));
-        cubic.leave_slow_start();
+        let left = self.left.take().filter(|(at, _)| seen.now < *at + LATELY);
+        let (cubic, before_bps, allowance) = match left {
+            Some((_, Window { cubic, before_bps, allowance, .. })) => {
+                (cubic, before_bps, allowance)
+            }
+            None => {
+                let before_bps = self.peak_bps().unwrap_or(arrived_bps).max(arrived_bps);
+                let mut cubic = Cubic::new(PACKET_BYTES as usize);
+                cubic.set_window(bytes_in(arrived_bps.max(FAIR * before_bps), seen.rtt));
+                cubic.leave_slow_start();
+                (cubic, before_bps, Allowance::default())
+            }
+        };
         self.window = Some(Window {
             cubic,
             before_bps,
@@ -193,7 +185,7 @@ impl Rivals {
             limited_at: seen.now,
             previous_sent_at: seen.sent_at,
             rtt_s: seen.rtt.as_secs_f64(),
-            allowance: Allowance::default(),
+            allowance,
             empty_since: None,
             alone_since: None,
             tests: 0,
