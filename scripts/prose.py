@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the language of comments and pages.
 
-Rust: an item or module doc must not open with a question word or "Of".
+Rust: an item or module doc must not open with a question word or "Of", and no sentence of a comment has
+more than 45 words.
 Comments of configurations and scripts: the same, and no sentence has more than 45 words.
 Markdown: a page's sentences average at most 20 words, and none has more than 45. Relative links and
 paths in back-ticks lead somewhere.
@@ -18,10 +19,11 @@ OPENINGS = "What|Who|Whom|Whose|How|Whether|Where|When|Which|Why|Of"
 MAX_MEAN_WORDS = 20.0
 MAX_WORDS = 45
 
+RUST_COMMENT = re.compile(r"^\s*(//[/!]?)(?!/) ?(.*)")
 DOC = re.compile(r"^\s*(//[/!])(?!/) ?(.*)")
 OPENS_BADLY = re.compile(rf"(?:{OPENINGS})\b")
 ARCHAISM = re.compile(
-    r"\b(as ever|anew|in vain|of late|at a stretch|be it|heeds?|vouch(?:es)?|befalls?|bears)\b", re.I
+    r"\b(as ever|anew|in vain|of late(?=[,.;]|$)|at a stretch|be it|heeds?|vouch(?:es)?|befalls?|bears)\b", re.I
 )
 # "There is no X" is plain English, and so are the comparisons.
 IS_NO = re.compile(
@@ -68,13 +70,31 @@ def opening(number, prose):
 
 
 def rust_faults(text):
-    """Yields (line number, message) for each doc block that opens badly."""
+    """Yields (line number, message) for each doc block that opens badly, and for each long sentence and
+    wording of a comment."""
     before = None
     for number, line in enumerate(text.splitlines(), 1):
         doc = DOC.match(line)
         if doc and doc.group(1) != before:
             yield from opening(number, doc.group(2))
         before = doc.group(1) if doc else None
+    for number, block in rust_comments(text):
+        for offset, prose in paragraphs(block):
+            yield from long_sentences(number + offset - 1, prose)
+            yield from wordings(number + offset - 1, prose)
+
+
+def rust_comments(text):
+    """Yields (line number, text) of each block of Rust comments of one kind."""
+    held, kind, start = [], None, 0
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        found = RUST_COMMENT.match(line)
+        if held and (not found or found.group(1) != kind):
+            yield start, "\n".join(held)
+            held = []
+        if found:
+            kind, start = found.group(1), start if held else number
+            held.append(found.group(2))
 
 
 def comments(text):

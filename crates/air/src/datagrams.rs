@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_of_a_packet_is_kept_than_is_quoted() {
+    fn stored_packets_are_cut_to_the_quoted_length() {
         let flow = flow();
         assert!(matches!(flow.send(sent(&[7; 60_000])), Fate::Dropped));
         let state = flow.lock();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_sent_keeps_no_flow_alive() {
+    async fn unsent_datagrams_do_not_keep_a_flow_alive() {
         let flow = flow();
         let first = flow.deadline();
         tokio::time::advance(Duration::from_millis(500)).await;

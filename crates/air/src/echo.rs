@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_and_what_is_not() {
+    fn echo_requests_are_told_from_other_packets() {
         let (from, to) = ends(false);
         let v4 = |kind: u8, code: u8| {
             let mut message = [kind, code, 0, 0, 1, 2, 3, 4];

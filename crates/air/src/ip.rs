@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_an_authentication_header_is_ah() {
+    fn a_packet_with_an_authentication_header_is_protocol_51() {
         let mut packet = Vec::new();
         let header = Ipv4Header::new(12 + 8, 64, IpNumber(51), [10, 9, 0, 2], [192, 0, 2, 1]);
         header.unwrap().write(&mut packet).unwrap();

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn too_big_says_the_mtu_and_quotes() {
+    fn packet_too_big_has_the_mtu_and_quotes_the_packet() {
         let payload = [7; 1400];
         let message = Message::TooBig { max_payload: 1300 };
         let packet = error([10, 9, 0, 1].into(), &original(V4, &payload), message).unwrap();

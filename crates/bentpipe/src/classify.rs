@@ -57,7 +57,7 @@ impl Classify {
     fn subject(&self) -> Result<Subject, String> {
         let target: Target = self.target.parse().map_err(|error| {
             format!(
-                "{:?} is no destination: {error}; write it like example.gov.uk:443",
+                "{:?} is not a destination: {error}; write it like example.gov.uk:443",
                 self.target
             )
         })?;
@@ -88,7 +88,9 @@ impl Classify {
             Some(who) => match who.strip_prefix("mac:") {
                 Some(mac) => Ok((nobody, Some(mac.parse()?))),
                 None => who.parse().map(|address| (address, None)).map_err(|_| {
-                    format!("{who:?} is no passenger: write an address, or mac:a4:83:e7:01:02:03")
+                    format!(
+                        "{who:?} is not a passenger: write an address, or mac:a4:83:e7:01:02:03"
+                    )
                 }),
             },
         }
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_asked_says_what_to_write() {
+    fn an_invalid_query_error_says_what_to_write() {
         for (wrong, said) in [
             (&["example.gov.uk"][..], "write it like example.gov.uk:443"),
             (&["a.test:1", "--passenger", "bob"], "write an address"),

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_no_room_goes_under_the_text() {
+    fn labels_without_room_move_below_the_text() {
         let mut sheet = Sheet::new("title");
         let (long, path) = ("word ".repeat(20), format!("/{}", "p".repeat(90)));
         sheet.row("label", long);

@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_passes_never_exceeds_the_bucket_and_the_rate(
+        fn passed_bytes_never_exceed_bucket_and_rate(
             packets in prop::collection::vec((0u64..3 * MS, 1usize..1500), 1..200),
         ) {
             let (mut policer, mut shaper) = (policer(), shaper(u64::MAX));

@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn when_is_the_first_time_with_enough_capacity(
+        fn the_first_time_with_enough_capacity_is_found(
             mut rates in prop::collection::vec(prop_oneof![Just(0u64), 1u64..1_000_000_000], 1..8),
             repeat: bool,
             bytes in 1u64..100_000_000,

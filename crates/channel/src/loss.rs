@@ -194,8 +194,8 @@ fn check_burst(mean: &Level, burst: f64) -> Result<(), SpecError> {
     let max = burst / (burst + 1.0);
     if mean.max() > max {
         return error(format!(
-            "loses {:.1} % in bursts of {burst}: with such bursts at max {:.1} % is possible, \
-             give less loss or longer bursts",
+            "loses {:.1} % in bursts of {burst}: such bursts allow at most {:.1} %, lower the loss or \
+             lengthen the bursts",
             mean.max() * 100.0,
             max * 100.0
         ));

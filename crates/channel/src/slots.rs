@@ -307,7 +307,7 @@ mod tests {
                 let sending_ns = bytes as u64 * 8 * 1_000_000_000 / 128_000;
                 ideal_ns = ideal_ns.max(now_ms * MS) + sending_ns;
                 prop_assert!(transmission.finish_ns >= ideal_ns);
-                // Never later than if every slot were requested anew: the request delay, the rest
+                // Never later than if every slot were requested again: the request delay, the rest
                 // of a frame, then frames of the slots that are not free.
                 let frames = (link.queued_bytes(now_ms * MS).div_ceil(80)).div_ceil(8 - u64::from(free)) + 2;
                 prop_assert!(transmission.finish_ns <= (now_ms + request_ms + 40 + frames * 40) * MS);

@@ -126,7 +126,7 @@ impl FromStr for Who {
         }
         net(text).map(Self::Net).ok_or_else(|| {
             format!(
-                "{text:?} is no passenger: write \"10.0.0.0/24\", \"10.0.0.7\" or \
+                "{text:?} is not a passenger: write \"10.0.0.0/24\", \"10.0.0.7\" or \
                  \"mac:a4:83:e7:01:02:03\""
             )
         })

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_says_what_to_write() {
+    fn an_invalid_name_error_says_what_to_write() {
         let long = format!("{}.uk", "a".repeat(64));
         for wrong in [
             "",

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name() {
+    fn hosts_without_a_name() {
         for nothing in [
             "GET / HTTP/1.0\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: gov.uk\r\nHost: gov.uk\r\n\r\n",

@@ -156,7 +156,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_hello() {
+    fn data_that_is_not_a_client_hello() {
         for nothing in [
             vec![HANDSHAKE, 3, 1, 0, 0],
             vec![HANDSHAKE, 3, 1, 0xff, 0xff],

@@ -152,7 +152,7 @@ impl<'de> Deserialize<'de> for ClassName {
         let found = Class::ALL.into_iter().find(|class| class.name() == name);
         found.map(Self).ok_or_else(|| {
             let names = Class::ALL.map(Class::name).join("\", \"");
-            serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
+            serde::de::Error::custom(format!("{name:?} is not a class: write one of \"{names}\""))
         })
     }
 }

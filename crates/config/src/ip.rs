@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_cross_says_why() {
+    fn packets_that_cannot_cross_name_the_reason() {
         for (protocols, why) in [
             ("[\"espp\"]", "none of the protocols known by name: ipip, 6in4, gre, esp"),
             ("[\"ah\"]", "protects the packet's addresses"),

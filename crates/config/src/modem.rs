@@ -132,7 +132,7 @@ fn modem_address(source: &Source<'_>, text: &Placed<String>) -> Result<SocketAdd
     let written = &**text;
     let bare = IpAddr::from_str(written).map(|ip| SocketAddr::new(ip, DEFAULT_PORT));
     bare.or_else(|_| SocketAddr::from_str(written)).map_err(|_| {
-        let why = format!("{written:?} is no address");
+        let why = format!("{written:?} is not an address");
         let help = format!(
             "write address = \"192.0.2.2\", which means port {DEFAULT_PORT}, or \
              \"192.0.2.2:{DEFAULT_PORT}\""

@@ -168,7 +168,7 @@ fn hash<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Placed<[u8; 32]>, D
     Placed::<String>::deserialize(from)?.try_map(|text| {
         let bytes = STANDARD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
         let wrong =
-            "this is no hash of a token: `bentpipe keys --client NAME --out FILE` prints one";
+            "this is not a hash of a token: `bentpipe keys --client NAME --out FILE` prints one";
         bytes.ok_or_else(|| serde::de::Error::custom(wrong))
     })
 }

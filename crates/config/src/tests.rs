@@ -132,7 +132,7 @@ fn wrong_units_say_what_to_write() {
 }
 
 #[test]
-fn what_the_link_may_take_is_read_and_refused_with_reasons() {
+fn link_limits_are_read_and_wrong_ones_refused_with_reasons() {
     let bench = Bench::new();
     let file = bench.0.path().join("ground.toml");
     let text = GROUND
@@ -144,7 +144,7 @@ fn what_the_link_may_take_is_read_and_refused_with_reasons() {
     assert_eq!(ground.link.memory.send, Memory::default().send);
     assert_eq!(ground.aircraft[0].highest_class, Class::Network);
     let class = bench.ground("max-flows", "highest-class = \"royal\"\nmax-flows");
-    assert!(class.contains("\"royal\" is no class: write one of \"operator\", "), "{class}");
+    assert!(class.contains("\"royal\" is not a class: write one of \"operator\", "), "{class}");
     let key = bench.air("rate = ", "memory = { recieve = \"1 MiB\" }\nrate = ");
     assert!(key.contains("did you mean \"receive\"?"), "{key}");
     let text = AIR.replacen("rate = ", "mtu = 1400\nmemory.send = \"1 MiB\"\nrate = ", 1);
@@ -157,7 +157,7 @@ fn what_the_link_may_take_is_read_and_refused_with_reasons() {
 }
 
 #[test]
-fn keys_say_how_to_make_one() {
+fn an_invalid_key_error_names_the_keys_command() {
     let bench = Bench::new();
     assert_eq!(
         bench.air("air.key", "none.key"),
@@ -378,7 +378,7 @@ fn a_modem_is_found_by_address_or_interface_or_is_a_file() {
     );
     let cases = [
         ("address = \"192.0.2.2\"", "the setting \"protocol\" is missing"),
-        ("protocol = \"dlep\"\naddress = \"modem\"", "line 8: \"modem\" is no address"),
+        ("protocol = \"dlep\"\naddress = \"modem\"", "line 8: \"modem\" is not an address"),
         ("protocol = \"dlep\"\ninterface = \"a b\"", "line 8: \"a b\" is not the name of"),
         ("protocol = \"dlep\"\naddress = \"::1\"\ninterface = \"lo\"", "line 9: the modem has"),
         ("protocol = \"dlep\"\nfile = \"x\"", "line 8: \"file\" is for protocol = \"file\""),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_stored_of_holders_without_usage() {
+    fn holders_without_usage_are_removed() {
         let mut holdings = Holdings::from_iter([1, 2, 1]);
         assert_eq!((holdings.total(), holdings.of(&1), holdings.largest()), (3, 2, Some((1, 2))));
         holdings.remove(1, 2);

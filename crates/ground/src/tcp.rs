@@ -52,7 +52,7 @@ mod tests {
     /// Policy for this machine's own addresses. [`Policy::permit`] does not cover it, because such
     /// an address may be global.
     #[tokio::test]
-    async fn this_machine_is_reached_only_where_it_is_allowed() {
+    async fn loopback_is_dialled_only_if_allowed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
         let codes = async |policy: Policy| {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_finish_is_never_a_number() {
+    fn an_unfinished_sample_is_never_a_number() {
         let samples = Samples(vec![
             Sample::Finished(10.0),
             Sample::Finished(60.0),

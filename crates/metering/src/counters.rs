@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_count_is_explained() {
+    fn every_counter_is_documented() {
         let page = include_str!("../../../docs/status.md");
         for (name, _) in Counters::default().all() {
             // Counts of limits have their own test, see `refusals`.

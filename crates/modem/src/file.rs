@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused() {
+    fn an_invalid_rate_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(&folder.path().join("none")).unwrap_err().contains("No such file"));
         let long = folder.path().join("long");

@@ -114,7 +114,7 @@ mod tests {
         let (said, mut rates) = watch::channel(None);
         let publisher = Publisher { said, per_packet_overhead: 9 };
         assert!(publisher.say(BitRate::from_bps(0), None, None));
-        assert!(!publisher.say(BitRate::from_bps(1), None, None), "the same again is no news");
+        assert!(!publisher.say(BitRate::from_bps(1), None, None), "the same again is not news");
         assert_eq!(rates.borrow_and_update().unwrap().transmit, MIN_RATE);
         assert!(publisher.say(
             BitRate::from_bps(u64::MAX),

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_behind_one_whose_contender_ended_has_all_its_testbeds() {
+    fn a_run_after_a_crashed_system_gets_all_its_attempts() {
         let mut left = left();
         assert_eq!(left.after(&[3], &ended()), Next::Again);
         for _ in 1..ATTEMPTS {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_missed_after_as_many_attempts() {
+    fn unmeasurable_runs_are_missed_after_all_attempts() {
         let mut left = left();
         for _ in 1..ATTEMPTS {
             assert_eq!(left.after(&[], &ended()), Next::Again);

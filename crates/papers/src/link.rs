@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_reads_is_no_setting() {
+    fn settings_without_a_reader_are_refused() {
         let mut study = Study::named("aerotcp").unwrap();
         let grid = &mut study.grids[0];
         grid.settings.insert("conections".into(), 10.into());

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_finished_is_left_out_and_moves_no_cell_to_another_shard() {
+    fn finished_cells_are_left_out_and_shards_stay() {
         let studies = [Study::named("aerotcp").unwrap()];
         let plan =
             Plan::new(&studies, &Wanted { grids: vec!["files".into()], ..quick(1) }).unwrap();

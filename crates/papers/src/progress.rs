@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_estimated_by_what_is_being_done() {
+    fn the_remaining_time_follows_the_present_kind_of_work() {
         let seconds = Duration::from_secs;
         let work = [
             Work { cost: seconds(1000), takes: seconds(10) },

@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_which_the_contender_ended_failed_whatever_it_gave() {
+    fn a_run_in_which_the_system_crashed_failed() {
         let ended = SystemError::Ended { program: "kcptun-server", said: String::new() };
         let ended = missing(ended);
         let plt = |finished| Row::of("plt", 3.0, finished);

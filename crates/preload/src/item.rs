@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_tried_again() {
+    fn temporary_failures_are_retried() {
         let status =
             |code: u16| PreloadError::Status { status: code.try_into().unwrap(), to: None };
         for passes in [PreloadError::Busy, status(503), status(429)] {

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filed_is_what_passengers_ask_for() {
+    fn preloaded_addresses_match_passengers_requests() {
         let key = |text: &str| key_of(&Address::parse(text).unwrap()).unwrap();
         assert_eq!(key("http://A.example").as_str(), "http://a.example:80/");
         assert_eq!(key("https://a.example/b?c").as_str(), "https://a.example:443/b?c");

@@ -235,7 +235,7 @@ async fn a_question_that_ends_for_another_gives_its_stream_back() {
 const LOOKED: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn what_is_being_written_when_it_ends_is_neither_lost_nor_torn() {
+async fn a_journal_write_at_the_end_is_neither_lost_nor_torn() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dns.cache");
     let connector = Arc::<Silent>::default();
@@ -298,7 +298,7 @@ async fn a_disk_that_takes_nothing_keeps_no_gateway_from_starting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_limits_refuse_is_counted() {
+async fn refusals_by_limits_are_counted() {
     let connector = Arc::<Silent>::default();
     connector.reach.send_replace(Reach::Up);
     let (resolver, _serving) = start(&connector, None);
@@ -315,7 +315,7 @@ async fn what_limits_refuse_is_counted() {
 }
 
 #[test]
-fn every_count_is_explained() {
+fn every_counter_is_documented() {
     let [status, page] =
         [include_str!("../../../docs/status.md"), include_str!("../../../docs/dns.md")];
     for (name, _) in Counts::default().all() {

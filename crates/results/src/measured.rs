@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_in_no_figure() {
+    fn impossible_values_are_in_no_figure() {
         let possible = |metric: &str, value| row(metric, value).is_possible();
         for metric in PARTS {
             assert!(possible(metric, 0.0) && possible(metric, 1.0 + 1e-9), "{metric}");

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back_in_one_order() {
+    fn written_rows_read_back_in_a_fixed_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
         let (one, two) = ([("link", "aero"), ("page", "")], [("link", "mss"), ("page", "bbc")]);

@@ -79,7 +79,7 @@ const FAR: f64 = 1.25;
 const CLOSE: f64 = 0.01;
 
 #[test]
-fn what_is_far_from_what_a_paper_states_says_why() {
+fn values_far_from_a_papers_have_a_reason() {
     let (measured, _) = reference();
     let mut silent = Vec::new();
     for study in &Study::all().unwrap() {
@@ -118,7 +118,7 @@ fn what_is_far_from_what_a_paper_states_says_why() {
 }
 
 #[test]
-fn what_papers_state_has_a_value_of_today_beside_it() {
+fn published_values_have_a_present_value_beside_them() {
     let (measured, _) = reference();
     let mut missing = Vec::new();
     for study in &Study::all().unwrap() {

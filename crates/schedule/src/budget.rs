@@ -97,7 +97,7 @@ impl Budget {
     }
 
     /// Flow that must drop its oldest datagram if the class exceeds its memory: the largest flow of
-    /// the passenger with the max queued bytes. Nobody loses datagrams to another passenger's many
+    /// the passenger with the most queued bytes. Nobody loses datagrams to another passenger's many
     /// flows.
     pub fn drop_victim(&self, class: Class) -> Option<u32> {
         let queues = &self.classes[class.index()];

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_counts_once_and_what_is_over_not_at_all() {
+    fn used_pushes_count_once_and_ended_ones_never() {
         const MOST: u64 = 8_000_000;
         let (now, who) = (Duration::ZERO, (Passenger::from([10, 0, 0, 7]), "site.test"));
         let mut push_budgets = PushBudgets::new(0.15);

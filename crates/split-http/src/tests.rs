@@ -325,7 +325,7 @@ async fn a_page_brings_all_that_it_will_ask_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_page_has_brought_and_was_used_is_no_loss_to_the_next() {
+async fn used_pushes_of_one_page_do_not_reduce_the_next_budget() {
     const IMAGE_BYTES: usize = 500_000;
     let images = |page| (0..5).map(move |image| format!("/{page}-{image}.png"));
     let mut site = Site::default();
@@ -353,7 +353,7 @@ async fn what_one_page_has_brought_and_was_used_is_no_loss_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heads_take_room_too() {
+async fn headers_count_towards_memory() {
     let bench = bench_with(Site::default(), |air| air.memory_bytes = 20_000, |_| {});
     let mut ground = bench.page_of_a_stranger();
     let long: &'static str = "x".repeat(9_000).leak();
@@ -374,7 +374,7 @@ async fn heads_take_room_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_takes_the_places_of_all_passengers() {
+async fn one_passenger_cannot_take_all_page_slots() {
     let bench = bench(Site::default());
     let ask = |who| bench.air.ask_for(who, url("page"), &browsers(), []);
     let alices: Vec<_> = (0..9).filter_map(|_| ask(ALICE)).collect();
@@ -392,7 +392,7 @@ async fn nobody_takes_the_places_of_all_passengers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_pushed_in_vain_is_not_pushed_again() {
+async fn unused_pushes_are_not_repeated() {
     let bench = bench(three_levels());
     let mut pushed = Vec::new();
     for _ in 0..20 {
@@ -407,7 +407,7 @@ async fn what_was_pushed_in_vain_is_not_pushed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_cabin_holds_already_is_not_sent_again() {
+async fn objects_cached_on_board_are_not_pushed() {
     let bench = bench(three_levels());
     for _ in 0..2 {
         let (_, body) = bench.page("page").await.unwrap();
@@ -432,7 +432,7 @@ async fn a_passenger_that_has_gone_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_of_a_cancelled_object_counts() {
+async fn bytes_of_a_cancelled_object_count() {
     let picture = "image".repeat(12_000);
     let site = Site::default()
         .with("/a", HTML, "<img src=a.png>")

@@ -29,7 +29,7 @@ pub enum ReadError {
         source: io::Error,
     },
     /// The file has another format.
-    #[error("{} is no status of a gateway: {why}", file.display())]
+    #[error("{} is not a status of a gateway: {why}", file.display())]
     Foreign {
         /// The file.
         file: PathBuf,

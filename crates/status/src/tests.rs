@@ -48,7 +48,7 @@ fn reporter(detail: Detail, sessions: usize) -> Reporter {
 }
 
 #[tokio::test]
-async fn what_is_told_is_bounded_and_what_the_config_asks_for() {
+async fn the_status_is_bounded_and_as_configured() {
     let most = |detail, sessions| {
         let SnapshotLimits { passengers, flows } = reporter(detail, sessions).most();
         (passengers, flows)
@@ -146,7 +146,7 @@ fn a_file_that_is_none_of_ours_is_told() {
         std::fs::write(&path, content).unwrap();
         read(&path).unwrap_err().to_string()
     };
-    assert!(why("{}").contains("is no status of a gateway"));
+    assert!(why("{}").contains("is not a status of a gateway"));
     assert!(why("{\"schema\": 2}").contains("has the format 2"));
     assert!(why("{\"schema\": 1}").contains("missing field"));
     assert!(read(&folder.path().join("b")).unwrap_err().to_string().contains("while it runs"));

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_has_no_time() {
+    fn an_amount_above_the_burst_is_never_due() {
         let bucket = TokenBucket::default();
         assert_eq!(bucket.holds_at(RATE, 41), None);
         assert_eq!(bucket.opens_at(TokenRate::new(0, 0)), None);
@@ -245,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_passes_never_exceeds_the_burst_and_the_rate(
+        fn taken_amounts_never_exceed_burst_and_rate(
             per_second in 1u64..1_000_000_000,
             burst in 1u64..100_000,
             steps in prop::collection::vec((0u64..3_000_000, 1u64..2_000), 1..200),

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_client_says_at_once_travels_first() {
+    async fn early_client_data_travels_with_the_opening() {
         let (mut client, tcp) = sockets().await;
         client.write_all(b"hello").await.unwrap();
         assert_eq!(first_bytes(&tcp, Bytes::new(), |_| false).await, "hello");

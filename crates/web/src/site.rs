@@ -134,7 +134,7 @@ impl Connection {
             return refusal(&self.uplink, &self.permit, refused);
         }
         if request.method() == Method::CONNECT {
-            let why = "This is no proxy.";
+            let why = "This is not a proxy.";
             return closing(StatusCode::METHOD_NOT_ALLOWED, why, request.version());
         }
         let Some(host) = self.host(&request) else {

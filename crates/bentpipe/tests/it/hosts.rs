@@ -287,7 +287,7 @@ fn a_kernel_without_ipv6_sockets_serves_ipv4() {
 
 /// A killed gateway leaves its rules; the command in the unit file removes them.
 #[test]
-fn what_a_killed_gateway_left_is_removed() {
+fn remains_of_a_killed_gateway_are_removed() {
     if obstacle(&["ip", "nft", "unshare"]) {
         return;
     }

@@ -245,7 +245,7 @@ fn a_run_goes_on_where_it_was_and_another_run_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_arguments_are_refused_with_a_hint() {
     for (words, hint) in [
         (&["lab", "papers", "mile-hig", "x"][..], "mile-high"),
         (&["lab", "papers", "--only", "files2", "x"], "there is no grid"),

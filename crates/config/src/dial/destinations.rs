@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_never_dialled() {
+    fn denied_destinations_are_never_dialled() {
         let to = |dial: &Dial, ip: &str, protocol, port| {
             dial.permit(ip.parse().unwrap(), protocol, port).is_some()
         };

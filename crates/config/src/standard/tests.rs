@@ -45,7 +45,7 @@ fn a_printed_entry_is_one_that_is_read() {
 }
 
 #[test]
-fn what_cannot_work_is_told() {
+fn impossible_settings_are_reported() {
     let folder = folder();
     let said = |parts: &[&str]| parse(folder.path(), &parts.concat()).err().unwrap().to_string();
     let (one, two) = (entry("one", 1), entry("two", 2));

@@ -48,11 +48,11 @@ fn classes_and_rules_parse() {
 fn wrong_classes_and_rules_say_what_to_write() {
     let bench = Bench::new();
     for (top, said) in [
-        ("classes.asured = {}", "\"asured\" is no class: write one of \"operator\""),
+        ("classes.asured = {}", "\"asured\" is not a class: write one of \"operator\""),
         ("classes.assured = { rate = '2 Mbit/s', ceil = '1 Mbit/s' }", "raise ceil"),
         ("classes.assured = { ceil = '0 kbit/s' }", "shut the class assured out"),
         ("classes.assured = { sealing = '1 Mbit/s' }", "no setting \"sealing\""),
-        ("default-class = 'best'", "\"best\" is no class"),
+        ("default-class = 'best'", "\"best\" is not a class"),
         ("rule = [{ domain = 'gov.uk' }]", "class = \"assured\""),
         ("rule = [{ domain = 'gov uk', class = 'assured' }]", "\"gov uk\" is not a domain"),
         ("rule = [{ domain = [], class = 'assured' }]", "leave the condition out"),
@@ -61,7 +61,7 @@ fn wrong_classes_and_rules_say_what_to_write() {
         ("rule = [{ prefix = '1.2.3', class = 'assured' }]", "\"1.2.3\" is not a network"),
         ("rule = [{ dscp = 'EFF', class = 'assured' }]", "AF42"),
         ("rule = [{ protocol = 'sctp', class = 'assured' }]", "\"sctp\" is not a protocol"),
-        ("rule = [{ passenger = 'bob', class = 'assured' }]", "\"bob\" is no passenger"),
+        ("rule = [{ passenger = 'bob', class = 'assured' }]", "\"bob\" is not a passenger"),
         ("rule = [{ class = 'assured' }]", "default-class"),
         ("rule = [{ port = 22, class = 'operator' }]", "any passenger could get"),
         ("rule = [{ host = 'gov.uk', class = 'assured' }]", "no setting \"host\""),

@@ -95,7 +95,7 @@ fn a_lease_that_needs_a_rate_says_so() {
 }
 
 #[test]
-fn what_would_do_nothing_at_the_ground_is_refused() {
+fn settings_without_effect_at_the_ground_are_refused() {
     let bench = Bench::new();
     let (link, aircraft) = ("[[aircraft]]\n", "max-flows = ");
     let radio = "leave it out, or serve the radio link: listen = \"[::]:4500\" under [link]";
@@ -138,7 +138,7 @@ fn what_would_do_nothing_at_the_ground_is_refused() {
 }
 
 #[test]
-fn what_would_do_nothing_at_the_air_is_refused_whoever_names_the_transport() {
+fn settings_without_effect_at_the_air_are_refused() {
     let bench = Bench::new();
     let file = bench.0.path().join("air.toml");
     let modem = "[link.modem]\nprotocol = \"file\"\nfile = \"rate\"\n[listen]";

@@ -71,7 +71,7 @@ async fn over_aerotcp_only_what_is_known_counts() {
 }
 
 #[tokio::test]
-async fn what_a_passenger_used_is_written() {
+async fn the_usage_of_a_passenger_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let top = format!("{POLICY}\nusage = {{ directory = {:?}, interval = '1 s' }}", folder.path());
     let mut configs = configs_with(&top, "hosts = { \"www.gov.uk\" = \"127.0.0.1\" }");

@@ -238,18 +238,15 @@ async fn names_cross_by_aerotcp() {
 }
 
 #[test]
-fn where_every_address_is_listened_at_both_families_are_taken_whatever_the_system_says() {
-    as_root(
-        "dns::where_every_address_is_listened_at_both_families_are_taken_whatever_the_system_says",
-        || {
-            new_network();
-            std::fs::write("/proc/sys/net/ipv6/bindv6only", "1").unwrap();
-            let listener = listen_tcp("a test", "[::]:0".parse().unwrap()).unwrap();
-            let port = listener.local_addr().unwrap().port();
-            std::net::TcpStream::connect(("127.0.0.1", port)).expect("IPv4 is taken");
-            std::net::TcpStream::connect(("::1", port)).expect("IPv6 is taken");
-        },
-    );
+fn a_wildcard_listener_takes_both_families_under_any_sysctl() {
+    as_root("dns::a_wildcard_listener_takes_both_families_under_any_sysctl", || {
+        new_network();
+        std::fs::write("/proc/sys/net/ipv6/bindv6only", "1").unwrap();
+        let listener = listen_tcp("a test", "[::]:0".parse().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::net::TcpStream::connect(("127.0.0.1", port)).expect("IPv4 is taken");
+        std::net::TcpStream::connect(("::1", port)).expect("IPv6 is taken");
+    });
 }
 
 #[tokio::test]
@@ -306,7 +303,7 @@ async fn no_passenger_reaches_the_resolver_itself() {
 }
 
 #[tokio::test]
-async fn a_restart_forgets_nothing_and_waits_for_nobody() {
+async fn cached_answers_survive_a_restart_and_are_served_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("dns.cache");
     let dns = format!("{LISTEN}, cache-file = \"{}\"", file.display());

@@ -321,8 +321,8 @@ fn a_firewall_beside_is_named_with_what_lets_packets_through() {
 }
 
 #[test]
-fn what_a_machine_lacks_is_said() {
-    as_root("hosts::what_a_machine_lacks_is_said", || {
+fn missing_kernel_features_are_named() {
+    as_root("hosts::missing_kernel_features_are_named", || {
         new_network();
         sh("ip link add br0 type bridge\n\
             ip link add port0 type veth peer name seat0\n\

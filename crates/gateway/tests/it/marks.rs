@@ -134,7 +134,7 @@ async fn rules_are_about_udp_too() {
 
 /// Urgent traffic is limited for each passenger in both directions; other traffic is not.
 #[tokio::test]
-async fn the_network_s_class_is_policed() {
+async fn the_network_class_is_policed() {
     const PACKETS: u64 = 100;
     let ceil = "classes = { network = { passenger-ceil = '8 kbit/s' } }";
     for (air, ground) in [(ceil, ""), ("", ceil)] {

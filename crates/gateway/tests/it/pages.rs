@@ -109,7 +109,7 @@ async fn a_page_brings_its_objects_and_only_it_crosses_the_link() {
 }
 
 #[tokio::test]
-async fn what_is_somebodys_own_goes_as_ever() {
+async fn personal_requests_bypass_split_http() {
     let (origin, asked) = origin(SITE).await;
     let (air, ground) = with_pages();
     let bench = start(air, &ground);
@@ -122,7 +122,7 @@ async fn what_is_somebodys_own_goes_as_ever() {
 }
 
 #[tokio::test]
-async fn where_a_half_is_missing_pages_cross_as_ever() {
+async fn pages_load_if_one_gateway_lacks_split_http() {
     let (origin, asked) = origin(SITE).await;
     let (air, ground) = with_pages();
     for (air, ground) in [(air, LOOPBACK), ("", &ground)] {
@@ -303,7 +303,7 @@ fn times(asked: &Asked, path: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_came_for_one_passenger_serves_no_other_and_nobody_who_says_who_they_are() {
+async fn pushed_objects_serve_only_their_passenger_without_credentials() {
     for cache in ["", "\n[http-cache]"] {
         let (origin, asked) = origin(OWN).await;
         let (air, ground) = with_pages();

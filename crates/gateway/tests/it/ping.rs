@@ -183,8 +183,8 @@ fn protocols_in_the_config_are_carried_and_others_refused() {
 }
 
 #[test]
-fn what_the_ground_alone_does_not_carry_is_refused_there() {
-    tproxy::as_root("ping::what_the_ground_alone_does_not_carry_is_refused_there", || {
+fn the_ground_refuses_protocols_that_it_does_not_carry() {
+    tproxy::as_root("ping::the_ground_refuses_protocols_that_it_does_not_carry", || {
         let air = "raw = { protocols = [253] }";
         let counted = world(Setup { air, ..Setup::default() }, || {
             for host in HOST {

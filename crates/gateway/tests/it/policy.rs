@@ -78,7 +78,7 @@ fn public_services_are_assured_and_the_rest_is_lower_effort() {
 }
 
 #[test]
-fn marks_count_as_the_example_of_an_aircraft_says() {
+fn the_aircraft_example_trusts_the_documented_marks() {
     let folder = tempfile::tempdir().unwrap();
     for key in ["air.key", "ground.key"] {
         std::fs::write(folder.path().join(key), KEY).unwrap();

@@ -45,7 +45,7 @@ async fn get(bench: &Bench, url: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_was_preloaded_crosses_the_link_once_in_the_class_that_yields() {
+async fn preloaded_objects_cross_the_link_once_as_lower_effort() {
     let folder = tempfile::tempdir().unwrap();
     let site = Site::start(|head| {
         assert!(head.contains("user-agent: bentpipe/") && head.contains("via: 1.1 bentpipe"));

@@ -278,7 +278,7 @@ pub fn acceptor(folder: &Path, name: &str) -> TlsAcceptor {
 }
 
 #[tokio::test]
-async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
+async fn misses_travel_over_tls_that_the_ground_cannot_read() {
     let folder = tempfile::tempdir().unwrap();
     let root = certificate(folder.path(), NAME);
     let (address, asked) = origin(Some(acceptor(folder.path(), "origin.test"))).await;
@@ -440,7 +440,7 @@ fn parse(folder: &Path, text: &str) -> Result<AirConfig, ConfigError> {
 }
 
 #[test]
-fn what_is_wrong_with_a_site_is_told() {
+fn faults_of_a_site_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     certificate(folder, NAME);

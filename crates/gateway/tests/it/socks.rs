@@ -93,7 +93,7 @@ async fn passwords_are_checked() {
 }
 
 #[tokio::test]
-async fn what_it_does_not_do_it_says() {
+async fn unsupported_commands_are_refused_with_their_code() {
     let bench = start("", LOOPBACK);
     let bind = [5, 1, 0, 5, 2, 0, 1, 127, 0, 0, 1, 0, 80];
     let mut tcp = client(&bench, &bind).await;

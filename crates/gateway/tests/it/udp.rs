@@ -249,7 +249,7 @@ async fn errors_of_the_network_cross() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_counted() {
+async fn oversized_datagrams_are_counted() {
     let bench = start("", LOOPBACK);
     let client = Client::new(&bench).await;
     let to = head(echo("127.0.0.1:0").await);

@@ -81,7 +81,7 @@ async fn get(bench: &Bench, client: u8, url: &str, fields: &str) -> (String, Str
 }
 
 #[tokio::test]
-async fn what_one_passenger_fetched_the_next_one_gets_at_once() {
+async fn the_next_passenger_gets_a_fetched_object_at_once() {
     let bench = start(CACHE, LOOPBACK);
     let site = Site::start(|_| whole(FRESH, "hello")).await;
     let url = format!("http://origin.test:{}/a", site.address.port());
@@ -108,7 +108,7 @@ async fn what_one_passenger_fetched_the_next_one_gets_at_once() {
 }
 
 #[tokio::test]
-async fn what_the_cache_did_is_told_to_nobody_unless_the_operator_wants_it() {
+async fn cache_status_is_hidden_unless_the_operator_enables_it() {
     let bench = start("http-cache = {}", LOOPBACK);
     let site =
         Site::start(|_| whole(&format!("{FRESH}Cache-Status: other; hit\r\n"), "hello")).await;
@@ -343,7 +343,7 @@ async fn failures_are_answered_as_without_a_cache() {
 }
 
 #[tokio::test]
-async fn what_is_stored_outlives_the_gateway() {
+async fn stored_objects_outlive_the_gateway() {
     let directory = tempfile::tempdir().unwrap();
     let config = format!(
         "http-cache = {{ cache-status = true, directory = \"{}\" }}",

@@ -22,8 +22,8 @@ use crate::tproxy::{PATIENCE, as_root, new_network, sh};
 use crate::wire;
 
 #[test]
-fn what_is_stored_is_what_the_name_means() {
-    as_root("web_tproxy::what_is_stored_is_what_the_name_means", || {
+fn objects_are_stored_under_the_resolved_name() {
+    as_root("web_tproxy::objects_are_stored_under_the_resolved_name", || {
         in_gateway(as_client, |ready, back| Box::pin(serve(ready, back)));
     });
 }

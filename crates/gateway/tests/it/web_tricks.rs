@@ -41,7 +41,7 @@ async fn a_name_is_one_key_and_one_host_however_it_is_written() {
 }
 
 #[tokio::test]
-async fn what_no_cache_answers_says_why() {
+async fn an_uncacheable_response_names_its_reason() {
     let bench = start(CACHE, LOOPBACK);
     let site = Site::start(|_| whole(FRESH, "hello")).await;
     let to = site.address;
@@ -130,7 +130,7 @@ async fn trailers_and_what_follows_an_answer_are_nobodys() {
 }
 
 #[tokio::test]
-async fn what_a_client_calls_hop_by_hop_does_not_change_what_others_get() {
+async fn hop_by_hop_fields_of_one_client_do_not_change_cached_responses() {
     let bench = start(CACHE, LOOPBACK);
     // The origin answers requests with a cookie individually.
     let site = Site::start(|head| {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_nothing_is_refused_if_nobody_has_two() {
+    fn a_newcomer_is_refused_if_no_holder_has_two() {
         let mut table = table(&[(who(1, 10), 1), (who(2, 20), 1)]);
         assert_eq!(payer(&mut table, who(3, 30), PLENTY, 2), Err(Full { most: 2 }));
         assert_eq!(payer(&mut table, who(2, 21), PLENTY, 2), Err(Full { most: 2 }));

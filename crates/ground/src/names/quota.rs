@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_question_of_an_aircraft_ends_for_its_newest() {
+    async fn an_aircrafts_newest_query_evicts_its_oldest() {
         let quota = QueryQuota::of(100);
         let (mut one, mut other) = (all(&quota, 1), all(&quota, 2));
         advance(YOUNG).await;

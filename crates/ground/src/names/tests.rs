@@ -159,9 +159,9 @@ async fn an_aircraft_that_asks_too_much_is_refused_or_loses_what_it_asked_long_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn questions_beyond_the_rate_of_an_aircraft_are_refused() {
+async fn queries_above_an_aircrafts_rate_are_refused() {
     let (names, counters) = service("127.0.0.1:9".parse().unwrap());
-    // Each question ends at once, so that slots are no limit.
+    // Each question ends at once, so that slots do not limit them.
     let refused = |aircraft: u8, count: u16| {
         let ask = |id| names.take(&[aircraft; 32], &question(id, "n"), |_| false);
         (0..count).filter(|id| matches!(ask(*id), Taken::Answered(_))).count()

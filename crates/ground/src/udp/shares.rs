@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_answered_ends_first_and_what_is_idle_then() {
+    async fn unanswered_mappings_end_before_idle_ones() {
         let mut shares = Shares::new(4);
         let mut entry_ids = Vec::new();
         for is_answered in [true, false, true, true] {

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_page_or_unknown_is_no_request() {
+    fn inline_and_unknown_resources_are_not_requests() {
         let mut record = Record::default();
         will(&mut record, "1", "data:image/gif;base64,R0lGOD", 1.0);
         hear(
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_the_cache_took_no_link() {
+    fn cached_resources_take_no_link_bytes() {
         let mut record = Record::default();
         will(&mut record, "1", "http://a.test/", 1.0);
         hear(&mut record, "requestServedFromCache", json!({ "requestId": "1" }));

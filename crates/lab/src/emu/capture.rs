@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_was_no_room_for_is_counted_by_direction_also_behind_the_last() {
+    fn skipped_packets_are_counted_by_direction_to_the_end() {
         let (tap, (to, from)) = (Tap::default(), sync_channel(1));
         let is_full = Arc::new(AtomicBool::new(false));
         *tap.lock() = Some(Flow { to, ways: Default::default(), is_full: is_full.clone() });

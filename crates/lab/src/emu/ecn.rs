@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ip_packet_is_left_alone() {
+    fn frames_without_ip_are_unchanged() {
         for frame in [vec![], vec![0xff; HEADER_BYTES + 3], vec![0x45; HEADER_BYTES + 19]] {
             let mut marked = frame.clone();
             mark(&mut marked);

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_filled_is_said_to_carry_at_least_what_was_seen() {
+    fn an_unfilled_link_is_reported_as_a_lower_bound() {
         let says = "at least 68.3459 Mbit/s, 0.00 % of 2300 probes lost";
         assert_eq!(seen(68.3459, false).to_string(), format!("50.00 ms, {says}"));
         assert!(seen(199.9978, true).to_string().contains("199.9978 Mbit/s"));

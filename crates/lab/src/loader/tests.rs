@@ -121,7 +121,7 @@ async fn a_load_over_http3_is_logged_and_none_that_only_brings_tickets() {
 /// There are more rounds than allowed connections, and each object is found in the one before. A
 /// free connection must be reused for the next request.
 #[tokio::test]
-async fn what_is_found_late_goes_over_the_connection_that_is_free() {
+async fn late_objects_use_a_free_connection() {
     let mut site = Site::page(12, 1_000, 1);
     for (number, resource) in site.resources.iter_mut().enumerate().skip(1) {
         resource.after = Some(number - 1);
@@ -177,7 +177,7 @@ async fn a_second_visit_resumes_its_sessions() {
 }
 
 #[tokio::test]
-async fn what_fails_stands_in_its_entry() {
+async fn failures_are_recorded_in_their_entries() {
     let served = served(Site::page(3, 1_000, 1), TlsVersion::Tls13);
     let mut site = served.site.clone();
     let missing = site.resources.len();

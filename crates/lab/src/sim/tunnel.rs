@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbours_bulk_goes_on_beside_fetches() {
+    fn bulk_of_another_passenger_continues_during_fetches() {
         let mut tunnel = Tunnel::new(&clean(), Digest::of_sizes(), 1).unwrap();
         let bulk = tunnel.start_bulk().unwrap();
         tunnel.pass(Duration::from_secs(20));

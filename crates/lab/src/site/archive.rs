@@ -42,7 +42,7 @@ pub enum ArchiveError {
         source: io::Error,
     },
     /// The index is not valid TOML, or has the wrong structure.
-    #[error("{} is no index of a site: {source}", path.display())]
+    #[error("{} is not an index of a site: {source}", path.display())]
     Index {
         /// The file.
         path: PathBuf,
@@ -141,7 +141,7 @@ impl Site {
     pub fn read(folder: &Path) -> Result<Self, ArchiveError> {
         let path = folder.join(INDEX);
         let text = String::from_utf8(file(&path, MAX_INDEX_BYTES)?)
-            .map_err(|_| wrong(&path, "it is no text in UTF-8"))?;
+            .map_err(|_| wrong(&path, "it is not UTF-8 text"))?;
         let index: Index = toml::from_str(&text)
             .map_err(|source| ArchiveError::Index { path: path.clone(), source: source.into() })?;
         index.check().map_err(|why| wrong(&path, why))?;
@@ -180,7 +180,7 @@ fn file(path: &Path, most: u64) -> Result<Vec<u8>, ArchiveError> {
     let failed = |source| ArchiveError::File { doing: "read", path: path.to_owned(), source };
     // Reading a pipe or a device might never end, or never begin.
     if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(wrong(path, "it is no file"));
+        return Err(wrong(path, "it is not a file"));
     }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(failed)?;
@@ -247,7 +247,7 @@ impl Index {
         let mut seen = HashSet::new();
         for NamedDomain { name, .. } in &self.domain {
             if DnsName::try_from(name.as_str()).is_err() || !seen.insert(name) {
-                return Err(format!("the domain {name:?} is no name, or stands here twice"));
+                return Err(format!("the domain {name:?} is not a name, or stands here twice"));
             }
         }
         let mut seen = HashSet::new();
@@ -272,7 +272,7 @@ impl Listed {
             && self.path.len() <= MAX_PATH_BYTES
             && self.path.parse::<PathAndQuery>().is_ok_and(|it| it.as_str() == self.path);
         if !is_path {
-            return Err(format!("{:?} is no path of {MAX_PATH_BYTES} bytes at most", self.path));
+            return Err(format!("{:?} is not a path of {MAX_PATH_BYTES} bytes at most", self.path));
         }
         if self.bytes > MAX_BODY_BYTES {
             return Err(format!("{} bytes: {MAX_BODY_BYTES} are taken", self.bytes));

@@ -107,7 +107,8 @@ impl Connection {
         arrival: &Cell<Arrival>,
         tally: Option<&Cell<Arrival>>,
     ) -> Result<(), HttpError> {
-        let object = Object::at(path).unwrap_or_else(|| panic!("{path} is no path of the origin"));
+        let object =
+            Object::at(path).unwrap_or_else(|| panic!("{path} is not a path of the origin"));
         let (path, query) = (path.to_owned(), format!("{path}?from={}", arrival.get().bytes));
         let mut body = self.ask(Request::get(&query), Either::Left(Empty::new())).await?;
         while let Some(frame) = body.frame().await {

@@ -216,7 +216,7 @@ fn assert_waits(profile: &Profile, cabin: &mut SimTraffic, class: Class, loss: f
 }
 
 #[test]
-fn what_must_never_wait_waits_less_than_two_packets_beside_downloads() {
+fn the_network_class_waits_less_than_two_packets_beside_downloads() {
     for loss in [0.0, 0.06] {
         let profile = lossy("mss", loss);
         let mut cabin = cabin(&profile, &[], 4);

@@ -18,7 +18,7 @@ fn runs(teller: Teller) -> impl Iterator<Item = (&'static str, Faded)> {
 }
 
 #[test]
-fn where_nobody_tells_the_queue_is_gone_in_8_round_trips_and_the_rate_is_back_in_10() {
+fn without_a_report_a_fade_drains_in_8_round_trips_and_recovers_in_10() {
     for (loss, faded) in runs(Teller::Nobody) {
         assert_eq!(faded.trips[0], 0, "{loss}: {faded:?}");
         assert!(faded.queue_gone <= RTT * 8, "{loss}: {faded:?}");
@@ -30,7 +30,7 @@ fn where_nobody_tells_the_queue_is_gone_in_8_round_trips_and_the_rate_is_back_in
 }
 
 #[test]
-fn what_the_modem_tells_is_followed_at_once() {
+fn a_modem_report_takes_effect_at_once() {
     for (loss, faded) in runs(Teller::Modem) {
         assert!(faded.followed <= RTT * 3, "{loss}: {faded:?}");
         assert_eq!(faded.trips, [0; 3], "{loss}: {faded:?}");
@@ -40,7 +40,7 @@ fn what_the_modem_tells_is_followed_at_once() {
 }
 
 #[test]
-fn what_the_ground_grants_is_followed_in_3_round_trips() {
+fn a_grant_takes_effect_within_3_round_trips() {
     for aircraft in [1, 3] {
         for (loss, faded) in runs(Teller::Grant { aircraft }) {
             assert!(faded.followed <= RTT * 3, "{aircraft} at {loss}: {faded:?}");
@@ -53,7 +53,7 @@ fn what_the_ground_grants_is_followed_in_3_round_trips() {
 }
 
 #[test]
-fn minutes_of_bursts_at_a_constant_rate_trip_nothing() {
+fn bursts_at_a_constant_rate_do_not_trip_the_breaker() {
     for (profile, burst) in steady::CELLS {
         let span = steady::span(profile, burst, Duration::from_secs(600), 1);
         assert_eq!(span.trips, 0, "{profile}: {span:?}");

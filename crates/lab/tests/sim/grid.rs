@@ -38,7 +38,7 @@ fn committed(link: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_run_again_comes_out_as_committed() {
+fn golden_cells_repeat_exactly() {
     let works: Vec<(Cell, Work)> = AGAIN
         .into_iter()
         .map(|(link, loss, burst, work)| {

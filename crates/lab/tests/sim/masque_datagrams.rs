@@ -83,7 +83,7 @@ async fn hear(flow: &DatagramFlow, began: Instant) -> Heard {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_link_loses_is_not_sent_again() {
+async fn lost_datagrams_are_not_retransmitted() {
     let clean = call("0 %", true).await;
     assert_eq!(clean.packets, PACKETS as usize);
     assert!(clean.slowest <= ONE_WAY + GRAIN, "{:?}", clean.slowest);

@@ -77,7 +77,7 @@ async fn an_outage_takes_packets_and_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_hears_is_told() {
+async fn packets_without_a_receiver_are_reported() {
     let net = Net::new(1);
     let (_, _, hub, aircraft) = pair(&net, "");
     let told = Arc::new(Mutex::new(Vec::new()));

@@ -27,7 +27,7 @@ fn mean(loss: f64, burst: f64, in_order: bool) -> f64 {
 }
 
 #[test]
-fn what_the_link_brings_back_does_not_slow_quic_down() {
+fn recovered_datagrams_do_not_slow_quic_down() {
     let clean = mean(0.0, 1.0, true);
     assert_eq!(clean, mean(0.0, 1.0, false), "without loss there is nothing to wait for");
     for (burst, most) in [(1.0, 1.25), (4.0, 1.6)] {

@@ -171,7 +171,7 @@ mod tests {
         let just_before = end - Duration::from_nanos(1);
         assert_eq!(air.next_timeout(), Some(half));
         assert_eq!(air.handle_timeout(half), Some(Aged::Overdue(end)));
-        assert_eq!(air.handle_timeout(just_before), None, "it is reported_age once");
+        assert_eq!(air.handle_timeout(just_before), None, "it is reported once");
         assert!(air.is_overdue(half) && passes(&mut air, &mut hub, 0));
         assert_eq!(air.next_timeout(), Some(end));
         let mut packet = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_worn_by_what_the_peer_sealed_too() {
+    fn packets_sealed_by_the_peer_count_towards_key_use() {
         let (air, hub) = two_ends(6, Duration::ZERO);
         let half = air.aead().max_packets_per_key() / 2;
         let (mut air, mut hub) = (Keychain::new(air, LIFETIME), Keychain::new(hub, LIFETIME));

@@ -9,7 +9,7 @@ use super::hub::Member;
 use super::strangers::{FlowsRefused, MemoryRefused};
 use super::{HubCore, SessionId};
 
-/// Minimum outage after which a session may be ended for its memory: longer than max fades of a
+/// Minimum outage after which a session may be ended for its memory: longer than most fades of a
 /// radio link.
 const MIN_SILENCE: Duration = Duration::from_secs(30);
 

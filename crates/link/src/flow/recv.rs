@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_correct_peer_sends_is_refused() {
+    fn input_that_no_correct_peer_sends_is_refused() {
         let fresh = || {
             let mut flow = RecvFlow::new(100);
             flow.insert(10, &[1; 10], false, NOW).unwrap();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_of_a_run_is_put() {
+    fn the_part_of_a_run_that_fits_is_queued() {
         let inbox = Inbox::default();
         let run = vec![7; 45 * LEN];
         let refused: usize = (0..60).map(|_| inbox.put(&run, LEN, AIRCRAFT, from(1), false)).sum();

@@ -144,7 +144,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_granted_never_exceeds_the_beam(
+    fn grants_never_exceed_the_beam(
         shares in prop::collection::vec(share(), 1..7),
         spare_kbit in 0u64..8000,
         loss in 0.0f64..0.9,
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn what_they_want_and_the_beam_has_they_get(
+    fn demands_within_the_beams_capacity_are_granted(
         wants_kbit in prop::collection::vec(16u64..4000, 2..6),
         loss in 0.0f64..0.4,
         seed: u64,

@@ -10,7 +10,7 @@ use crate::wire::curve::{Back, Curve, MAX_KNOTS};
 /// dropped: 64 × 24 bytes.
 const MAX_RECORDED: usize = 64;
 
-/// Maximum time between two arrivals of a curve: two knots a minute apart are no train.
+/// Maximum time between two arrivals of a curve: two knots a minute apart do not make a train.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Part of a round trip over which the peer's rate is measured …

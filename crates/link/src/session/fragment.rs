@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_cut_is_put_together_in_any_order(
+        fn fragments_are_reassembled_in_any_order(
             len in 2usize..9000, room in 200usize..1400, first in 0u64..1 << 50, turn in 0usize..50,
         ) {
             let body: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();

@@ -433,7 +433,7 @@ fn packet() -> impl Strategy<Value = Sent> {
 
 proptest! {
     #[test]
-    fn an_evil_peer_is_closed_and_neither_panics_us_nor_fills_our_memory(
+    fn a_hostile_peer_cannot_panic_us_or_exceed_memory(
         seed: u64, air_is_evil: bool, rate_bps in prop_oneof![Just(u64::MAX), 1u64..1 << 40],
         packets in prop::collection::vec((packet(), 0u64..3000), 1..60),
     ) {

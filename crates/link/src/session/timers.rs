@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn data_held_back_by_a_ceiling_is_news_because_it_needs_a_timer() {
+    fn a_write_held_back_by_a_ceiling_requests_a_timer() {
         let mut ends = Ends::connected(5, 1_890_000, true);
         let now = ends.now;
         let (_, session) = ends.air.current().expect("it is connected");

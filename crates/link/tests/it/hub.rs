@@ -242,7 +242,7 @@ fn silent_ones_free_theirs_first(shards: usize) {
     // Half of the aircraft fall silent, and the memory is less than they hold.
     fleet.hub.set_memory(ByteSize::from_bytes(MEMORY / 4));
     fleet.run(20, Duration::from_secs(20));
-    assert_eq!(fleet.hub.sessions().count(), 40, "a fade is no reason");
+    assert_eq!(fleet.hub.sessions().count(), 40, "a fade is not a reason");
     fleet.run(20, Duration::from_secs(20));
     let most = MEMORY / 4 + 40 * settings().flow_reserve.bytes();
     assert!(fleet.hub.held_bytes() <= most, "{} bytes", fleet.hub.held_bytes());

@@ -16,7 +16,7 @@
 //! | a key is kept in use by dropping handshakes | `a_pinned_key_ends_within_its_hour`; in an outage: `a_session_outlives_its_keys_in_an_outage`, both in `keys.rs` |
 //! | a class beyond the key's grant | [`a_class_beyond_the_grant_is_lowered_to_it`] |
 //! | a weight beyond the key's grant | no message names a weight; demands beyond it: `hostile_demands_are_limited_by_the_share` inside |
-//! | malformed and hostile frames | `an_evil_peer_is_closed_and_neither_panics_us_nor_fills_our_memory`, `datagrams_of_strangers_change_nothing` inside |
+//! | malformed and hostile frames | `a_hostile_peer_cannot_panic_us_or_exceed_memory`, `datagrams_of_strangers_change_nothing` inside |
 //! | flows opened twice or as two kinds, datagrams of no flow, slides of other lanes, too far or backwards | `violations_with_datagrams_end_the_session` inside |
 //! | a report of packets that were never sent | `a_report_of_unsent_packets_ends_the_session` inside |
 //! | a passenger who never reads | [`a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other`] |

@@ -248,7 +248,7 @@ fn a_full_table_refuses_and_memory_stays_within_its_bound() {
 }
 
 #[test]
-fn the_minimum_send_memory_works_and_is_kept() {
+fn a_transfer_completes_within_the_minimum_send_memory() {
     let rate = BitRate::from_bps(1_890_000);
     let send_memory = ByteSize::from_bytes(16 * 1500);
     let settings = Settings { rate, send_memory, ..Settings::default() };

@@ -117,7 +117,7 @@ mod tests {
     const SOME: Used = Used { up_bytes: 1, down_bytes: 20, flows: 1, drops: 3 };
 
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn usage_days_are_calendar_days() {
         for (seconds, day) in [
             (0, "1970-01-01"),
             (951_782_400, "2000-02-29"),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_adds_up_by_passenger_day_and_class() {
+    fn usage_adds_up_by_passenger_day_and_class() {
         let mut account = Account::default();
         for key in [key("a", 1), key("a", 1), key("a", 2), key("b", 1)] {
             account.add(key, SOME);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_flow_used_is_appended_line_by_line() {
+    fn usage_of_flows_is_appended_line_by_line() {
         let folder = tempfile::tempdir().unwrap();
         let book = Book::new(folder.path(), Duration::from_secs(900));
         let mut meter = book.meter("10.0.0.7".into(), Class::LowerEffort);

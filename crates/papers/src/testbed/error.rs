@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_installed_is_not_tried_again() {
+    fn a_missing_program_is_not_retried() {
         let error = missing(SystemError::Missing { program: "kcptun-server" });
         assert!(!error.may_pass() && error.to_string().contains("scripts/setup.sh kcptun"));
         let ended = SystemError::Ended { program: "kcptun-server", said: String::new() };

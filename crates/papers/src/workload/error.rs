@@ -73,7 +73,7 @@ pub enum SiteError {
     #[error("cannot make a folder for a browser's profile: {0}")]
     Folder(#[source] std::io::Error),
     /// The page has another kind of content.
-    #[error("{0:?} is no page of objects and no site")]
+    #[error("{0:?} is neither a page of objects nor a site")]
     NoPage(String),
     /// A file of the raw data could not be written.
     #[error(transparent)]

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_breaks_or_is_cut_off_counts_as_not_finished() {
+    fn broken_and_cut_off_transfers_count_as_unfinished() {
         let diary = Diary::new(3, Instant::now());
         let read = |reader, seconds, finished| {
             let took = Duration::from_secs(seconds);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn damaged_bytes_are_a_file_that_failed() {
+    async fn a_file_with_damaged_bytes_counts_as_failed() {
         let diary = Diary::new(1, Instant::now() + Duration::from_secs(3600));
         let damaged = || HttpError::Damaged { path: "/object/9".into(), at: 4 };
         let keep = diary.keep(0, THINK, &diary.files, async || Err(damaged()));

@@ -19,7 +19,7 @@ pub struct NameList(BTreeSet<String>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameListError {
     /// Not a host name.
-    #[error("{0:?} is no host name: write it like \"example.org\"")]
+    #[error("{0:?} is not a host name: write it like \"example.org\"")]
     Name(String),
     /// More than `MAX_NAMES` names.
     #[error("there are more than {MAX_NAMES} names in it")]

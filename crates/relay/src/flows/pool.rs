@@ -125,7 +125,7 @@ mod tests {
     const MOST: PoolLimits = PoolLimits { all: 8, each: 6, own_may_end: true };
 
     #[test]
-    fn who_holds_most_pays_and_equals_do_not() {
+    fn the_largest_holder_loses_and_equals_do_not() {
         assert_eq!(pays(&[(1, 4), (2, 3)], 3, MOST), Ok(None), "there is room");
         assert_eq!(pays(&[(1, 5), (2, 3)], 3, MOST), Ok(Some(1)));
         assert_eq!(pays(&[(1, 5), (2, 3)], 2, MOST), Ok(Some(1)));

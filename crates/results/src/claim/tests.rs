@@ -253,7 +253,7 @@ fn a_missing_difference_may_be_anything() {
 }
 
 #[test]
-fn what_cannot_be_is_as_if_it_had_not_been_measured() {
+fn impossible_values_count_as_unmeasured() {
     let text = SETTING.replace("plt", "utilization");
     let text = format!("{text}of = {{ contender = 'bentpipe' }}\nabove = 0.9");
     let claim: Claim = toml::from_str(&text).unwrap();
@@ -324,7 +324,7 @@ fn a_pattern_goes_before_where() {
 }
 
 #[test]
-fn what_is_wrong_with_a_claim_is_said() {
+fn faults_of_a_claim_are_reported() {
     let wrong = [
         ("", "write one of below, above, between"),
         ("below = 1\nabove = 2", "write one of below, above, between"),
@@ -357,7 +357,7 @@ fn what_is_wrong_with_a_claim_is_said() {
 }
 
 #[test]
-fn what_does_not_fit_the_study_is_said() {
+fn claims_that_do_not_fit_the_study_are_reported() {
     let studies = [Study::named("spdy").unwrap()];
     let wrong = [
         ("of = { contender = 'bentpipes' }\nbelow = 1", "no cell has contender = \"bentpipes\""),

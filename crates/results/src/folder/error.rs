@@ -65,7 +65,9 @@ pub enum FolderError {
         cell: Cell,
     },
     /// A run gave a value that files cannot represent.
-    #[error("{paper} {grid} {cell}: {metric} of run {run} is {value}, which is no finite number")]
+    #[error(
+        "{paper} {grid} {cell}: {metric} of run {run} is {value}, which is not a finite number"
+    )]
     NotFinite {
         /// Study.
         paper: String,

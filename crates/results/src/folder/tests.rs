@@ -159,7 +159,7 @@ fn a_damaged_cell_is_named() {
 }
 
 #[test]
-fn what_is_no_number_is_not_kept() {
+fn values_that_are_not_numbers_are_not_stored() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::start(place.path(), &manifest()).unwrap();
     let error = folder.keep(&measured("0.1", f64::NAN), &()).unwrap_err().to_string();

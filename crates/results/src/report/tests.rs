@@ -99,7 +99,7 @@ fn a_run_without_files_of_its_cells_leads_to_its_tables_and_says_so() {
 }
 
 #[test]
-fn what_the_paper_says_stands_beside_what_was_measured() {
+fn the_report_shows_published_and_measured_values_in_one_row() {
     let page = with(None, html);
     let rows = between(&page, "<th scope=\"row\">", "</tr>");
     let of = |text: &str| *rows.iter().find(|row| row.contains(text)).unwrap();
@@ -141,7 +141,7 @@ fn claims_are_reproduced_or_not_and_say_by_what() {
 
 /// If three digits hide the verdict, both the page and the text show more.
 #[test]
-fn what_was_found_can_be_told_from_what_was_asked() {
+fn measured_values_differ_visibly_from_goals() {
     let look = |report: &Report<'_>| {
         let claims = CLAIMS.replace("below = 1.0", "below = 2.4999");
         let claims = Claims::parse("claims.toml", &claims).unwrap();
@@ -179,7 +179,7 @@ fn a_claim_that_lacks_cells_says_so() {
 }
 
 #[test]
-fn what_cannot_be_is_shown_and_counts_for_nothing() {
+fn impossible_values_are_shown_and_not_counted() {
     let faulty = |report: &Report<'_>| {
         let mut measured = report.measured.to_vec();
         measured[4].rows[1].value = -3.0;

@@ -130,7 +130,9 @@ fn check_section(section: &Section, grid: &Grid) -> Result<(), String> {
                 || matches!(name.as_str(), "series" | "share")
         };
         if let Some(name) = name.filter(|name| !known(name)) {
-            return Err(format!("the figure's {name:?} is no column and no metric of its grid"));
+            return Err(format!(
+                "the figure's {name:?} is neither a column nor a metric of its grid"
+            ));
         }
     }
     if figure.pool.is_some() && figure.kind != FigureKind::Bars {
@@ -140,7 +142,7 @@ fn check_section(section: &Section, grid: &Grid) -> Result<(), String> {
         return Err("statistic: say with pool what its means are of".into());
     }
     if let Some(pool) = figure.pool.as_ref().filter(|pool| !COLUMNS.contains(&pool.as_str())) {
-        return Err(format!("pool: {pool:?} is no column: write one of {}", COLUMNS.join(", ")));
+        return Err(format!("pool: {pool:?} is not a column: write one of {}", COLUMNS.join(", ")));
     }
     if let Some(metric) = section.also.iter().find(|metric| !grid.metrics.contains(metric)) {
         return Err(format!("also: its grid does not measure {metric:?}"));

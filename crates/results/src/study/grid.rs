@@ -74,7 +74,7 @@ pub struct Shard {
 
 /// The text does not name a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{written:?} is no shard: write \"2/8\" for the second of eight")]
+#[error("{written:?} is not a shard: write \"2/8\" for the second of eight")]
 pub struct ShardError {
     written: String,
 }

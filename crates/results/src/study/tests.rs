@@ -138,7 +138,7 @@ fn the_parts_are_what_the_file_says() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn faults_are_reported_with_their_place() {
     let wrong = [
         ("figure = \"lines\"", "figure = \"lines\"\nfigures = 1", "small.toml:62: unknown field"),
         ("burst = 4", "bursts = 4", "small.toml:21: unknown field `bursts`"),
@@ -161,7 +161,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ),
         ("where = { page = \"one\" }", "where = { page = \"two\" }", "matches no cell of the grid"),
         ("where = { page = \"one\" }", "where = { page = \"site\" }", "no cell of the quick grid"),
-        ("y = \"plt\"", "y = \"epb\"", "the figure's \"epb\" is no column and no metric"),
+        ("y = \"plt\"", "y = \"epb\"", "the figure's \"epb\" is neither a column nor a metric"),
         ("y = \"plt\"", "y = \"plt\"\nalso = [\"lcp\"]", "also: its grid does not measure \"lcp\""),
         ("high = 10.0", "high = 10.0\nlost = true", "more than one of value, low"),
         ("high = 10.0", "", "needs value, low or high, or lost"),

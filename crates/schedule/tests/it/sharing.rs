@@ -271,7 +271,7 @@ fn traffic_on_an_idle_link_is_not_held_against_its_class() {
 }
 
 #[test]
-fn unpicked_sends_on_an_idle_link_are_not_held_against_their_class() {
+fn traffic_sent_without_a_pick_does_not_delay_its_class() {
     let mut scheduler = Scheduler::new();
     let assured = scheduler.add(0, Class::Assured, 1);
     let best = scheduler.add(1, Class::BestEffort, 2);

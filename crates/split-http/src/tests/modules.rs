@@ -5,7 +5,7 @@ use super::*;
 const SCRIPT: &[(&str, &str)] = &[("content-type", "text/javascript; charset=utf-8")];
 
 #[tokio::test(start_paused = true)]
-async fn what_modules_import_comes_with_the_page() {
+async fn imports_of_modules_are_pushed_with_the_page() {
     let page = "<script type=module src=main.js></script>\
                 <script type=module>import './inline.js'; import 'bare';</script>\
                 <script src=classic.js></script>\

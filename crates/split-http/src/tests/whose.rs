@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_somebodys_own_stays_at_the_ground() {
+async fn personal_objects_stay_at_the_ground() {
     let page = "<img src=private.png><img src=cookie.png><img src=missing.png>\
                 <img src=http://elsewhere.test/x.png><img src=good.png>";
     let site = Site::default()
@@ -35,7 +35,7 @@ async fn a_page_that_its_origin_wants_left_alone_is_passed_on_and_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_for_one_passenger_is_given_to_no_other() {
+async fn pushed_objects_are_not_shared_between_passengers() {
     let bench = bench(three_levels());
     whole(bench.page("page").await.unwrap().1).await.unwrap();
     for path in ["s.js", "i.png"] {
@@ -46,7 +46,7 @@ async fn what_came_for_one_passenger_is_given_to_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_ground_says_of_objects_is_judged_again() {
+async fn the_air_checks_the_grounds_claims_about_objects() {
     let bench = bench(Site::default());
     let mut ground = bench.page_of_a_stranger();
     let body = |id| Said::Data(id, Bytes::from_static(b"x"));
@@ -77,7 +77,7 @@ async fn what_the_ground_says_of_objects_is_judged_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_fresh_is_given_once_and_soon() {
+async fn stale_objects_are_delivered_once_and_soon() {
     let page = "<img src=plain.png><img src=kept.png><img src=asked.png><img src=old.png>";
     let site = Site::default()
         .with("/", HTML, page)

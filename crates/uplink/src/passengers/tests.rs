@@ -104,7 +104,7 @@ fn numbers_are_small_and_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_at_the_own_limit_loses_the_idlest() {
+async fn a_passenger_at_the_limit_loses_its_idlest_flow() {
     let table = table(limit(100, 3), limit(100, 3));
     let mut held: Vec<_> = (0..3).map(|n| table.admit(address(1, n), Streams).unwrap()).collect();
     tokio::time::advance(Duration::from_secs(1)).await;

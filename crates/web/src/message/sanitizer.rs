@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_follows_a_bad_request_never_comes_through() {
+    async fn bytes_after_a_bad_request_are_never_forwarded() {
         let good = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
         let bad =
             "GET /b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_before_an_answer_goes_out_whole_and_before_it() {
+    async fn interim_responses_are_forwarded_before_the_final_one() {
         let (client, server) = tokio::io::duplex(5);
         let (mut strict, gate) = sanitize(server, Bytes::new());
         let (to, inbox) = tokio::sync::mpsc::channel(2);

@@ -95,7 +95,7 @@ fn an_extended_error_reports_lack_of_room() {
 }
 
 #[test]
-fn lack_of_room_on_the_ground_is_not_a_failure_of_the_name() {
+fn a_full_ground_resolver_is_not_cached_as_a_name_failure() {
     use hickory_proto::rr::rdata::opt::EdnsOption;
     // "Other", and then "No Reachable Authority", which does say something about the name.
     for (error, asked_again) in [(OTHER_ERROR, true), (UNREACHABLE, false)] {

@@ -110,7 +110,7 @@ async fn ask_over_tls(tls: &mut TlsStream<TcpStream>, message: &Message) -> Vec<
 }
 
 #[tokio::test]
-async fn who_pads_over_tls_is_answered_padded() {
+async fn padded_queries_over_tls_get_padded_answers() {
     let Encrypted { addresses: [dot, _], plain, client, .. } = encrypted().await;
     let mut message = query("up.test.", RecordType::A);
     message.set_edns(Edns::new());
@@ -266,7 +266,7 @@ async fn names_come_over_https() {
 /// A client that is still sending may not read an early response, and would lose it if the
 /// connection were closed after the response.
 #[tokio::test]
-async fn what_is_refused_over_https_is_read_first() {
+async fn a_refused_request_over_https_is_read_first() {
     let Encrypted { addresses: [_, doh], client, .. } = encrypted().await;
     let mut tls = tls(doh, client, "http/1.1").await;
     let head = "POST /dns-query HTTP/1.1\r\nHost: dns.example\r\nContent-Type: text/plain\r\n\

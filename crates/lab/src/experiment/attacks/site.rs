@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_asked_is_http2() {
+    async fn the_attack_speaks_http2() {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         let (tell, mut told) = unbounded_channel();
         let serve = service_fn(move |request: Request<Incoming>| {

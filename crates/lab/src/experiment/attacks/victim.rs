@@ -191,7 +191,11 @@ async fn ping() -> Result<(), String> {
     let socket = open().map_err(|error| error.to_string())?;
     let to = server_for(CLIENT.v4.into(), 0);
     let answer = exchange_by(socket, to, &ECHO_REQUEST).await?;
-    if answer.first() == Some(&0) { Ok(()) } else { Err("the answer is no echo reply".to_owned()) }
+    if answer.first() == Some(&0) {
+        Ok(())
+    } else {
+        Err("the answer is not an echo reply".to_owned())
+    }
 }
 
 /// A small exchange on a new connection.

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_came_is_a_failure_and_no_percentile() {
+    fn lost_transfers_are_failures_and_not_percentiles() {
         let samples = vec![Sample::Finished(1.0), Sample::Cut(60.0)];
         let outcome = outcome("object-10k", samples, None);
         assert_eq!(outcome.failures(), 1);

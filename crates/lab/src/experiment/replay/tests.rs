@@ -67,7 +67,7 @@ fn nothing_is_asked_for_before_it_is_found_and_six_at_once_of_a_domain() {
 }
 
 #[test]
-fn what_the_deadline_cuts_off_is_no_page_load_time() {
+fn a_load_cut_off_by_the_deadline_has_no_page_load_time() {
     replayed(|choice| {
         let choice = Choice { deadline: Duration::from_millis(1500), ..*choice };
         let cut = sim::run(&choice, 1).unwrap();

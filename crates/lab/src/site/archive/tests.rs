@@ -43,14 +43,14 @@ fn read_changed(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn what_is_no_file_is_not_waited_for() {
+fn special_files_are_refused_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     recorded().write(folder.path()).unwrap();
     let body = folder.path().join(BODIES).join("5");
     fs::remove_file(&body).unwrap();
     std::os::unix::fs::symlink("/dev/zero", &body).unwrap();
     let error = Site::read(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("body/5: it is no file"), "{error}");
+    assert!(error.contains("body/5: it is not a file"), "{error}");
 }
 
 #[test]
@@ -72,11 +72,11 @@ fn what_cannot_be_is_refused_with_a_reason() {
         ("format = 1", "format = 2", "reads 1"),
         ("domain = 0", "domain = 9", "there is no domain 9"),
         ("after = 0", "after = 500", "which is not before it"),
-        ("path = \"/\"", "path = \"//../\\u0000\"", "is no path"),
+        ("path = \"/\"", "path = \"//../\\u0000\"", "is not a path"),
         ("path = \"/4.bmp\"", "path = \"/\"", "stands here twice"),
         ("bytes = 3\n", "bytes = 4\n", "the index says 4"),
         ("bytes = 3\n", "bytes = 99999999999\n", "are taken"),
-        ("name = \"d1.flickr.test\"", "name = \"d 1\"", "is no name"),
+        ("name = \"d1.flickr.test\"", "name = \"d 1\"", "is not a name"),
         ("visit = 3", "vist = 3", "no index of a site"),
     ] {
         let error = read_changed(from, to);

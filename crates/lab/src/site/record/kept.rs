@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_led_elsewhere_or_failed_is_kept_when_it_comes() {
+    fn redirected_and_failed_objects_are_stored_if_they_arrive() {
         let mut kept = Kept::default();
         assert!(pass(&mut kept, "http://www.a.test/", 301, ""));
         assert!(pass(&mut kept, "http://www.a.test/", 503, "later"));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_takes_no_domains() {
+    fn dropped_objects_take_no_domains() {
         let mut kept = Kept::default();
         for number in 0..2 * MAX_DOMAINS {
             pass(&mut kept, &format!("http://counter{number}.test/"), 204, "");

@@ -134,7 +134,7 @@ async fn a_recorded_site_is_replayed_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_is_no_page_is_not_kept() {
+async fn responses_that_are_not_pages_are_not_stored() {
     let site = here(model(), 105);
     let (recorder, lab, _server) = recorder(&site);
     let error = recorder.site("nothing").unwrap_err().to_string();

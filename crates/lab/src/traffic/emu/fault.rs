@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_host_lacks_is_no_passengers_fault() {
+    fn resources_that_this_host_lacks_are_the_labs_fault() {
         let of = |code| Fault::crossing("stream 1", &io::Error::from_raw_os_error(code));
         for code in [libc::ECONNRESET, libc::ECONNREFUSED, libc::ETIMEDOUT, libc::EHOSTUNREACH] {
             assert!(!of(code).is_of_lab(), "{code}");

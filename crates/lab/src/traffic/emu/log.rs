@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sent_is_a_passengers_fault() {
+    fn bytes_that_nobody_sent_are_a_passengers_fault() {
         let log = Log::new();
         log.heard(7);
         assert!(!log.fault().unwrap().is_of_lab());

@@ -138,7 +138,7 @@ fn a_burst_that_turns_to_bulk_continues_if_a_round_trip_of_it_follows() {
 }
 
 #[test]
-fn an_object_of_a_page_ends_no_burst_while_a_round_trip_of_the_page_follows() {
+fn a_burst_ends_only_when_less_than_a_round_trip_of_the_page_follows() {
     const OBJECTS: usize = 12;
     const BYTES: usize = 10 * ROOM;
     let mut table = empty(OBJECTS + 1, 1 << 20);

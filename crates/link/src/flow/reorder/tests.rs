@@ -69,7 +69,7 @@ fn a_gap_is_waited_for_no_longer_than_the_patience() {
     assert_eq!(bench.numbers(), [1, 0, 3]);
     bench.buffer.abandon_below(9);
     bench.arrive(9, 7, ms(980));
-    assert_eq!(bench.numbers(), [1, 0, 3, 9], "what was given up is no gap");
+    assert_eq!(bench.numbers(), [1, 0, 3, 9], "what was given up is not a gap");
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn a_report_without_news_changes_nothing() {
 }
 
 #[test]
-fn a_probe_retransmits_the_oldest() {
+fn a_probe_retransmits_the_oldest_symbol() {
     let mut lane = lane_of(5);
     report_to(&mut lane, &report(100, 1, &[]), &mut lossy());
     lane.probe_oldest();

@@ -243,7 +243,7 @@ fn a_refusal_by_the_system_is_believed_at_once() {
     let (found, asked) = (bench.mtu.current(), bench.largest_sent);
     assert!((1420 - GRAIN_BYTES..=1420).contains(&found) && asked < 1450, "{found}, {asked}");
     bench.mtu.refused(1000, bench.now);
-    assert_eq!(bench.mtu.current(), found, "less than every path carries is no news of this one");
+    assert_eq!(bench.mtu.current(), found, "less than every path carries is not news of this one");
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn chunked_bodies_end_where_they_say() {
 }
 
 #[test]
-fn what_is_no_chunk_is_refused() {
+fn an_invalid_chunk_is_refused() {
     for wrong in [
         "\r\n",
         "x\r\n",
@@ -155,7 +155,7 @@ proptest! {
 
     /// hyper's parser agrees on every accepted header.
     #[test]
-    fn what_is_taken_is_what_httparse_reads(
+    fn accepted_chunk_sizes_match_httparse(
         fields in prop::collection::vec(("[a-zA-Z-]{1,10}", "[ -~]{0,12}"), 0..6)
     ) {
         let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
