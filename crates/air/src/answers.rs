@@ -15,8 +15,8 @@ use super::echo;
 use super::identity::Whose;
 use super::packet::{self, Message, Original};
 use super::raw::{Raw, own_address};
-use crate::bucket::RateLimit;
-use crate::counters::Counters;
+use bentpipe_metering::counters::Counters;
+use bentpipe_relay::bucket::RateLimit;
 
 /// Maximum ICMP messages to clients per second, with a burst of one second's worth (RFC 4443
 /// section 2.4 (f)). This suffices if a cabin's browsers are refused at once, and takes 300 kbit/s

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 
-use crate::transport::datagram::Datagram;
+use bentpipe_transport::datagram::Datagram;
 
 /// Hop limit that suffices for any path (hosts start with 64 or more), so it need not be
 /// transmitted. Probes of traceroute have less.

@@ -3,8 +3,8 @@
 use bentpipe_net::SocketError;
 use bentpipe_net::interception::RulesError;
 
-use crate::preload::PreloadSocketError;
-use crate::transports::TransportError;
+use bentpipe_carriers::TransportError;
+use bentpipe_preload::PreloadSocketError;
 
 /// Reason why the air gateway could not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]

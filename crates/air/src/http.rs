@@ -15,15 +15,15 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
-use super::message::interim::Interims;
-use super::message::respond::{Body, MAX_BUFFER_BYTES, body, no_link, text};
-use super::message::sanitizer::{PendingRefusals, RequestSanitizer, sanitize};
-use super::message::{head, refuse};
 use super::passengers::FlowPermit;
 use super::services::Services;
-use super::web::{self, Destination};
-use super::write_timeout::{ClientStream, client_stream, into_tcp};
-use crate::config::Auth;
+use bentpipe_config::Auth;
+use bentpipe_uplink::write_timeout::{ClientStream, client_stream, into_tcp};
+use bentpipe_web::message::interim::Interims;
+use bentpipe_web::message::respond::{Body, MAX_BUFFER_BYTES, body, no_link, text};
+use bentpipe_web::message::sanitizer::{PendingRefusals, RequestSanitizer, sanitize};
+use bentpipe_web::message::{head, refuse};
+use bentpipe_web::{self, Destination};
 
 /// State shared by the requests of one client connection.
 struct Proxy {
@@ -113,7 +113,7 @@ async fn answer_good(
     match head::target(request.uri()) {
         Ok(target) => Ok(match &proxy.services.web {
             Some(web) if request.method() != Method::TRACE => {
-                let host = request.uri().host().and_then(web::host_of);
+                let host = request.uri().host().and_then(bentpipe_web::host_of);
                 let target = Target { host: host.unwrap_or(target.host), port: target.port };
                 let to = Destination::by_name(target, None);
                 web.exchange(&proxy.services.uplink, &proxy.permit, to, request, interims).await

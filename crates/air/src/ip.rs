@@ -14,8 +14,8 @@ use super::client_packet::Sent;
 use super::datagrams::{Key, Table};
 use super::echo;
 use super::packet::Message;
-use super::uplink::Uplink;
-use crate::config::Raw;
+use bentpipe_config::Raw;
+use bentpipe_uplink::Uplink;
 
 /// Handles the packets that the interception rules select.
 pub struct Server {

@@ -37,49 +37,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_classify::Name;
-use bentpipe_net::{self as net, Inherited, SocketError};
+use bentpipe_net::{Inherited, SocketError};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 
-use bentpipe_carriers as transports;
-use bentpipe_config as config;
-use bentpipe_dns::io as dns;
-use bentpipe_metering::{counters, strangers, usage};
-use bentpipe_modem as rate;
-use bentpipe_origin::via;
-use bentpipe_preload as preload;
-use bentpipe_relay::{self as relay, bucket, flows, police};
-use bentpipe_resolver as resolver;
-use bentpipe_status::{self as status, notify};
-use bentpipe_transport::{self as transport, quic};
-use bentpipe_uplink::{self as uplink, accept, lazy_flow, write_timeout};
-use bentpipe_web::{self as web, detect, message, pages};
+use bentpipe_metering::strangers;
+use bentpipe_status::notify;
+use bentpipe_web::pages;
 
-use crate::config::{AirConfig, Auth, Listen, Quic, Raw, StatusConfig};
-use crate::counters::Counters;
-use crate::flows::Flows;
-use crate::preload::{PreloadSocket, Preloader};
-use crate::transport::Connector;
+use bentpipe_config::{AirConfig, Auth, Listen, Quic, Raw, StatusConfig};
 pub use bentpipe_dns::Counts as DnsCounts;
 use bentpipe_link::{ModemRate, SettingsError};
+use bentpipe_metering::counters::Counters;
+use bentpipe_preload::{PreloadSocket, Preloader};
+use bentpipe_relay::flows::Flows;
+use bentpipe_transport::Connector;
 use tokio::sync::mpsc;
 
-use crate::rate::{ModemRates, RateSource};
-use crate::status::{Gateway, Reporter};
-use crate::transports::TransportError;
-use crate::usage::Book;
-use accept::{accept, accept_from};
+use bentpipe_carriers::TransportError;
+use bentpipe_metering::usage::Book;
+use bentpipe_modem::{ModemRates, RateSource};
+pub use bentpipe_resolver::ResolverHandle;
+use bentpipe_resolver::Serving;
+use bentpipe_status::{Gateway, Reporter};
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::accept::{accept, accept_from};
 pub use bentpipe_uplink::{identity, passengers};
+use bentpipe_web::{Ahead, Page, Web};
 pub use error::StartError;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub use ip::fuzz as fuzz_packet;
-pub use resolver::ResolverHandle;
-use resolver::Serving;
 use services::Services;
 use tproxy::Transparent;
-use uplink::Uplink;
-use web::{Ahead, Page, Web};
 
 /// An air gateway with bound listeners.
 ///
@@ -114,7 +104,7 @@ pub async fn run_with(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let mut inherited = Inherited::from_env()?;
-    let connector = transports::connector(config, &mut inherited)?;
+    let connector = bentpipe_carriers::connector(config, &mut inherited)?;
     run_over(config, connector, inherited, again, shutdown).await
 }
 
@@ -199,7 +189,7 @@ async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
 
 /// Warns if rules depend on marks that the kernel does not report.
 fn warn_of_marks(config: &AirConfig) {
-    if config.rules.ask_marks() && !net::reflects_marks() {
+    if config.rules.ask_marks() && !bentpipe_net::reflects_marks() {
         tracing::warn!(
             "marks of TCP are not known here: `sysctl net.ipv4.tcp_reflect_tos=1` makes the kernel \
              tell how clients mark it"
@@ -219,7 +209,7 @@ async fn keep(usage: Option<Arc<Book>>) {
 async fn follow_modem(modem: Option<&RateSource>, connector: &dyn Connector) {
     let Some(modem) = modem else { return std::future::pending().await };
     let mut last = None;
-    rate::follow(modem, |rates| {
+    bentpipe_modem::follow(modem, |rates| {
         if last.replace(rates) != Some(rates) {
             match rates {
                 Some(rates) => tracing::debug!(transmit = %rates.transmit, "the modem's rate"),
@@ -243,7 +233,7 @@ impl Air {
         inherited: &mut Inherited,
         connector: Arc<dyn Connector>,
     ) -> Result<Self, StartError> {
-        net::raise_descriptor_limit();
+        bentpipe_net::raise_descriptor_limit();
         warn_of_marks(config);
         let listen = &config.listen;
         let mut tcp = |name, address: Option<SocketAddr>| {
@@ -393,7 +383,7 @@ impl Air {
             if let Some(web) = services.web.clone() {
                 serving.push(match &self.preload {
                     Some((socket, preloader)) => Box::pin(socket.serve(preloader)),
-                    None => Box::pin(web::unpin_all(web)),
+                    None => Box::pin(bentpipe_web::unpin_all(web)),
                 });
             }
             if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::AirLink;
-use crate::transport::{Connector, Reach, reach_changed};
+use bentpipe_config::AirLink;
+use bentpipe_transport::{Connector, Reach, reach_changed};
 
 /// Silence before the first log line: over a satellite, a handshake and its first repetition.
 const PATIENCE: Duration = Duration::from_secs(5);

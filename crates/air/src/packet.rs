@@ -7,7 +7,7 @@ use bentpipe_flow::ResetCode;
 use bentpipe_net::ip;
 use etherparse::{IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder};
 
-use crate::transport::datagram::IcmpError;
+use bentpipe_transport::datagram::IcmpError;
 
 /// Initial hop limit of our own packets.
 const HOP_LIMIT: u8 = 64;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bentpipe_net::ip;
 
 use super::client_packet::Sent;
-use crate::transport::datagram::Quote;
+use bentpipe_transport::datagram::Quote;
 
 /// Maximum length that an ICMP error quotes (RFC 4443 section 2.4 (c)).
 pub const MAX_QUOTED_BYTES: usize = 1280;

@@ -8,13 +8,13 @@ use bentpipe_split_http::AirPages;
 use bytes::Bytes;
 use tokio::net::TcpStream;
 
-use super::detect::tls::hello;
 use super::passengers::FlowPermit;
-use super::resolver::Resolver;
-use super::uplink::Uplink;
-use super::web::{Web, site};
-use crate::config::AirConfig;
-use crate::status::Session;
+use bentpipe_config::AirConfig;
+use bentpipe_resolver::Resolver;
+use bentpipe_status::Session;
+use bentpipe_uplink::Uplink;
+use bentpipe_web::detect::tls::hello;
+use bentpipe_web::{Web, site};
 
 /// State of the listeners and of the on-board services.
 pub struct Services {

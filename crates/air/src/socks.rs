@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::passengers::FlowPermit;
 use super::services::Services;
-use crate::config::{Auth, Quic};
+use bentpipe_config::{Auth, Quic};
 use wire::{
     MAX_MESSAGE_BYTES, METHOD_NONE, METHOD_PASSWORD, METHOD_REFUSED, Parsed, Reply, Request,
 };

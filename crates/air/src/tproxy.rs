@@ -18,11 +18,9 @@ use super::capture::Capture;
 use super::passengers::FlowPermit;
 use super::services::Services;
 use super::udp::Udp;
-use super::web;
-use crate::config::Tproxy;
-use crate::dns;
 use crate::error::StartError;
-use crate::relay::reset_on_close;
+use bentpipe_config::Tproxy;
+use bentpipe_relay::reset_on_close;
 
 /// Listeners, and the rules that redirect to them. Dropping removes the rules.
 pub struct Transparent {
@@ -137,13 +135,15 @@ pub(super) async fn serve(tcp: TcpStream, permit: FlowPermit, services: Arc<Serv
         reset_on_close(&tcp);
         return;
     }
-    let resolver = services.intercepting().filter(|_| original.port() == dns::PORT);
+    let resolver = services.intercepting().filter(|_| original.port() == bentpipe_dns::io::PORT);
     if let Some(resolver) = resolver {
-        return resolver.serve_stream(tcp, super::resolver::By::Interception, permit.asker()).await;
+        return resolver
+            .serve_stream(tcp, bentpipe_resolver::By::Interception, permit.asker())
+            .await;
     }
     match services.web.clone() {
-        Some(web) if original.port() == web::PORT => {
-            web::intercept::intercept(tcp, original, permit, uplink.clone(), web).await;
+        Some(web) if original.port() == bentpipe_web::PORT => {
+            bentpipe_web::intercept::intercept(tcp, original, permit, uplink.clone(), web).await;
         }
         _ => services.carry(tcp, original.into(), permit.into(), Bytes::new()).await,
     }

@@ -20,11 +20,10 @@ use super::datagrams::{Back, Key, Table};
 use super::ip;
 use super::packet::Message;
 use super::raw::Raw;
-use super::resolver::Resolver;
 use super::services::Services;
-use crate::config::Quic;
-use crate::dns;
-use crate::quic::is_quic;
+use bentpipe_config::Quic;
+use bentpipe_resolver::Resolver;
+use bentpipe_transport::quic::is_quic;
 
 /// Maximum number of packets read from one socket before other tasks run.
 const MAX_AT_A_TURN: usize = 64;
@@ -53,7 +52,7 @@ impl Udp {
     }
 
     /// Handles received packets. Never returns. Dropping the future ends the flows.
-    pub async fn serve(self, services: Arc<Services>, quic: Quic, raw: crate::config::Raw) {
+    pub async fn serve(self, services: Arc<Services>, quic: Quic, raw: bentpipe_config::Raw) {
         let uplink = services.uplink.clone();
         let known = uplink.clone();
         let whose = move |client| known.whose(client);
@@ -179,7 +178,7 @@ impl Server {
             self.services.uplink.counters.quic_rejected.add(1);
             answers.say(&key, &sent, Message::PortUnreachable);
         } else if let Some(resolver) =
-            self.services.intercepting().filter(|_| target.port() == dns::PORT)
+            self.services.intercepting().filter(|_| target.port() == bentpipe_dns::io::PORT)
         {
             self.ask(resolver, key, target, payload);
         } else {

@@ -8,7 +8,7 @@ use bentpipe_aerotcp::{
 };
 use bentpipe_units::BitRate;
 
-use crate::config::{AeroTcp, AirConfig, GroundConfig, WindowKind};
+use bentpipe_config::{AeroTcp, AirConfig, GroundConfig, WindowKind};
 
 /// Connections of an association in addition to those that the gateway admits: connections whose
 /// end only one side has seen.
@@ -106,7 +106,7 @@ fn window(table: &AeroTcp) -> Result<Window, AeroTcpError> {
     if table.window != WindowKind::Table && !table.table.is_empty() {
         return other("table", "table");
     }
-    let row = |row: &crate::config::TableRow| Row {
+    let row = |row: &bentpipe_config::TableRow| Row {
         connections: row.connections,
         bandwidth: row.bandwidth,
     };

@@ -17,7 +17,7 @@ use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 
 // A lock that another user takes would keep the gateway from starting.
-use crate::atomic_file::{self, OWNER_ONLY as MODE};
+use bentpipe_net::atomic_file::{self, OWNER_ONLY as MODE};
 
 /// Counters per start: a handshake a second for 136 years.
 const BLOCK: u64 = 1 << 32;

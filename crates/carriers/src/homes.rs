@@ -12,7 +12,7 @@ use std::time::Duration;
 use bentpipe_link::PublicKey;
 use bentpipe_link::io::{Hub, HubWatch};
 
-use crate::atomic_file::{self, OWNER_ONLY};
+use bentpipe_net::atomic_file::{self, OWNER_ONLY};
 
 /// Interval of writes. An abrupt end loses at most the moves of this time.
 const INTERVAL: Duration = Duration::from_secs(60);

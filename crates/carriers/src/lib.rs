@@ -20,10 +20,6 @@ pub mod masque;
 mod path_memory;
 mod start;
 
-use bentpipe_config as config;
-use bentpipe_net::atomic_file;
-use bentpipe_transport as transport;
-
 pub use error::TransportError;
 pub use start::{acceptor, connector};
 

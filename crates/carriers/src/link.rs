@@ -11,8 +11,8 @@ use bentpipe_link::{
 };
 use bentpipe_units::{BitRate, ByteSize};
 
-use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 use crate::machine;
+use bentpipe_config::{AirConfig, GroundConfig, LeaseSource, Memory};
 
 /// Idle limit of datagram flows in the link. The gateways end idle flows earlier; this limit covers
 /// flows that they have lost track of.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use bentpipe_masque::{ClientConfig, ServerConfig};
 
-use crate::config::{AirConfig, GroundConfig};
+use bentpipe_config::{AirConfig, GroundConfig};
 
 /// Configuration for [`bentpipe_masque::Client::connect`]. HTTP/3 finds its own rate; the configured one does not
 /// apply.
@@ -30,7 +30,7 @@ pub fn server_config(config: &GroundConfig) -> ServerConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{client_entry, client_token};
+    use bentpipe_config::{client_entry, client_token};
 
     const LINK: &str = "[link]\nprivate-key-file = \"a.key\"\nmasque-listen = \"[::]:4433\"\n";
     const MASQUE: &str = "[masque]\ncertificate = \"a.pem\"\nkey = \"a-key.pem\"\n";

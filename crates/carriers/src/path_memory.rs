@@ -15,7 +15,7 @@ use bentpipe_link::{REMEMBERED_LIFETIME, Remembered};
 use bentpipe_units::BitRate;
 use serde::{Deserialize, Serialize};
 
-use crate::atomic_file::{self, OWNER_ONLY};
+use bentpipe_net::atomic_file::{self, OWNER_ONLY};
 
 /// Interval of writes. An abrupt end loses at most the measurements of this time.
 const INTERVAL: Duration = Duration::from_secs(60);

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{TransportError, aerotcp, handshake_counter, homes, link, masque, path_memory};
-use crate::config::{AirConfig, GroundConfig, Transport};
-use crate::transport::{
+use bentpipe_config::{AirConfig, GroundConfig, Transport};
+use bentpipe_transport::{
     Acceptor, Connector, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Outages, Reach,
 };
 

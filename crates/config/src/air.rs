@@ -21,7 +21,7 @@ use super::{
     Page, Placed, Preload, Raw, Site, Source, StatusConfig, UsageConfig, Which, applies, folder_of,
     read, which,
 };
-use crate::transport::Transport;
+use bentpipe_transport::Transport;
 
 /// Settings of an air gateway.
 #[derive(Deserialize, JsonSchema)]

@@ -13,7 +13,7 @@ use super::placed::placed_text;
 use super::radio::{default_mtu, enabled};
 use super::rate::{self, LeaseSource};
 use super::{ConfigError, Memory, Placed, Source, least};
-use crate::transport::Transport;
+use bentpipe_transport::Transport;
 
 /// Link to the ground.
 #[derive(Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::ConfigError;
 use super::source::Source;
-use crate::transport::Transport;
+use bentpipe_transport::Transport;
 
 /// A setting, and the transports that use it.
 struct Setting {

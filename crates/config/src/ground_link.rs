@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::radio::{default_mtu, enabled};
 use super::{ConfigError, Memory, Placed, Source, least, rate, seconds};
-use crate::transport::Transport;
+use bentpipe_transport::Transport;
 
 /// Link to the aircraft. At least one of the three listening addresses is needed.
 #[derive(Deserialize, JsonSchema)]

@@ -68,16 +68,12 @@ use std::time::Duration;
 use bentpipe_units::Span;
 use serde::Deserialize;
 
-use bentpipe_relay as relay;
-use bentpipe_split_http as pages;
-use bentpipe_transport as transport;
-
-pub use crate::transport::Transport;
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
 pub use air::{AirConfig, Policy};
 pub use air_link::AirLink;
 pub use aircraft::AircraftConfig;
 pub use beam::Beam;
+pub use bentpipe_transport::Transport;
 pub use classes::{ClassConfig, Classes};
 pub use dial::{Denied, Dial, Nat64};
 pub use dns::{AirDns, InstantNames};

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{AirIp, AirUdp, GroundIp, GroundUdp, Idle, least, seconds};
-use crate::relay::RelayLimits;
+use bentpipe_relay::RelayLimits;
 
 /// RFC 5382 REQ-5: a middlebox keeps an established connection at least this long.
 const DEFAULT_IDLE: Span = seconds(2 * 3600 + 4 * 60);

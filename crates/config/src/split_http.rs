@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Upstream, least, seconds};
-use crate::pages::{AirSettings, GroundSettings};
+use bentpipe_split_http::{AirSettings, GroundSettings};
 
 /// Limits of the air gateway. If absent, pages cross the link object by object.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

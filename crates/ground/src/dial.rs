@@ -12,8 +12,8 @@ use crate::claim;
 use crate::eyeballs::{self, Connect};
 use crate::fleet::FlowPermit;
 use crate::tcp::Tcp;
-use crate::transport::{Claim, FlowStream};
 use crate::udp::Routes;
+use bentpipe_transport::{Claim, FlowStream};
 
 impl Shared {
     /// Returns the address for datagrams to `target`, if permitted.

@@ -2,7 +2,7 @@
 
 use bentpipe_net::SocketError;
 
-use crate::transports::TransportError;
+use bentpipe_carriers::TransportError;
 
 /// Reason why the ground gateway could not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]

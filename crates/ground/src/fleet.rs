@@ -13,12 +13,12 @@ use bentpipe_units::BitRate;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-use crate::bucket::RateLimit;
-use crate::config::{AircraftConfig, StandardClient};
-use crate::counters::Counters;
-use crate::flows::{Full, Grip, Kind};
-use crate::police::{PassengerCeiling, PolicerHandle};
-use crate::refusals::{Holding, Limit};
+use bentpipe_config::{AircraftConfig, StandardClient};
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::refusals::{Holding, Limit};
+use bentpipe_relay::bucket::RateLimit;
+use bentpipe_relay::flows::{Full, Grip, Kind};
+use bentpipe_relay::police::{PassengerCeiling, PolicerHandle};
 use rates::Rates;
 use table::{Entered, Table, Who};
 
@@ -251,7 +251,7 @@ impl Drop for FlowPermit {
 mod tests {
     use super::Kind::{Datagrams, Streams};
     use super::*;
-    use crate::config::{Classes, LeaseSource};
+    use bentpipe_config::{Classes, LeaseSource};
     use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
     use bentpipe_link::{PublicKey, Share};
     use std::time::Duration;

@@ -39,37 +39,30 @@ use std::time::Duration;
 use bentpipe_flow::{Host, ResetCode, Service, Target};
 use bentpipe_link::{Class, PublicKey, SettingsError};
 use bentpipe_masque::MAX_UNPROVEN;
-use bentpipe_net::{self as net, Inherited, ip};
+use bentpipe_net::{Inherited, ip};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use bentpipe_carriers as transports;
-use bentpipe_config as config;
-use bentpipe_dns::io as dns;
-use bentpipe_metering::{counters, rate_limited_log, refusals, strangers};
-use bentpipe_origin::tls as origin_tls;
-use bentpipe_relay::{self as relay, bucket, flows, police};
-use bentpipe_split_http as split_http;
-use bentpipe_status::{self as status, notify};
-use bentpipe_transport::{self as transport, quic};
+use bentpipe_metering::strangers;
+use bentpipe_status::notify;
 
-use crate::config::{GroundConfig, GroundLimits, Raw, Upstream};
-use crate::counters::Counters;
 pub use crate::error::StartError;
-use crate::flows::{Flows, noted};
-use crate::police::policed;
-use crate::rate_limited_log::RateLimitedLog;
-use crate::relay::{Outcome, Relay, RelayLimits};
-use crate::status::{Gateway, Reporter, Session};
-use crate::transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
-use crate::transports::TransportError;
+use bentpipe_carriers::TransportError;
+use bentpipe_config::{GroundConfig, GroundLimits, Raw, Upstream};
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
+use bentpipe_relay::flows::{Flows, noted};
+use bentpipe_relay::police::policed;
+use bentpipe_relay::{Outcome, Relay, RelayLimits};
+use bentpipe_split_http::GroundPages;
+use bentpipe_status::{Gateway, Reporter, Session};
+use bentpipe_transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
 use fleet::{Fleet, FlowLimits, FlowPermit};
 use names::Names;
 use policy::Policy;
 use resolve::KnownNames;
 use sources::Sources;
-use split_http::GroundPages;
 use tcp::Tcp;
 use udp::{MappingKey, Udp};
 
@@ -118,7 +111,7 @@ pub async fn run_with(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let gateway = Ground::new(config)?;
-    let acceptors = transports::acceptor(config, &mut Inherited::from_env()?)?;
+    let acceptors = bentpipe_carriers::acceptor(config, &mut Inherited::from_env()?)?;
     run_over(config, &gateway, acceptors, again, shutdown).await
 }
 
@@ -190,7 +183,7 @@ async fn failed(acceptors: &[Arc<dyn Acceptor>]) -> &'static str {
 impl Ground {
     /// Creates a gateway for the aircraft of `config`.
     pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
-        net::raise_descriptor_limit();
+        bentpipe_net::raise_descriptor_limit();
         if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
             tracing::warn!("{shortage}");
         }
@@ -241,7 +234,7 @@ impl Ground {
         config: &GroundConfig,
         acceptors: &[Arc<dyn Acceptor>],
     ) -> Result<(), SettingsError> {
-        transports::link::hub_config(config)?;
+        bentpipe_carriers::link::hub_config(config)?;
         for aircraft in &config.aircraft {
             let (key, classes) = (aircraft.key, &aircraft.classes);
             for from in acceptors {
@@ -275,7 +268,7 @@ impl Ground {
         let counters = self.shared.counters.clone();
         let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key, &*it.name)).collect();
         let reporter = Reporter::new(to, Gateway::Ground, counters, aircraft.len());
-        let names = status::nameless();
+        let names = bentpipe_status::nameless();
         let session = |(key, name): &(PublicKey, &str), most| {
             let traffic = acceptors.iter().find_map(|from| from.traffic(key, most))?;
             Some(Session::of(traffic, Some(name), &names))

@@ -26,13 +26,12 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::resolve::{KnownNames, servers};
-use crate::config;
-use crate::counters::Counters;
-use crate::dns::{MAX_QUERY_BYTES, read_message, write_message};
 use crate::error::StartError;
-use crate::refusals::{Holding, Limit};
-use crate::transport::datagram::Datagram;
-use crate::transport::{FlowDatagrams, FlowStream};
+use bentpipe_dns::io::{MAX_QUERY_BYTES, read_message, write_message};
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::refusals::{Holding, Limit};
+use bentpipe_transport::datagram::Datagram;
+use bentpipe_transport::{FlowDatagrams, FlowStream};
 use ipnet::IpNet;
 use private::PrivateFilter;
 use pushes::Pushes;
@@ -79,7 +78,7 @@ impl Names {
     /// of `known`. Answers may contain private addresses that `allow` permits to dial.
     pub fn new(
         known: Arc<KnownNames>,
-        config: &config::Dns,
+        config: &bentpipe_config::Dns,
         allow: &[IpNet],
         counters: Arc<Counters>,
     ) -> Result<Self, StartError> {

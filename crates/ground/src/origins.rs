@@ -12,9 +12,9 @@ use tokio_rustls::client::TlsStream;
 
 use super::Shared;
 use super::tcp::Tcp;
-use crate::config::Upstream;
-use crate::origin_tls::{self, Failed};
-use crate::split_http::{Connection, Origins};
+use bentpipe_config::Upstream;
+use bentpipe_origin::tls::Failed;
+use bentpipe_split_http::{Connection, Origins};
 
 /// Port of sites with TLS.
 const HTTPS: u16 = 443;
@@ -74,7 +74,7 @@ impl Shared {
         tcp: TcpStream,
     ) -> Result<TlsStream<TcpStream>, Failed> {
         let to = (&site.name, &site.origin);
-        let made = origin_tls::connect(client, to, tcp, self.connect_timeout).await;
+        let made = bentpipe_origin::tls::connect(client, to, tcp, self.connect_timeout).await;
         made.inspect_err(|failed| self.log.warn("a site cannot be asked", failed))
     }
 }

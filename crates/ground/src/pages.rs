@@ -8,9 +8,9 @@ use bentpipe_prefetch::wire::WireError;
 use super::Shared;
 use super::fleet::FlowPermit;
 use super::origins::PageOrigins;
-use crate::flows::Activity;
-use crate::transport::{Carried, FlowStream, Incoming};
+use bentpipe_relay::flows::Activity;
 use bentpipe_relay::layer::Layered;
+use bentpipe_transport::{Carried, FlowStream, Incoming};
 
 impl Shared {
     /// Serves one page with its objects, if Split HTTP is enabled.

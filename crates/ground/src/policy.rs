@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use bentpipe_net::path::{End, Path, Paths};
 
-use crate::config::Dial;
-use crate::rate_limited_log::RateLimitedLog;
+use bentpipe_config::Dial;
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
 
 /// Fixed rules and the operator's rules.
 #[derive(Default)]

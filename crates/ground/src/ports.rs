@@ -8,7 +8,7 @@
 //!
 //! These numbers apply to each address family, and to each address under `[dial] sources`.
 
-use crate::config::GroundConfig;
+use bentpipe_config::GroundConfig;
 
 /// Maximum number of ports reserved for the system.
 const MAX_RESERVED: usize = 4_096;

@@ -7,7 +7,6 @@ use hickory_resolver::config::NameServerConfig;
 use hickory_resolver::system_conf;
 use parking_lot::RwLock;
 
-use crate::config;
 use crate::error::StartError;
 
 /// The system's hosts file, see hosts(5).
@@ -26,13 +25,13 @@ type Table = HashMap<String, Vec<IpAddr>>;
 
 impl KnownNames {
     /// Uses `table`, and the hosts file as it is now.
-    pub fn new(table: &BTreeMap<String, config::HostAddresses>) -> Self {
+    pub fn new(table: &BTreeMap<String, bentpipe_config::HostAddresses>) -> Self {
         let hosts = std::fs::read_to_string(HOSTS_FILE).unwrap_or_default();
         Self { table: RwLock::new(prepared(table)), hosts: parsed(&hosts) }
     }
 
     /// Replaces the table.
-    pub fn set_table(&self, table: &BTreeMap<String, config::HostAddresses>) {
+    pub fn set_table(&self, table: &BTreeMap<String, bentpipe_config::HostAddresses>) {
         *self.table.write() = prepared(table);
     }
 
@@ -55,7 +54,7 @@ impl KnownNames {
 }
 
 /// Addresses of the name servers in `config`, or of the system's if it has none.
-pub fn servers(config: &config::Dns) -> Result<Vec<SocketAddr>, StartError> {
+pub fn servers(config: &bentpipe_config::Dns) -> Result<Vec<SocketAddr>, StartError> {
     if !config.servers.is_empty() {
         return Ok(config.servers.iter().map(|server| server.0).collect());
     }
@@ -68,7 +67,7 @@ pub fn servers(config: &config::Dns) -> Result<Vec<SocketAddr>, StartError> {
     Ok(servers)
 }
 
-fn prepared(table: &BTreeMap<String, config::HostAddresses>) -> Table {
+fn prepared(table: &BTreeMap<String, bentpipe_config::HostAddresses>) -> Table {
     table.iter().map(|(name, ips)| (plain(name), ips.as_slice().to_vec())).collect()
 }
 
@@ -97,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_table_comes_first_then_the_hosts_file() {
-        let table = toml::from_str::<BTreeMap<String, config::HostAddresses>>(
+        let table = toml::from_str::<BTreeMap<String, bentpipe_config::HostAddresses>>(
             "\"Dual.Test\" = [\"192.0.2.7\", \"2001:db8::7\"]\n\"four.test\" = \"192.0.2.4\"",
         );
         let mut names = KnownNames::new(&table.unwrap());

@@ -39,12 +39,12 @@ use super::eyeballs::Connect;
 use super::policy::Policy;
 use super::ports::Range;
 use super::sources::Sources;
-use crate::config::Idle;
-use crate::counters::Counters;
-use crate::quic::{has_long_header, is_quic};
-use crate::rate_limited_log::RateLimitedLog;
-use crate::transport::FlowDatagrams;
-use crate::transport::datagram::Datagram;
+use bentpipe_config::Idle;
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
+use bentpipe_transport::FlowDatagrams;
+use bentpipe_transport::datagram::Datagram;
+use bentpipe_transport::quic::{has_long_header, is_quic};
 use mapping::{Mappings, NatBinding};
 
 pub use mapping::MappingKey;
@@ -242,7 +242,7 @@ fn payload(datagram: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::DatagramError;
+    use bentpipe_transport::DatagramError;
     use bytes::Bytes;
     use parking_lot::Mutex;
     use std::time::Duration;

@@ -3,7 +3,7 @@
 use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::Encrypted;
+use bentpipe_config::Encrypted;
 
 /// TLS acceptors for clients: DNS over TLS, and over HTTPS.
 pub struct Certificates(RwLock<[TlsAcceptor; 2]>);

@@ -11,10 +11,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::resolver::Resolver;
 use super::streams::{MAX_STREAMS, StreamStart, Streams};
 use super::upstream::{CLASS, Query, UpstreamFlow, resolver_target};
-use crate::dns::{MAX_ANSWER_BYTES, read_message};
-use crate::passengers::GATEWAY;
-use crate::transport::datagram::Datagram;
-use crate::transport::{Open, reach_changed};
+use bentpipe_dns::io::{MAX_ANSWER_BYTES, read_message};
+use bentpipe_transport::datagram::Datagram;
+use bentpipe_transport::{Open, reach_changed};
+use bentpipe_uplink::passengers::GATEWAY;
 
 /// Time limit for an answer over a stream; the resolver gives up earlier.
 const STREAM_WAIT: Duration = Duration::from_secs(15);

@@ -12,7 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::resolver::Resolver;
 use crate::error::StartError;
-use crate::rate_limited_log::RateLimitedLog;
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
 
 /// Interval of writes; a power cut loses the changes of this time.
 const INTERVAL: Duration = Duration::from_secs(1);

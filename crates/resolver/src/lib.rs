@@ -24,12 +24,6 @@ mod streams;
 mod tls;
 mod upstream;
 
-use bentpipe_config as config;
-use bentpipe_dns::io as dns;
-use bentpipe_metering::{counters, rate_limited_log, refusals};
-use bentpipe_transport as transport;
-use bentpipe_uplink::{self as uplink, accept, classes, passengers};
-
 pub use error::StartError;
 pub use resolver::{By, Resolver, ResolverHandle};
 pub use serve::Serving;

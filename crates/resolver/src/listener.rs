@@ -12,10 +12,10 @@ use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::resolver::{By, Resolver};
-use crate::counters::Counters;
-use crate::dns::MAX_QUERY_BYTES;
-use crate::rate_limited_log::RateLimitedLog;
-use crate::uplink::Uplink;
+use bentpipe_dns::io::MAX_QUERY_BYTES;
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
+use bentpipe_uplink::Uplink;
 
 /// Maximum number of system-assigned UDP ports tried, because TCP's port of the same number may be
 /// taken.
@@ -73,7 +73,7 @@ impl Listeners {
         }
         for listener in &self.tcp {
             let (resolver, uplink) = (resolver.clone(), uplink.clone());
-            serving.push(Box::pin(crate::accept::accept(
+            serving.push(Box::pin(bentpipe_uplink::accept::accept(
                 listener,
                 &uplink.clone(),
                 move |tcp, permit| {

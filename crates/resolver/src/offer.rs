@@ -8,7 +8,7 @@ use bentpipe_dns::Designated;
 use bentpipe_dns::designated::Endpoint;
 
 use super::certificates::Certificates;
-use crate::config::Encrypted;
+use bentpipe_config::Encrypted;
 
 /// Announced path of queries (RFC 9461 section 5).
 const PATH_TEMPLATE: &str = "/dns-query{?dns}";

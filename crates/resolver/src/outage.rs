@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::transport::Reach;
+use bentpipe_transport::Reach;
 
 /// Outage up to which queries wait; most fades, and the initial handshake, are shorter.
 const GRACE: Duration = Duration::from_secs(2);

@@ -20,13 +20,13 @@ use tokio::time::{Instant, timeout};
 use super::offer::Offer;
 use super::outage::Outage;
 use super::upstream::Query;
-use crate::classes::Classes;
-use crate::config::AirDns;
-use crate::counters::Counters;
-use crate::dns::{MAX_QUERY_BYTES, read_message, write_message};
-use crate::refusals::{Holding, Limit};
-use crate::transport::Connector;
-use crate::uplink::NameMap;
+use bentpipe_config::AirDns;
+use bentpipe_dns::io::{MAX_QUERY_BYTES, read_message, write_message};
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::refusals::{Holding, Limit};
+use bentpipe_transport::Connector;
+use bentpipe_uplink::NameMap;
+use bentpipe_uplink::classes::Classes;
 
 /// Idle time after which a client's stream is closed (RFC 7766 section 6.2.3).
 pub(super) const STREAM_IDLE: Duration = Duration::from_secs(20);

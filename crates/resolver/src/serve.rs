@@ -15,12 +15,12 @@ use super::offer::Offer;
 use super::resolver::{Clock, Resolver, secret};
 use super::tls::Secure;
 use super::upstream::Query;
-use crate::classes::Classes;
-use crate::config::AirDns;
-use crate::counters::Counters;
 use crate::error::StartError;
-use crate::transport::Connector;
-use crate::uplink::Uplink;
+use bentpipe_config::AirDns;
+use bentpipe_metering::counters::Counters;
+use bentpipe_transport::Connector;
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::classes::Classes;
 
 /// Interval of log lines with counts, if there are any.
 const COUNTS_EVERY: Duration = Duration::from_secs(15 * 60);

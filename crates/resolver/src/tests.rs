@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use super::resolver::*;
 use super::*;
-use crate::classes::Classes;
-use crate::config::AirDns;
 use crate::error::StartError;
-use crate::passengers::EVERYONE_ELSE;
-use crate::refusals::Limit;
-use crate::transport::Connector;
-use crate::transport::{FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Reach};
+use bentpipe_config::AirDns;
 use bentpipe_dns::{Action, Counts, Room, Settings, Source};
+use bentpipe_metering::refusals::Limit;
+use bentpipe_transport::Connector;
+use bentpipe_transport::{FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Reach};
+use bentpipe_uplink::classes::Classes;
+use bentpipe_uplink::passengers::EVERYONE_ELSE;
 
 /// A silent link that can be up or down.
 struct Silent {

@@ -23,8 +23,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::certificates::Certificates;
 use super::resolver::{By, Resolver, STREAM_IDLE};
-use crate::config::Encrypted;
-use crate::uplink::Uplink;
+use bentpipe_config::Encrypted;
+use bentpipe_uplink::Uplink;
 
 /// Time limit for a client's TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -93,27 +93,35 @@ impl Secure {
         let mut serving: Vec<BoxFuture<'a, ()>> = Vec::new();
         for listener in &self.tls {
             let (resolver, certificates) = (resolver.clone(), self.certificates.clone());
-            serving.push(Box::pin(crate::accept::accept(listener, uplink, move |tcp, permit| {
-                let (resolver, acceptor) = (resolver.clone(), certificates.tls());
-                async move {
-                    // Move the permit into the task, so that it lasts as long as the
-                    // connection.
-                    let permit = permit;
-                    if let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await {
-                        resolver.serve_stream(tls, By::Tls, permit.asker()).await;
+            serving.push(Box::pin(bentpipe_uplink::accept::accept(
+                listener,
+                uplink,
+                move |tcp, permit| {
+                    let (resolver, acceptor) = (resolver.clone(), certificates.tls());
+                    async move {
+                        // Move the permit into the task, so that it lasts as long as the
+                        // connection.
+                        let permit = permit;
+                        if let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await {
+                            resolver.serve_stream(tls, By::Tls, permit.asker()).await;
+                        }
                     }
-                }
-            })));
+                },
+            )));
         }
         for listener in &self.https {
             let (resolver, certificates) = (resolver.clone(), self.certificates.clone());
-            serving.push(Box::pin(crate::accept::accept(listener, uplink, move |tcp, permit| {
-                let (resolver, acceptor) = (resolver.clone(), certificates.https());
-                async move {
-                    permit.at_site();
-                    https(resolver, acceptor, tcp, permit.asker()).await;
-                }
-            })));
+            serving.push(Box::pin(bentpipe_uplink::accept::accept(
+                listener,
+                uplink,
+                move |tcp, permit| {
+                    let (resolver, acceptor) = (resolver.clone(), certificates.https());
+                    async move {
+                        permit.at_site();
+                        https(resolver, acceptor, tcp, permit.asker()).await;
+                    }
+                },
+            )));
         }
         serving
     }

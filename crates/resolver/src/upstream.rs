@@ -9,10 +9,10 @@ use bentpipe_net::ip::UDP;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 
-use crate::dns::PORT;
-use crate::passengers::GATEWAY;
-use crate::transport::datagram::Datagram;
-use crate::transport::{Connector, DatagramError, FlowDatagrams, OpenDatagrams, OpenError};
+use bentpipe_dns::io::PORT;
+use bentpipe_transport::datagram::Datagram;
+use bentpipe_transport::{Connector, DatagramError, FlowDatagrams, OpenDatagrams, OpenError};
+use bentpipe_uplink::passengers::GATEWAY;
 
 /// Requested class of queries, because everything else waits for names. The ground gateway may
 /// assign a lower one.

@@ -104,9 +104,9 @@ mod tests {
     use super::super::identity::{Identity, Place};
     use super::super::passengers::EVERYONE_ELSE;
     use super::*;
-    use crate::config::AirConfig;
-    use crate::flows::Flows;
-    use crate::transport::{
+    use bentpipe_config::AirConfig;
+    use bentpipe_relay::flows::Flows;
+    use bentpipe_transport::{
         Connector, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Reach,
     };
 

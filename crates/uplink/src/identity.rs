@@ -25,7 +25,7 @@ use bentpipe_dns::Asker;
 use bentpipe_flow::ClientNetwork;
 use futures_util::future::{BoxFuture, ready};
 
-use crate::config::PassengerIs;
+use bentpipe_config::PassengerIs;
 pub use neighbours::Neighbours;
 
 /// Source of information about clients. A portal that knows names can replace [`Neighbours`].

@@ -20,9 +20,9 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Uplink;
 use super::passengers::FlowPermit;
-use crate::still::Stillness;
-use crate::transport::{FlowStream, MAX_FIRST_BYTES, Open, OpenError, Reach, Standing};
-use crate::usage::Meter;
+use bentpipe_metering::usage::Meter;
+use bentpipe_transport::still::Stillness;
+use bentpipe_transport::{FlowStream, MAX_FIRST_BYTES, Open, OpenError, Reach, Standing};
 
 /// State of a flow, for HTTP code that uses it. Clones share it.
 #[derive(Debug, Clone, Default)]

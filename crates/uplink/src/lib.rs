@@ -28,32 +28,25 @@ use bentpipe_classify::{Mac, Name, Protocol};
 use bentpipe_dns::Asker;
 use bentpipe_flow::{Host, Target};
 use bentpipe_link::{SettingsError, SnapshotLimits};
-use bentpipe_net as net;
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use bentpipe_config as config;
-use bentpipe_metering::{counters, rate_limited_log, refusals, usage};
-use bentpipe_relay::{self as relay, bucket, flows, police};
-use bentpipe_status as status;
-use bentpipe_transport::{self as transport, still};
-
 use crate::classes::{Classes, FlowRequest};
-use crate::config::{AirConfig, AirLimits};
-use crate::counters::Counters;
-use crate::flows::Flows;
 use crate::identity::{Identity, Neighbours, Newcomer, Whose};
 use crate::passengers::{FlowPermit, GATEWAY, Kind, Limit, Passengers};
-use crate::police::PassengerCeiling;
-use crate::rate_limited_log::RateLimitedLog;
-use crate::relay::{OnClassChange, Outcome, Relay, reset_on_close};
-use crate::status::Session;
-use crate::transport::{
+use bentpipe_config::{AirConfig, AirLimits};
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
+use bentpipe_metering::usage::{Book, Meter};
+use bentpipe_relay::flows::Flows;
+use bentpipe_relay::police::PassengerCeiling;
+use bentpipe_relay::{OnClassChange, Outcome, Relay, reset_on_close};
+use bentpipe_status::Session;
+use bentpipe_transport::{
     Claim, Connector, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach, wait_for_reach,
 };
-use crate::usage::{Book, Meter};
 
 /// Maximum wait for the client's first bytes, so that they travel with the opening. Only protocols
 /// in which the server speaks first lose this time.
@@ -220,9 +213,9 @@ impl Uplink {
             return None;
         }
         // Fails only if the client has gone, which the next read reports.
-        let _ = net::tune(tcp);
-        if self.passengers.open(Kind::Streams) > net::CROWD {
-            net::size_buffers(tcp, net::IN_A_CROWD);
+        let _ = bentpipe_net::tune(tcp);
+        if self.passengers.open(Kind::Streams) > bentpipe_net::CROWD {
+            bentpipe_net::size_buffers(tcp, bentpipe_net::IN_A_CROWD);
         }
         permit
     }
@@ -338,9 +331,9 @@ impl Uplink {
     }
 
     /// Client's DSCP of `tcp`, if a rule depends on it and the kernel reports it: see
-    /// [`net::mark_of`].
+    /// [`bentpipe_net::mark_of`].
     pub fn mark_of(&self, tcp: &TcpStream) -> Dscp {
-        if self.classes.ask_marks() { net::mark_of(tcp) } else { Dscp::DF }
+        if self.classes.ask_marks() { bentpipe_net::mark_of(tcp) } else { Dscp::DF }
     }
 
     /// Device of the client, if a rule depends on it.
@@ -361,7 +354,7 @@ impl Uplink {
         Box::new(move |class, tcp| {
             classes.verified(&name, address);
             counters.claims_held.add(1);
-            net::mark(tcp, class);
+            bentpipe_net::mark(tcp, class);
         })
     }
 
@@ -394,7 +387,7 @@ impl Uplink {
         let mut first = first_bytes(&tcp, read, wants_more).await;
         let pending = first.split_off(first.len().min(MAX_FIRST_BYTES));
         let open = self.open(target, permit, self.mark_of(&tcp), first);
-        net::mark(&tcp, open.class);
+        bentpipe_net::mark(&tcp, open.class);
         let name = open.claim.as_ref().and_then(|claim| claim.name().parse().ok());
         let on_class_change = match (name, &open.target.host) {
             (Some(name), Host::Ip(address)) => Some(self.on_class_change(name, *address)),

@@ -18,14 +18,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::identity::{Identity, Newcomer, Whose};
-use crate::bucket::RateLimit;
-use crate::counters::Counters;
-use crate::flows::{Full, Grip, Pool, PoolLimits};
-use crate::refusals::{self, Holding};
-use crate::usage::OTHERS;
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::refusals::{self, Holding};
+use bentpipe_metering::usage::OTHERS;
+use bentpipe_relay::bucket::RateLimit;
+use bentpipe_relay::flows::{Full, Grip, Pool, PoolLimits};
 
-pub use crate::flows::Kind;
 pub use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
+pub use bentpipe_relay::flows::Kind;
 
 /// Maximum number of passengers tracked.
 const MAX_PASSENGERS: usize = passenger::MAX_PASSENGERS as usize;

@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use crate::flows::{Activity, Grip};
+use bentpipe_relay::flows::{Activity, Grip};
 
 /// A client's TCP connection that records its activity, and on which a write fails if it blocks for
 /// too long.

@@ -11,10 +11,10 @@ use http::HeaderValue;
 
 use super::origins::{OriginClient, Requester};
 use super::{Destination, Web};
-use crate::config::Preload;
-use crate::preload::{Preloader, Sources};
-use crate::transport::{Reach, wait_for_reach};
-use crate::uplink::Uplink;
+use bentpipe_config::Preload;
+use bentpipe_preload::{Preloader, Sources};
+use bentpipe_transport::{Reach, wait_for_reach};
+use bentpipe_uplink::Uplink;
 
 /// Origins, reached by the gateway's own flows.
 pub struct Ahead {

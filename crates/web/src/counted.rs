@@ -10,8 +10,8 @@ use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
-use crate::counters::Counters;
 use crate::message::respond::Body;
+use bentpipe_metering::counters::Counters;
 
 /// Counts the outcome, and the bytes of the body that did not cross the link for this request.
 pub fn count(served: Served, counters: &Arc<Counters>) -> Result<Response<Body>, OriginError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bentpipe_flow::{Host, Target};
 use http::HeaderValue;
 
-use crate::config::Site;
+use bentpipe_config::Site;
 
 /// Port whose connections are inspected.
 pub const PORT: u16 = 80;

@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
 use super::nameless::Nameless;
-use crate::lazy_flow::CloseWatch;
 use crate::message::respond::Outbound;
+use bentpipe_uplink::lazy_flow::CloseWatch;
 
 /// Maximum number of idle flows of all passengers; each takes about 40 KiB at either end.
 const MAX_IDLE: usize = 128;

@@ -21,9 +21,9 @@ use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
 use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
 use crate::message::sanitizer::{PendingRefusals, sanitize};
-use crate::passengers::FlowPermit;
-use crate::uplink::Uplink;
-use crate::write_timeout::client_stream;
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::passengers::FlowPermit;
+use bentpipe_uplink::write_timeout::client_stream;
 
 /// Serves the connection that a client made to `dialled`, or carries it there unchanged.
 pub async fn intercept(

@@ -21,18 +21,18 @@ use tokio::time::{Instant, sleep};
 
 use super::destination::Destination;
 use super::idle::{Connection, Origins, PoolKey, PoolOwner, Wire};
-use crate::lazy_flow::{CloseWatch, LazyFlow};
 use crate::message::codings::{self, Framing};
 use crate::message::head;
 use crate::message::interim::Interims;
 use crate::message::respond::{MAX_ANSWER_FIELDS, MAX_BUFFER_BYTES, Outbound, is_the_links_fault};
-use crate::origin_tls::{self, Failed};
 use crate::pages::{self, Delivered};
-use crate::passengers::FlowPermit;
-use crate::request_error::RequestError;
-use crate::still::MAX_FORGIVEN;
-use crate::transport::{Reach, wait_for_reach};
-use crate::uplink::Uplink;
+use bentpipe_origin::request_error::RequestError;
+use bentpipe_origin::tls::Failed;
+use bentpipe_transport::still::MAX_FORGIVEN;
+use bentpipe_transport::{Reach, wait_for_reach};
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::lazy_flow::{CloseWatch, LazyFlow};
+use bentpipe_uplink::passengers::FlowPermit;
 
 /// Time for which a site's stream waits until its passenger may open another flow.
 const PERMIT_PATIENCE: Duration = Duration::from_secs(5);
@@ -401,7 +401,7 @@ impl Shared {
         // The idle limit of the flow handles silence; this limit is for an origin that sends very
         // slowly.
         let patience = self.uplink.limits.answer_timeout.duration() + MAX_FORGIVEN;
-        match origin_tls::connect(client, (&site.name, target), flow, patience).await {
+        match bentpipe_origin::tls::connect(client, (&site.name, target), flow, patience).await {
             Ok(tls) => Ok(Box::new(tls)),
             Err(Failed::Tls(_)) if ending.get().is_some() => Err(failed(ending)),
             Err(Failed::Tls(error)) => {

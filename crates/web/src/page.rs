@@ -13,11 +13,11 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 
-use crate::config::AirConfig;
 use crate::message::sanitizer::sanitize;
-use crate::passengers::FlowPermit;
-use crate::uplink::Uplink;
-use crate::write_timeout::client_stream;
+use bentpipe_config::AirConfig;
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::passengers::FlowPermit;
+use bentpipe_uplink::write_timeout::client_stream;
 
 const FRAME: &str = include_str!("page.html");
 

@@ -14,12 +14,12 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 
-use super::lazy_flow::{CloseReason, LazyFlow};
-use super::passengers::FlowPermit;
-use super::uplink::Uplink;
-use crate::config::AirConfig;
-use crate::counters::Counters;
-use crate::transport::Reach;
+use bentpipe_config::AirConfig;
+use bentpipe_metering::counters::Counters;
+use bentpipe_transport::Reach;
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::lazy_flow::{CloseReason, LazyFlow};
+use bentpipe_uplink::passengers::FlowPermit;
 
 /// Port of the service target, which is not used.
 const PORT: u16 = 80;

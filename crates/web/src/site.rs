@@ -16,15 +16,15 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::{Destination, Web};
-use crate::config::Site;
 use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
 use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
 use crate::message::sanitizer::{PendingRefusals, sanitize};
-use crate::passengers::FlowPermit;
 use crate::prefixed_io::{Prefix, PrefixedIo};
-use crate::uplink::Uplink;
-use crate::write_timeout::client_stream;
+use bentpipe_config::Site;
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::passengers::FlowPermit;
+use bentpipe_uplink::write_timeout::client_stream;
 
 /// Port of sites.
 pub const PORT: u16 = 443;
@@ -34,7 +34,7 @@ const MAX_STREAMS: u32 = 32;
 
 /// Maximum bytes of a response buffered for the client: 1 MiB for all streams of a connection, and
 /// 16 MiB for all connections of one passenger
-/// ([`MAX_SITE_CONNECTIONS`](crate::passengers::MAX_SITE_CONNECTIONS)).
+/// ([`MAX_SITE_CONNECTIONS`](bentpipe_uplink::passengers::MAX_SITE_CONNECTIONS)).
 const MAX_WAITING_BYTES: usize = 32 * 1024;
 
 /// Bytes of uploads that a client may send ahead, on one stream and on all streams of a connection.

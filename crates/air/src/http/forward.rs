@@ -13,16 +13,16 @@ use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use crate::lazy_flow::{CloseWatch, LazyFlow};
-use crate::message::interim::Interims;
-use crate::message::respond::{
+use crate::passengers::FlowPermit;
+use bentpipe_origin::via::add_via;
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::lazy_flow::{CloseWatch, LazyFlow};
+use bentpipe_web::message::interim::Interims;
+use bentpipe_web::message::respond::{
     Body, MAX_ANSWER_FIELDS, MAX_BUFFER_BYTES, failure, is_the_links_fault, no_link, text,
 };
-use crate::message::{codings, head};
-use crate::pages;
-use crate::passengers::FlowPermit;
-use crate::uplink::Uplink;
-use crate::via::add_via;
+use bentpipe_web::message::{codings, head};
+use bentpipe_web::pages;
 
 /// Sends `request` to `target`. Returns the response, or an error response of the proxy. `pages` is
 /// the state of Split HTTP.

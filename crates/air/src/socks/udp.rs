@@ -14,10 +14,10 @@ use tokio::net::{TcpStream, UdpSocket};
 
 use super::wire::{self, Reply};
 use crate::client_packet::Sent;
-use crate::config::Quic;
 use crate::datagrams::{Back, Key, Problem, Table};
-use crate::quic::is_quic;
-use crate::uplink::Uplink;
+use bentpipe_config::Quic;
+use bentpipe_transport::quic::is_quic;
+use bentpipe_uplink::Uplink;
 
 /// Maximum number of datagrams read from one association before other tasks run.
 const MAX_AT_A_TURN: usize = 64;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bentpipe_flow::quota::Holdings;
 use tokio::time::Instant;
 
-use crate::flows::{Full, Grip, Pool, PoolLimits};
+use bentpipe_relay::flows::{Full, Grip, Pool, PoolLimits};
 
 /// All flows of one kind.
 pub struct Table {

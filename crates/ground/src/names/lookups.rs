@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use super::Names;
 use super::dialled::Found;
 use crate::eyeballs::{Family, Resolve};
-use crate::refusals::Limit;
+use bentpipe_metering::refusals::Limit;
 
 /// Maximum number of addresses kept of one answer; a dial tries a handful.
 const MAX_ADDRESSES: usize = 32;

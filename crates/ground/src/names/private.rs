@@ -6,8 +6,8 @@ use bentpipe_dns::{Answer, Key, is_private};
 use bentpipe_prefetch::plan::NameList;
 use ipnet::IpNet;
 
-use crate::config::{self, PrivateAddresses};
-use crate::rate_limited_log::RateLimitedLog;
+use bentpipe_config::{self, PrivateAddresses};
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
 
 /// Withholds answers of name servers that contain a private address. Passengers could not reach
 /// such an address through the ground gateway, but a web page could use the answer to attack hosts
@@ -23,7 +23,7 @@ pub struct PrivateFilter {
 
 impl PrivateFilter {
     /// Creates a filter from `config`. Names may also resolve to the networks in `allow`.
-    pub fn new(config: &config::Dns, allow: &[IpNet]) -> Self {
+    pub fn new(config: &bentpipe_config::Dns, allow: &[IpNet]) -> Self {
         let drops = config.private == PrivateAddresses::Drop;
         let (names, allow) = (config.private_names.clone(), allow.to_vec());
         Self { drops, names, allow, log: RateLimitedLog::default() }
@@ -56,7 +56,7 @@ mod tests {
 
     /// Returns whether an answer with the address `ip` for `name` is withheld.
     fn withholds(settings: &str, name: &str, ip: &str) -> bool {
-        let config: config::Dns = toml::from_str(settings).unwrap();
+        let config: bentpipe_config::Dns = toml::from_str(settings).unwrap();
         let filter = PrivateFilter::new(&config, &["10.7.0.0/16".parse().unwrap()]);
         let labels =
             name.split('.').flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());

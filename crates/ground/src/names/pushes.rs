@@ -9,7 +9,7 @@ use bentpipe_units::BitRate;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use crate::counters::Counters;
+use bentpipe_metering::counters::Counters;
 
 /// Maximum number of parallel lookups for one aircraft.
 pub const MAX_AT_ONCE: usize = 4;

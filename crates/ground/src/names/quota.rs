@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::refusals::Holding;
+use bentpipe_metering::refusals::Holding;
 
 /// Maximum number of pending queries of all aircraft; one aircraft alone gets 1,024. Each takes
 /// about 2 KiB and a socket (up to three with slow servers): 10 MiB and up to 15,360 descriptors.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::bucket::RateLimit;
+use bentpipe_relay::bucket::RateLimit;
 
 /// Maximum number of questions of one aircraft per second, on average. An honest aircraft does not
 /// need it: the air gateway caches answers and joins equal questions. 300 passengers who each open

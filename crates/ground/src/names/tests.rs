@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 
 use super::*;
 use crate::eyeballs::{Family, Resolve};
-use crate::transport::DatagramError;
+use bentpipe_transport::DatagramError;
 
 /// A simulated flow of an aircraft.
 struct Flow {
@@ -51,8 +51,10 @@ fn question(id: u16, name: &str) -> Vec<u8> {
 
 /// A resolver service that queries `server`.
 fn service(server: SocketAddr) -> (Names, Arc<Counters>) {
-    let config =
-        config::Dns { servers: vec![server.to_string().parse().unwrap()], ..Default::default() };
+    let config = bentpipe_config::Dns {
+        servers: vec![server.to_string().parse().unwrap()],
+        ..Default::default()
+    };
     let table = toml::from_str("\"known.test\" = \"192.0.2.1\"").unwrap();
     let counters = Arc::<Counters>::default();
     let known = Arc::new(KnownNames::new(&table));

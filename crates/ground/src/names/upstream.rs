@@ -23,8 +23,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::dns::{MAX_ANSWER_BYTES, read_message, write_message};
 use crate::ports::Range;
+use bentpipe_dns::io::{MAX_ANSWER_BYTES, read_message, write_message};
 
 /// Time limit for a query, TCP included. A recursive resolver may need this long for names with
 /// slow servers.

@@ -21,13 +21,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::raw_socket::{self, ExclusiveDestination, Taken};
 use super::shares::{EntryId, Holder, Room, Shares, Usage, Used};
-use crate::config::Idle;
-use crate::counters::Counters;
 use crate::ports::{Budget, Range};
-use crate::refusals::{Holding, Limit};
 use crate::sources::Sources;
-use crate::transport::FlowDatagrams;
-use crate::transport::datagram::IcmpError;
+use bentpipe_config::Idle;
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::refusals::{Holding, Limit};
+use bentpipe_transport::FlowDatagrams;
+use bentpipe_transport::datagram::IcmpError;
 use peer::{LastActivity, Peer, Peers};
 use reader::Reader;
 

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Identity, Place};
-use crate::bucket::RateLimit;
+use bentpipe_relay::bucket::RateLimit;
 
 /// Maximum number of neighbours: 1 MiB. The kernel itself keeps 1,024 of each family by default
 /// (`gc_thresh3`).

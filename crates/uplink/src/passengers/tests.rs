@@ -2,8 +2,8 @@ use bentpipe_classify::Mac;
 
 use super::Kind::{Datagrams, Ip, Streams};
 use super::*;
-use crate::config::PassengerIs;
 use crate::identity::Place;
+use bentpipe_config::PassengerIs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn table(streams: Limit, datagrams: Limit) -> Arc<Passengers> {
 }
 
 fn evicted(table: &Passengers) -> u64 {
-    crate::refusals::Limit::ALL
+    bentpipe_metering::refusals::Limit::ALL
         .map(|limit| table.counters.refusals.count_evicted(limit))
         .iter()
         .sum()

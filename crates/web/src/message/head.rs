@@ -6,7 +6,7 @@ use bentpipe_flow::Target;
 use http::Uri;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use crate::config::Auth;
+use bentpipe_config::Auth;
 
 /// Fields that concern one connection only (RFC 9110 section 7.6.1).
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -138,7 +138,7 @@ mod tests {
             headers.append(name, HeaderValue::from_static(value));
         }
         strip(&mut headers);
-        crate::via::add_via(&mut headers, http::Version::HTTP_11);
+        bentpipe_origin::via::add_via(&mut headers, http::Version::HTTP_11);
         let left: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value)).collect();
         let value = HeaderValue::from_static;
         let (other, ours) = (value("1.0 other"), value("1.1 bentpipe"));

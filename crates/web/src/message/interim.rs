@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use super::head;
 use super::respond::{BoxError, Outbound};
-use crate::via::add_via;
+use bentpipe_origin::via::add_via;
 
 /// Time for which a body is held until the origin requests it: a round trip over a satellite,
 /// another to the origin, and its processing time. Many origins never request it (RFC 9110

@@ -5,8 +5,8 @@ use http::{HeaderValue, Response, header};
 use super::framing;
 use super::respond::{Body, text};
 use super::sanitizer::PendingRefusals;
-use crate::passengers::FlowPermit;
-use crate::uplink::Uplink;
+use bentpipe_uplink::Uplink;
+use bentpipe_uplink::passengers::FlowPermit;
 
 /// Builds the response to an ambiguous request.
 pub fn refusal(uplink: &Uplink, permit: &FlowPermit, refused: framing::Refusal) -> Response<Body> {

@@ -6,9 +6,9 @@ use http::{HeaderValue, Response, StatusCode, Version, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 
-use crate::lazy_flow::CloseReason;
-use crate::transport::Reach;
-use crate::via::PSEUDONYM;
+use bentpipe_origin::via::PSEUDONYM;
+use bentpipe_transport::Reach;
+use bentpipe_uplink::lazy_flow::CloseReason;
 
 /// Maximum buffer of a connection; larger request headers are refused with 431.
 pub const MAX_BUFFER_BYTES: usize = 64 * 1024;

@@ -1,6 +1,6 @@
 //! Texts of the page, each for an enabled feature.
 
-use crate::config::{AirConfig, Detail, Site};
+use bentpipe_config::{AirConfig, Detail, Site};
 
 const SPLIT: &str = "<p><strong>It fetches whole pages ahead.</strong> When you open a page over \
 unencrypted HTTP{or_ours} and your browser sends no login and no cookie with it, the gateway on the ground \

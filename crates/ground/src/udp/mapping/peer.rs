@@ -7,9 +7,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::counters::Counters;
-use crate::transport::FlowDatagrams;
-use crate::transport::datagram::{Datagram, IcmpError};
+use bentpipe_metering::counters::Counters;
+use bentpipe_transport::FlowDatagrams;
+use bentpipe_transport::datagram::{Datagram, IcmpError};
 
 /// Destinations of one external port.
 pub type Peers = Arc<Mutex<HashMap<SocketAddr, Peer>>>;

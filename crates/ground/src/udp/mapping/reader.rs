@@ -11,10 +11,10 @@ use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
 use super::peer::{LastActivity, Peer, Peers};
-use crate::counters::Counters;
-use crate::transport::DatagramError;
-use crate::transport::datagram::{Datagram, IcmpError};
 use crate::udp::raw_socket;
+use bentpipe_metering::counters::Counters;
+use bentpipe_transport::DatagramError;
+use bentpipe_transport::datagram::{Datagram, IcmpError};
 
 /// Maximum number of packets and errors read from one socket before other tasks run.
 const MAX_AT_A_TURN: usize = 64;

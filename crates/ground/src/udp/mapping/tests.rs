@@ -1,6 +1,6 @@
 use super::*;
-use crate::transport::DatagramError;
 use bentpipe_flow::ResetCode;
+use bentpipe_transport::DatagramError;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use std::collections::HashSet;
