@@ -47,14 +47,15 @@ pub fn run(args: &Run) -> Result<(), Error> {
     let writer = Writer::new(place, args.store_limit.bytes(), session);
     let (events, receiver) = Events::new();
     let start_boot = Duration::from_micros(start.boot_us);
-    std::thread::scope(|scope| {
-        scope.spawn(|| pinger::run(&targets, start_boot, ping::INTERVAL, plan.seed, &events));
-        scope.spawn(|| lane::run(&plan, start_boot, &events));
-        let mut run = Running::new(args, start, network, &targets, writer, events.clone());
-        let result = run.until_the_end(args.length(), &receiver, &signals);
-        events.stop();
-        result
-    })
+    let mut run = Running::new(args, start, network, &targets, writer, events.clone());
+    // The threads are not waited for: a lookup may last 10 s, and nothing of theirs needs an orderly end.
+    let (seed, own) = (plan.seed, events.clone());
+    spawn("pings", move || pinger::run(&targets, start_boot, ping::INTERVAL, seed, &own))?;
+    let own = events.clone();
+    spawn("lane", move || lane::run(&plan, start_boot, &own))?;
+    let result = run.until_the_end(args.length(), &receiver, &signals);
+    events.stop();
+    result
 }
 
 /// State of the session's own thread.
@@ -197,6 +198,14 @@ impl Running {
             trouble.map(|trouble| format!("{waiting} records wait in memory: {trouble}")),
         );
     }
+}
+
+fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    let thread = std::thread::Builder::new().name(name.into());
+    thread
+        .spawn(work)
+        .map(drop)
+        .map_err(|source| Error::System { what: "starting a thread", source })
 }
 
 fn output(source: std::io::Error) -> Error {
