@@ -69,6 +69,11 @@ impl Paths {
         self.died.iter()
     }
 
+    /// Number of traceroutes that reached their target.
+    pub fn reached(&self) -> u64 {
+        self.reached
+    }
+
     /// Ends of all traceroutes, given the minimum round-trip time to the ground.
     pub fn ends(&self, minimum_rtt_us: Option<u64>) -> Ends {
         let mut ends = Ends { reached: self.reached, refused: self.refused, ..Ends::default() };

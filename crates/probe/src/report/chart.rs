@@ -97,9 +97,21 @@ impl Axis {
                 .map(|v| (v, number(v)))
                 .collect();
         }
-        let step = (self.to - self.from) / 4.0;
-        (0..=4).map(|k| self.from + step * f64::from(k)).map(|v| (v, number(v))).collect()
+        let step = step((self.to - self.from) / 4.0);
+        let count = ((self.to - self.from) / step + 1e-9).floor() as u32;
+        (0..=count).map(|k| self.from + step * f64::from(k)).map(|v| (v, number(v))).collect()
     }
+}
+
+/// The smallest round number that is at least `least`: 1, 2, 2.5 or 5 times a power of ten.
+fn step(least: f64) -> f64 {
+    let power = 10f64.powf(least.max(1e-9).log10().floor());
+    let factors = [1.0, 2.0, 2.5, 5.0, 10.0];
+    factors
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|step| *step >= least * 0.999)
+        .unwrap_or(10.0 * power)
 }
 
 /// A number without superfluous digits.
@@ -123,7 +135,8 @@ impl Chart {
                     }
                     @for (value, text) in self.x.ticks() {
                         line.grid y1=(TOP) y2=(bottom) x1=(round(px(value))) x2=(round(px(value))) {}
-                        text x=(round(px(value))) y=(bottom + 16.0) text-anchor="middle" { (text) }
+                        @let anchor = if px(value) > right - 20.0 { "end" } else { "middle" };
+                        text x=(round(px(value))) y=(bottom + 16.0) text-anchor=(anchor) { (text) }
                     }
                     text x=((LEFT + right) / 2.0) y=(HEIGHT - 6.0) text-anchor="middle" { (self.x.label) }
                     @for series in &self.series { (series.draw(&px, &py, bottom)) }
@@ -139,8 +152,10 @@ impl Chart {
                     @if self.series.len() > 1 {
                         br;
                         @for series in &self.series {
-                            span.key style=(format!("background:var(--s{})", series.colour % COLOURS)) {}
-                            (series.name)
+                            span.entry {
+                                span.key style=(format!("background:var(--s{})", series.colour % COLOURS)) {}
+                                (series.name) " "
+                            }
                         }
                     }
                 }
@@ -215,6 +230,14 @@ mod tests {
         let identity = |value: f64| value;
         let points = [(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 4.0)];
         assert_eq!(path(&points, &identity, &identity), "M0 1L1 2M3 4");
+    }
+
+    #[test]
+    fn steps_are_round() {
+        assert_eq!([0.25, 12.5, 179.6, 0.9].map(step), [0.25, 20.0, 200.0, 1.0]);
+        let minutes = Axis { label: "minutes", from: 0.0, to: 718.3, logarithmic: false };
+        let texts: Vec<String> = minutes.ticks().into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, ["0", "200", "400", "600"]);
     }
 
     #[test]

@@ -101,11 +101,8 @@ fn deaths(analysis: &Analysis) -> Option<String> {
     });
     let (low, high) = (hops.clone().min()?, hops.clone().max()?);
     let count = hops.count();
-    Some(if low == high {
-        format!("{low} hops ({count})")
-    } else {
-        format!("{low}–{high} hops ({count})")
-    })
+    let hops = if low == high { format!("{low}") } else { format!("{low}–{high}") };
+    Some(format!("{hops} hops, {count} of {}", count as u64 + analysis.paths.reached()))
 }
 
 /// Mean and standard deviation in milliseconds.

@@ -103,7 +103,7 @@ fn the_page_has_every_part_and_stands_alone() {
         "figure 10",
         "10.0.0.9",
         "1 died in the aircraft",
-        "1 hops (1)",
+        "1 hops, 1 of 1",
     ] {
         assert!(page.contains(part), "{part} is missing");
     }
