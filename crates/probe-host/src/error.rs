@@ -24,6 +24,20 @@ pub enum Error {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] store::StoreError),
+    /// The run ends with records that the store did not take.
+    #[error("{records} records of this run are lost: {} did not take them. Make room, or name another file with --store", path.display())]
+    Unstored {
+        /// Number.
+        records: u64,
+        /// The store.
+        path: PathBuf,
+    },
+    /// The store has no pings that make a profile.
+    #[error("{} has no answered pings to a public address, so it makes no profile", store.display())]
+    NoProfile {
+        /// The store.
+        store: PathBuf,
+    },
     /// Output cannot be written.
     #[error("writing {what} failed: {source}")]
     Output {

@@ -130,7 +130,10 @@ impl Running {
         }
         receiver.try_iter().for_each(|event| self.take(event));
         self.tick(clock::now())?;
-        Ok(())
+        match self.writer.unstored() {
+            0 => Ok(()),
+            records => Err(Error::Unstored { records, path: self.writer.path().to_owned() }),
+        }
     }
 
     fn take(&mut self, event: Event) {

@@ -32,6 +32,14 @@ pub enum StoreError {
         /// Cause.
         source: std::io::Error,
     },
+    /// The lock of the writer cannot be made.
+    #[error("{}.lock cannot be written: {source}. Name another file with --store", path.display())]
+    Lock {
+        /// The file.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
     /// Another process writes.
     #[error("another probe writes to {}. Stop it, or name another file with --store", path.display())]
     Busy {

@@ -159,7 +159,7 @@ impl Live {
             None => line.push_str("silent"),
         }
         _ = match trace.end {
-            TraceEnd::Reached => write!(line, "; {} after {} hops", trace.target, trace.hops.len()),
+            TraceEnd::Reached => write!(line, "; {} is hop {}", trace.target, trace.hops.len()),
             TraceEnd::Refused => write!(line, "; refused at hop {}", trace.hops.len()),
             TraceEnd::Died { after_ttl } => write!(line, "; the path dies after hop {after_ttl}"),
         };

@@ -72,6 +72,11 @@ impl Writer {
         }
     }
 
+    /// Records that wait for the disk or were given up.
+    pub fn unstored(&self) -> u64 {
+        self.pending.len() as u64 + self.lost
+    }
+
     /// Records that wait for the disk.
     pub fn pending(&self) -> usize {
         self.pending.len()
@@ -165,12 +170,12 @@ fn begin(connection: &Connection, session: &Session) -> rusqlite::Result<i64> {
 fn lock(path: &Path) -> Result<File, StoreError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let folder = |source| StoreError::Folder { path: path.to_owned(), source };
-    let file = File::options().create(true).append(true).open(name).map_err(folder)?;
+    let fault = |source| StoreError::Lock { path: path.to_owned(), source };
+    let file = File::options().create(true).append(true).open(name).map_err(fault)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(folder(source)),
+        Err(TryLockError::Error(source)) => Err(fault(source)),
     }
 }
 

@@ -38,6 +38,7 @@ fn main() {
         ("losses and late replies", losses_and_late_replies),
         ("lookups and portal", lookups_and_portal),
         ("no network", no_network),
+        ("no place to store", no_place_to_store),
     ]
     .map(|(name, check)| (name, std::thread::spawn(check)));
     let failed: Vec<&str> = checks
@@ -229,4 +230,16 @@ fn no_network() {
     let pings = pings(&run);
     let unsent = |ping: &Ping| matches!(&ping.outcome, Outcome::Failed { failure } if failure == "network_unreachable");
     assert!(!pings.is_empty() && pings.iter().all(unsent), "{pings:?}");
+}
+
+fn no_place_to_store() {
+    let chain = Chain::new(1);
+    let target = format!("far={}", chain.target(false));
+    let (output, errors) = Run::without_a_store(&chain, &["--target", &target], 6);
+    assert!(
+        output.contains("far ") && output.contains("records wait in memory"),
+        "it goes on: {output}"
+    );
+    assert!(errors.contains("Name another file with --store"), "it says so at once: {errors}");
+    assert!(errors.contains("records of this run are lost"), "and at the end: {errors}");
 }

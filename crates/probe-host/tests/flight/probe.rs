@@ -1,7 +1,8 @@
 //! The program in the client's namespace, and its records.
 
 use std::fs;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use bentpipe_probe::record::{Measurement, Record};
 use bentpipe_probe_host::store::{Item, read};
@@ -26,25 +27,7 @@ impl Run {
     pub fn new(chain: &Chain, arguments: &[&str], seconds: u32, rights: bool) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let store = folder.path().join("probe.sqlite");
-        let resolv = folder.path().join("resolv.conf");
-        fs::write(&resolv, format!("nameserver {}\n", chain.target(false))).expect("a file");
-        let pid = chain.client().pid().to_string();
-        let mut command = Command::new("nsenter");
-        command.args(["-t", &pid, "-n", "unshare", "--mount", "sh", "-ec"]);
-        // The file may be a link to one that does not exist here.
-        command
-            .arg("mount --bind \"$0\" \"$(readlink -f /etc/resolv.conf)\"; exec \"$@\"")
-            .arg(&resolv);
-        if !rights {
-            command.args(["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]);
-        }
-        command
-            .arg(PROGRAM)
-            .args(arguments)
-            .arg("--store")
-            .arg(&store)
-            .args(["--for", &format!("{seconds} s")]);
-        let output = command.output().expect("nsenter");
+        let output = start(chain, &folder, arguments, &store, seconds, rights);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
         assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
@@ -58,6 +41,16 @@ impl Run {
         .expect("a store")
         .expect("infallible");
         Self { records, output: text(&output.stdout), folder }
+    }
+
+    /// Runs the program with a store that cannot be written. Returns standard output and standard error.
+    pub fn without_a_store(chain: &Chain, arguments: &[&str], seconds: u32) -> (String, String) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let output =
+            start(chain, &folder, arguments, Path::new("/proc/none/probe.sqlite"), seconds, false);
+        assert!(!output.status.success(), "lost records are a failure");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&output.stdout), text(&output.stderr))
     }
 
     /// All measurements.
@@ -86,4 +79,33 @@ impl Run {
             );
         }
     }
+}
+
+fn start(
+    chain: &Chain,
+    folder: &TempDir,
+    arguments: &[&str],
+    store: &Path,
+    seconds: u32,
+    rights: bool,
+) -> Output {
+    let resolv = folder.path().join("resolv.conf");
+    fs::write(&resolv, format!("nameserver {}\n", chain.target(false))).expect("a file");
+    let pid = chain.client().pid().to_string();
+    let mut command = Command::new("nsenter");
+    command.args(["-t", &pid, "-n", "unshare", "--mount", "sh", "-ec"]);
+    // The file may be a link to one that does not exist here.
+    command
+        .arg("mount --bind \"$0\" \"$(readlink -f /etc/resolv.conf)\"; exec \"$@\"")
+        .arg(&resolv);
+    if !rights {
+        command.args(["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]);
+    }
+    command
+        .arg(PROGRAM)
+        .args(arguments)
+        .arg("--store")
+        .arg(store)
+        .args(["--for", &format!("{seconds} s")]);
+    command.output().expect("nsenter")
 }

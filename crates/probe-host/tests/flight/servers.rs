@@ -106,7 +106,7 @@ pub fn resolver(chain: &Chain) -> Server<Lookups> {
         let Some(name) = name_of(query) else { return };
         let earlier = log.0.entry(name.clone()).or_default();
         let sum: usize = name.bytes().map(usize::from).sum();
-        let stored = !earlier.is_empty() && sum % 11 != 0;
+        let stored = !earlier.is_empty() && !sum.is_multiple_of(11);
         let hit = sum.is_multiple_of(3) || stored;
         earlier.push(hit);
         // The query with the flags of a response. It has no answers, which is a proper response.
