@@ -27,6 +27,8 @@
 pub mod analysis;
 pub mod clock;
 pub mod dns;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzz;
 pub mod live;
 pub mod loss;
 pub mod ping;
@@ -41,6 +43,9 @@ pub mod target;
 pub mod trace;
 
 use std::time::Duration;
+
+#[cfg(feature = "fuzzing")]
+pub use fuzz::fuzz_packet;
 
 /// Whole microseconds of a duration; 584,000 years at most.
 pub fn micros(duration: Duration) -> u64 {
