@@ -21,7 +21,7 @@ pub struct Args {
 pub(crate) enum Command {
     /// Write one HTML page with the figures of a store, beside those of the paper.
     Report(Report),
-    /// Write the records of a store as JSON lines.
+    /// Write the records of a store as JSON lines, or its longest session as a link profile.
     Export(Export),
 }
 
@@ -84,7 +84,10 @@ pub(crate) struct Export {
     /// Store of a probe, which may be running.
     #[arg(value_name = "STORE")]
     pub store: PathBuf,
-    /// File for the lines instead of standard output.
+    /// Write a profile of this name instead of records: delay and loss of the longest session, for the lab.
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// File for the result instead of standard output.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }

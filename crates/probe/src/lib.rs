@@ -20,6 +20,7 @@
 //! | [`recorder`] | numbers of records, and what else ran meanwhile |
 //! | [`analysis`] | figures from records |
 //! | [`live`] | the live table |
+//! | [`profile`] | a recording as a link profile |
 //! | [`report`] | the page of a store, beside the values of the paper |
 
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ pub mod live;
 pub mod loss;
 pub mod ping;
 pub mod portal;
+pub mod profile;
 pub mod random;
 pub mod record;
 pub mod recorder;
