@@ -99,6 +99,12 @@ enum Command {
     /// runs this command at night; docs/cabin-services.md says more. Ending the command stops the
     /// run.
     Preload(preload::Preload),
+    /// Measure the Internet access of a flight: latency, loss, paths, DNS caches, captive portals.
+    ///
+    /// Works on any access, without Bentpipe, root or configuration. Shows a live table and stores every
+    /// record; nothing is uploaded. docs/probe.md describes the records.
+    #[cfg(feature = "probe")]
+    Probe(bentpipe_probe_host::Args),
     /// See Bentpipe work: an emulated in-flight link, with and without the gateways, then a proxy
     /// to browse through.
     #[cfg(feature = "lab")]
@@ -127,6 +133,8 @@ fn main() -> ExitCode {
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
         Command::Preload(preload) => preload::run(&preload),
+        #[cfg(feature = "probe")]
+        Command::Probe(args) => bentpipe_probe_host::run(&args).map_err(Into::into),
         #[cfg(feature = "lab")]
         Command::Demo(demo) => demo::run(&demo),
         #[cfg(feature = "lab")]

@@ -1,0 +1,93 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_probe::target::Target;
+use bentpipe_units::{ByteSize, Span};
+
+/// Arguments of the probe.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Write one HTML page with the figures of a store, beside those of the paper.
+    Report(Report),
+    /// Write the records of a store as JSON lines, or its longest session as a link profile.
+    Export(Export),
+}
+
+/// Arguments of a run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// Target of pings instead of the usual ones; repeat it for several.
+    ///
+    /// ADDRESS, icmp:ADDRESS, tcp:ADDRESS:PORT or udp:ADDRESS:PORT, with NAME= in front if you like.
+    #[arg(long = "target", value_name = "TARGET")]
+    pub targets: Vec<Target>,
+    /// Resolver to compare with the machine's own, instead of 1.1.1.1; repeat it for several.
+    #[arg(long = "resolver", value_name = "ADDRESS")]
+    pub resolvers: Vec<IpAddr>,
+    /// File with the names to look up, one a line, instead of the built-in list.
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+    /// Page that always answers 204, by which captive portals are found.
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://connectivitycheck.gstatic.com/generate_204"
+    )]
+    pub portal_url: String,
+    /// File for the records. By default bentpipe/probe.sqlite in $XDG_DATA_HOME or ~/.local/share.
+    #[arg(long, value_name = "FILE")]
+    pub store: Option<PathBuf>,
+    /// Most bytes that the file may take. A full file ends the storing, not the measuring.
+    #[arg(long, value_name = "SIZE", default_value = "1 GB")]
+    pub store_limit: ByteSize,
+    /// Stop after this time, such as "10 min", instead of running until interrupted.
+    #[arg(long = "for", value_name = "TIME")]
+    pub length: Option<Span>,
+    /// Print nothing but errors.
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+impl Run {
+    /// Length of the run, if it is limited.
+    pub fn length(&self) -> Option<Duration> {
+        self.length.map(Duration::from)
+    }
+}
+
+/// Arguments of `report`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Report {
+    /// Store of a probe, which may be running.
+    #[arg(value_name = "STORE")]
+    pub store: PathBuf,
+    /// File for the page.
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+}
+
+/// Arguments of `export`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Export {
+    /// Store of a probe, which may be running.
+    #[arg(value_name = "STORE")]
+    pub store: PathBuf,
+    /// Write a profile of this name instead of records: delay and loss of the longest session, for the lab.
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// File for the result instead of standard output.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}

@@ -1,0 +1,135 @@
+//! The thread of all jobs but pings, one after another.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bentpipe_probe::dns::names::NameList;
+use bentpipe_probe::dns::{NameKind, ResolverKind};
+use bentpipe_probe::random::Random;
+use bentpipe_probe::record::Measurement;
+use bentpipe_probe::recorder::Activity;
+use bentpipe_probe::schedule::{Job, Lane, Step};
+use bentpipe_probe::target::{Side, Target};
+use bentpipe_probe::trace::TraceMethod;
+use url::Url;
+
+use crate::event::{Event, Events};
+use crate::resolver::Names;
+use crate::{clock, network, portal, resolver, tracer};
+
+/// Longest sleep, after which the thread looks whether it is to end.
+const MAX_SLEEP: Duration = Duration::from_millis(200);
+
+/// Facts that the jobs need.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Targets of pings; the first far one is that of traceroutes.
+    pub targets: Vec<Target>,
+    /// Names to look up.
+    pub names: NameList,
+    /// Resolvers to compare with the machine's own.
+    pub resolvers: Vec<IpAddr>,
+    /// Page of the portal check.
+    pub portal_url: Url,
+    /// Seed of jitter and unique names.
+    pub seed: u64,
+}
+
+/// Runs the jobs until the session ends. `start` is the boot time of the session's start.
+pub fn run(plan: &Plan, start: Duration, events: &Events) {
+    let jobs = [Job::Portal, Job::Trace, Job::Dns].map(|job| (job, job.interval()));
+    let mut lane = Lane::new(&jobs, plan.seed);
+    let mut random = Random::new(plan.seed ^ 1);
+    let mut number = 0;
+    while !events.stopped() {
+        let now = clock::boot().saturating_sub(start);
+        match lane.step(now) {
+            Step::Wait(until) => std::thread::sleep(until.saturating_sub(now).min(MAX_SLEEP)),
+            Step::Run(job) => {
+                number += 1;
+                let activity = Activity { job, number };
+                events.send(Event::Begin(activity, clock::now()));
+                perform(plan, activity, &mut random, events);
+                events.send(Event::End(activity, clock::now()));
+                lane.ran(job, now, clock::boot().saturating_sub(start));
+            }
+        }
+    }
+}
+
+fn perform(plan: &Plan, activity: Activity, random: &mut Random, events: &Events) {
+    match activity.job {
+        Job::Portal => {
+            let began = clock::now();
+            let check = portal::check(&plan.portal_url, &network::look().resolvers);
+            done(activity, began, Measurement::Portal(check), events);
+        }
+        Job::Trace => traces(plan, activity, events),
+        Job::Dns => lookups(plan, activity, random, events),
+    }
+}
+
+/// Traceroutes to the first far target, or to the first of all: UDP, and ICMP if it is allowed.
+fn traces(plan: &Plan, activity: Activity, events: &Events) {
+    let far = plan.targets.iter().find(|target| target.side == Side::Far);
+    let Some(target) = far.or(plan.targets.first()) else { return };
+    for method in [TraceMethod::Udp, TraceMethod::Icmp] {
+        let began = clock::now();
+        match tracer::trace(&target.name, target.address, method, events) {
+            // A session that ends cuts a traceroute short, which would pass for a path that dies.
+            Ok(_) if events.stopped() => return,
+            Ok(trace) => done(activity, began, Measurement::Trace(trace), events),
+            Err(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied => {}
+                _ => done(activity, began, unable(target, method, &error), events),
+            },
+        }
+    }
+}
+
+/// A traceroute that could not begin.
+fn unable(target: &Target, method: TraceMethod, error: &io::Error) -> Measurement {
+    use bentpipe_probe::trace::{Hop, Probe, Trace, TraceEnd};
+    let failure = crate::failure::name(error);
+    let hops = vec![Hop { ttl: 1, probes: vec![Probe::Failed { failure }] }];
+    let (name, address, end) =
+        (target.name.clone(), target.address, TraceEnd::Died { after_ttl: 0 });
+    Measurement::Trace(Trace { target: name, address, method, flow: 0, hops, end })
+}
+
+/// A round of pairs at the machine's first resolver, and at those to compare.
+fn lookups(plan: &Plan, activity: Activity, random: &mut Random, events: &Events) {
+    let network = network::look();
+    let local = network.resolvers.first().map(|resolver| (*resolver, ResolverKind::Local));
+    let mut others = plan.resolvers.clone();
+    if others.is_empty() {
+        others.push(network::public_resolver(network.ipv4 || !network.ipv6));
+    }
+    let others = others.into_iter().map(|resolver| (resolver, ResolverKind::Other));
+    let mut asked = Vec::new();
+    for (address, kind) in local.into_iter().chain(others) {
+        if asked.contains(&address) {
+            continue;
+        }
+        asked.push(address);
+        let mut names: Names =
+            plan.names.names.iter().map(|name| (name.clone(), NameKind::Listed)).collect();
+        names.push_back((plan.names.unique(random), NameKind::Unique));
+        let record = |began, runtime_us, pair| {
+            let measurement = Measurement::Dns(pair);
+            events.send(Event::Measured { began, runtime_us, own: Some(activity), measurement });
+        };
+        resolver::round(address, kind, names, events, &record);
+    }
+}
+
+fn done(
+    activity: Activity,
+    began: bentpipe_probe::clock::Moment,
+    measurement: Measurement,
+    events: &Events,
+) {
+    let runtime_us = clock::now().boot_us.saturating_sub(began.boot_us);
+    events.send(Event::Measured { began, runtime_us, own: Some(activity), measurement });
+}

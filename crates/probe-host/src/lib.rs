@@ -1,0 +1,52 @@
+//! The probe on a machine: sockets, disk, terminal, command line. `bentpipe-probe` holds everything that can
+//! do without them.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `args` | the command line |
+//! | `clock` | the machine's clocks |
+//! | `failure` | errors of the system in OONI's words |
+//! | `random` | random bytes |
+//! | `network` | routes and resolvers |
+//! | `error` | errors that end the command |
+//! | `event` | messages from the measuring threads to the session |
+//! | `icmp` | ICMP sockets, and whether they are allowed |
+//! | `pinger` | the thread of pings |
+//! | `tracer` | traceroutes |
+//! | `resolver` | DNS lookups |
+//! | `portal` | the check for a captive portal |
+//! | `lane` | the thread of all jobs but pings |
+//! | [`store`] | the SQLite file |
+//! | `screen` | the terminal |
+//! | `session` | a run: threads, store, screen |
+//! | `offline` | report and export |
+
+mod args;
+mod clock;
+mod error;
+mod event;
+mod failure;
+mod icmp;
+mod lane;
+mod network;
+mod offline;
+mod pinger;
+mod portal;
+mod random;
+mod resolver;
+mod screen;
+mod session;
+pub mod store;
+mod tracer;
+
+pub use args::Args;
+pub use error::Error;
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<(), Error> {
+    match &args.command {
+        None => session::run(&args.run),
+        Some(args::Command::Report(report)) => offline::report(report),
+        Some(args::Command::Export(export)) => offline::export(export),
+    }
+}

@@ -1,0 +1,107 @@
+//! Report and export of a store. Neither uses the network.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+use bentpipe_probe::analysis::Analysis;
+use bentpipe_probe::profile::Recording;
+use bentpipe_probe::record::{Measurement, Session, envelope};
+use bentpipe_probe::report::page;
+
+use crate::args::{Export, Report};
+use crate::error::Error;
+use crate::store::{Item, read};
+
+/// Writes the page of a store.
+pub fn report(args: &Report) -> Result<(), Error> {
+    let analysis = analysis(&args.store)?;
+    fs::write(&args.out, page(&analysis)).map_err(|source| output(&args.out, source))
+}
+
+/// Writes the records of a store as JSON lines, or a profile.
+pub fn export(args: &Export) -> Result<(), Error> {
+    let write = |out: &mut dyn Write| match &args.profile {
+        Some(name) => Ok(out.write_all(profile(&args.store, name)?.as_bytes())),
+        None => lines(&args.store, out),
+    };
+    match &args.out {
+        Some(path) => {
+            let file = fs::File::create(path).map_err(|source| output(path, source))?;
+            let mut out = BufWriter::new(file);
+            write(&mut out)?.and_then(|()| out.flush()).map_err(|source| output(path, source))
+        }
+        None => {
+            let mut out = BufWriter::new(io::stdout().lock());
+            match write(&mut out)?.and_then(|()| out.flush()) {
+                // A reader such as `head` may have enough.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+                other => {
+                    other.map_err(|source| Error::Output { what: "standard output".into(), source })
+                }
+            }
+        }
+    }
+}
+
+/// The profile of the longest session: its main target's pings.
+fn profile(store: &Path, name: &str) -> Result<String, Error> {
+    let analysis = analysis(store)?;
+    let absent = || Error::NoProfile { store: store.to_owned() };
+    let (key, figures) = analysis.pings.main().ok_or_else(absent)?;
+    let windows = |session: usize| figures.windows.keys().filter(|(of, _)| *of == session).count();
+    let longest =
+        (0..analysis.sessions.len()).max_by_key(|session| windows(*session)).ok_or_else(absent)?;
+    let (mut recording, mut current, mut start_us) = (Recording::default(), 0, 0);
+    let Ok(()) = read(store, |item| {
+        match item {
+            Item::Session(session) => {
+                current += 1;
+                start_us = session.began.boot_us;
+            }
+            Item::Record(record) => {
+                if let Measurement::Ping(ping) = &record.measurement
+                    && current == longest + 1
+                    && (&ping.target, ping.address, ping.method)
+                        == (&key.name, key.address, key.method)
+                {
+                    recording.add(record.began.boot_us.saturating_sub(start_us), ping);
+                }
+            }
+        }
+        Ok::<(), Infallible>(())
+    })?;
+    let began = analysis.sessions[longest].began.utc();
+    let about = format!("recorded from {began} UTC, pings to {} by {}", key.name, key.method);
+    recording.toml(name, &about).ok_or_else(absent)
+}
+
+fn analysis(store: &Path) -> Result<Analysis, Error> {
+    let mut analysis = Analysis::default();
+    let Ok(()) = read(store, |item| {
+        match item {
+            Item::Session(session) => analysis.begin(session),
+            Item::Record(record) => analysis.add(&record),
+        }
+        Ok::<(), Infallible>(())
+    })?;
+    Ok(analysis)
+}
+
+fn lines(store: &Path, out: &mut dyn Write) -> Result<io::Result<()>, Error> {
+    let mut current: Option<Session> = None;
+    let written = read(store, |item| match (item, &current) {
+        (Item::Session(session), _) => {
+            current = Some(session);
+            Ok(())
+        }
+        (Item::Record(record), Some(session)) => writeln!(out, "{}", envelope(session, &record)),
+        (Item::Record(_), None) => Ok(()),
+    })?;
+    Ok(written)
+}
+
+fn output(path: &Path, source: io::Error) -> Error {
+    Error::Output { what: path.display().to_string(), source }
+}

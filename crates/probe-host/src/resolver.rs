@@ -1,0 +1,102 @@
+//! DNS lookups over UDP, one socket each, so that only the resolver asked can answer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bentpipe_probe::clock::Moment;
+use bentpipe_probe::dns::{DnsPair, Lookup, NameKind, PATIENCE, ResolverKind, message};
+
+use crate::event::Events;
+use crate::{clock, failure, random};
+
+/// Pairs under way at a time. At 0.8 s a pair, a round of 101 pairs takes 20 s.
+const PARALLEL: usize = 4;
+
+/// Port of DNS.
+const PORT: u16 = 53;
+
+/// Largest response that is read: our query announces 1,232 bytes.
+const BUFFER: usize = 1500;
+
+/// Names of a round with the reasons of their choice.
+pub type Names = VecDeque<(String, NameKind)>;
+
+/// Looks up all names twice at one resolver. `done` takes each pair with its begin and duration.
+pub fn round(
+    resolver: IpAddr,
+    resolver_kind: ResolverKind,
+    names: Names,
+    events: &Events,
+    done: &(dyn Fn(Moment, u64, DnsPair) + Sync),
+) {
+    let names = Mutex::new(names);
+    let next = || names.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let work = || {
+        while !events.stopped() {
+            let Some((name, kind)) = next() else { break };
+            let began = clock::now();
+            let first = lookup(resolver, &name);
+            let second = lookup(resolver, &name);
+            let runtime_us = clock::now().boot_us.saturating_sub(began.boot_us);
+            done(began, runtime_us, DnsPair { name, kind, resolver, resolver_kind, first, second });
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..PARALLEL {
+            scope.spawn(work);
+        }
+    });
+}
+
+/// Looks up the IPv4 addresses of a name.
+pub fn lookup(resolver: IpAddr, name: &str) -> Lookup {
+    match exchange(resolver, name) {
+        Ok((rtt, id, bytes)) => match message::response(id, name, &bytes) {
+            Ok(response) => {
+                let rtt_us = Some(bentpipe_probe::micros(rtt));
+                Lookup { rtt_us, response: Some(response), failure: None }
+            }
+            Err(fault) => Lookup::failed(format!("unknown_failure: {fault}")),
+        },
+        Err(error) => Lookup::failed(failure::name(&error)),
+    }
+}
+
+/// IPv4 addresses of a name, for a connection to it.
+pub fn addresses(resolver: IpAddr, name: &str) -> io::Result<Vec<Ipv4Addr>> {
+    let (_, id, bytes) = exchange(resolver, name)?;
+    message::addresses(id, name, &bytes).map_err(io::Error::other)
+}
+
+/// Sends a query and waits for its response. Datagrams that do not answer the query are dropped, because
+/// anybody may send them.
+fn exchange(resolver: IpAddr, name: &str) -> io::Result<(Duration, u16, Vec<u8>)> {
+    let id = u16::from_be_bytes(random::bytes()?);
+    let query = message::query(id, name).map_err(io::Error::other)?;
+    let any: IpAddr = if resolver.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.connect(SocketAddr::new(resolver, PORT))?;
+    let began = clock::boot();
+    socket.send(&query)?;
+    let mut buffer = [0; BUFFER];
+    loop {
+        let left = PATIENCE.saturating_sub(clock::boot().saturating_sub(began));
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(left))?;
+        let length = socket.recv(&mut buffer)?;
+        let rtt = clock::boot().saturating_sub(began);
+        let bytes = &buffer[..length];
+        if message::response(id, name, bytes).is_ok() {
+            return Ok((rtt, id, bytes.to_vec()));
+        }
+    }
+}

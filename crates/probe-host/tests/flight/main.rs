@@ -1,0 +1,245 @@
+//! The program in network namespaces that this test makes: paths of eight hops, a filter, a resolver with a
+//! cache, a portal, an echo server that loses and delays. Each finding is compared with the truth.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `hosts` | namespaces and the paths between them |
+//! | `servers` | resolver, portal and echo server, with their logs |
+//! | `probe` | the program, and its records |
+
+mod hosts;
+mod probe;
+mod servers;
+
+use std::net::IpAddr;
+
+use bentpipe_probe::dns::{DnsPair, NameKind, Quadrants};
+use bentpipe_probe::ping::{Outcome, Ping};
+use bentpipe_probe::portal::PortalState;
+use bentpipe_probe::record::Measurement;
+use bentpipe_probe::trace::{Probe, Trace, TraceEnd, TraceMethod};
+
+use hosts::Chain;
+use probe::Run;
+
+/// Routers between the client and the target.
+const ROUTERS: usize = 7;
+
+fn main() {
+    if let Err(why) = hosts::enter() {
+        println!("SKIPPED: the probe is not tested in namespaces: {why}");
+        return;
+    }
+    // Each has namespaces of its own, and mostly waits.
+    let checks = [
+        ("paths with rights", paths_with_rights as fn()),
+        ("paths without rights", paths_without_rights),
+        ("a filter", a_filter),
+        ("losses and late replies", losses_and_late_replies),
+        ("lookups and portal", lookups_and_portal),
+        ("no network", no_network),
+        ("no place to store", no_place_to_store),
+    ]
+    .map(|(name, check)| (name, std::thread::spawn(check)));
+    let failed: Vec<&str> = checks
+        .into_iter()
+        .filter_map(|(name, thread)| {
+            let ok = thread.join().is_ok();
+            println!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
+            (!ok).then_some(name)
+        })
+        .collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// Traceroutes in the records of a run.
+fn traces(run: &Run) -> Vec<Trace> {
+    let trace = |measurement: &Measurement| match measurement {
+        Measurement::Trace(trace) => Some(trace.clone()),
+        _ => None,
+    };
+    run.measurements().filter_map(trace).collect()
+}
+
+/// Pings in the records of a run, without scouts.
+fn pings(run: &Run) -> Vec<Ping> {
+    let ping = |measurement: &Measurement| match measurement {
+        Measurement::Ping(ping) if !ping.scout => Some(ping.clone()),
+        _ => None,
+    };
+    run.measurements().filter_map(ping).collect()
+}
+
+/// Senders of all replies of each hop.
+fn senders(trace: &Trace) -> Vec<Vec<IpAddr>> {
+    let replies = |probe: &Probe| match probe {
+        Probe::Reply { from, rtt_us, .. } => {
+            assert!(*rtt_us > 0 && *rtt_us < 1_000_000, "{rtt_us} us on one machine");
+            Some(*from)
+        }
+        _ => None,
+    };
+    trace.hops.iter().map(|hop| hop.probes.iter().filter_map(replies).collect()).collect()
+}
+
+fn whole_path(chain: &Chain, trace: &Trace) {
+    assert_eq!(trace.end, TraceEnd::Reached, "{trace:?}");
+    let v6 = trace.address.is_ipv6();
+    let expected: Vec<Vec<IpAddr>> =
+        (1..=ROUTERS + 1).map(|hop| vec![chain.hop(hop, v6); 3]).collect();
+    assert_eq!(senders(trace), expected, "three replies of each hop, in order");
+}
+
+fn paths_with_rights() {
+    let chain = Chain::new(ROUTERS);
+    for v6 in [false, true] {
+        let run = Run::new(&chain, &["--target", &format!("far={}", chain.target(v6))], 6, true);
+        let traces = traces(&run);
+        let methods: Vec<TraceMethod> = traces.iter().map(|trace| trace.method).collect();
+        assert_eq!(methods, [TraceMethod::Udp, TraceMethod::Icmp], "IPv6: {v6}");
+        traces.iter().for_each(|trace| whole_path(&chain, trace));
+        let pings = pings(&run);
+        assert!(pings.len() >= 3, "{pings:?}");
+        assert!(
+            pings
+                .iter()
+                .all(|ping| ping.method.to_string() == "icmp" && ping.outcome.rtt_us().is_some())
+        );
+    }
+}
+
+fn paths_without_rights() {
+    let chain = Chain::new(ROUTERS);
+    for v6 in [false, true] {
+        let run = Run::new(&chain, &["--target", &format!("far={}", chain.target(v6))], 6, false);
+        let traces = traces(&run);
+        let methods: Vec<TraceMethod> = traces.iter().map(|trace| trace.method).collect();
+        assert_eq!(methods, [TraceMethod::Udp], "raw sockets are not allowed");
+        whole_path(&chain, &traces[0]);
+        // Nothing listens at the target, and its refusal is a reply.
+        let pings = pings(&run);
+        let refused = |ping: &Ping| matches!(ping.outcome, Outcome::Reply { refused: true, .. });
+        assert!(pings.len() >= 3 && pings.iter().all(refused), "{pings:?}");
+        assert!(pings.iter().all(|ping| ping.method.to_string() == "tcp/443"));
+    }
+}
+
+fn a_filter() {
+    let chain = Chain::new(ROUTERS);
+    // The check for a portal ends at once there, where the resolver's silence would last 10 s.
+    let portal = format!("http://{}/", chain.hop(1, false));
+    let target = format!("far={}", chain.target(false));
+    for dies_after in [3, 5] {
+        chain.drop_at(dies_after + 1);
+        let run = Run::new(&chain, &["--target", &target, "--portal-url", &portal], 38, true);
+        let traces = traces(&run);
+        assert_eq!(traces.len(), 2, "{traces:?}");
+        for trace in traces {
+            assert_eq!(trace.end, TraceEnd::Died { after_ttl: dies_after as u8 }, "{trace:?}");
+            let silent = senders(&trace).pop().unwrap_or_default();
+            assert!(silent.is_empty(), "the hop after the last is shown as silent");
+        }
+        chain.pass_at(dies_after + 1);
+    }
+}
+
+fn losses_and_late_replies() {
+    let chain = Chain::new(1);
+    let (lost, late) = ([1, 4], 2);
+    let server = servers::echo(&chain, lost, late);
+    let run = Run::new(
+        &chain,
+        &["--target", &format!("echo=udp:{}:4007", chain.target(false))],
+        24,
+        false,
+    );
+    let log = server.stop();
+    let pings = pings(&run);
+    // Those of the last 10 s may still have had their reply awaited.
+    let decided: Vec<&Ping> = pings.iter().filter(|ping| ping.sequence < 6).collect();
+    assert_eq!(decided.len(), 6, "{pings:?}");
+    for ping in decided {
+        let is_lost = lost.contains(&ping.sequence);
+        match &ping.outcome {
+            Outcome::Lost => assert!(is_lost, "{ping:?}"),
+            Outcome::Late { rtt_us, .. } => {
+                assert!(
+                    ping.sequence == late && *rtt_us >= servers::LATE.as_micros() as u64,
+                    "{ping:?}"
+                );
+            }
+            Outcome::Reply { rtt_us, .. } => {
+                assert!(!is_lost && ping.sequence != late, "{ping:?}");
+                assert!(*rtt_us >= servers::DELAY.as_micros() as u64, "{ping:?}");
+            }
+            Outcome::Failed { failure } => panic!("{failure}"),
+        }
+    }
+    let seen: Vec<u32> = log.into_iter().take(6).collect();
+    assert_eq!(seen, [0, 1, 2, 3, 4, 5], "the server saw these very pings, each once");
+}
+
+fn lookups_and_portal() {
+    let chain = Chain::new(1);
+    let target = chain.target(false);
+    let resolver = servers::resolver(&chain);
+    let portal = servers::portal(&chain);
+    let (url, address) = (format!("http://{target}/generate_204"), target.to_string());
+    let arguments = ["--target", &address, "--portal-url", &url, "--resolver", &address];
+    let run = Run::new(&chain, &arguments, 30, false);
+    let truth = resolver.stop();
+    portal.stop();
+    let pair = |measurement: &Measurement| match measurement {
+        Measurement::Dns(pair) => Some(pair.clone()),
+        _ => None,
+    };
+    let pairs: Vec<DnsPair> = run.measurements().filter_map(pair).collect();
+    let (unique, listed): (Vec<_>, Vec<_>) =
+        pairs.iter().partition(|pair| pair.kind == NameKind::Unique);
+    assert_eq!((listed.len(), unique.len()), (100, 1));
+    // The limit lies between the two times of the modelled resolver.
+    let found = Quadrants::of(listed.iter().copied(), servers::MISS.as_micros() as u64 / 2);
+    let expected = truth.quadrants(listed.iter().map(|pair| pair.name.as_str()));
+    assert_eq!(found, expected, "each pair is in the quadrant of the server's log");
+    assert!(found.both_hit > 20 && found.both_miss > 2 && found.failed == 0, "{found:?}");
+    let states: Vec<PortalState> = run
+        .measurements()
+        .filter_map(|measurement| match measurement {
+            Measurement::Portal(check) => Some(check.state.clone()),
+            _ => None,
+        })
+        .collect();
+    let captive = PortalState::Captive { location: Some("http://login.example/".into()) };
+    assert_eq!(states[..1], [captive], "{states:?}");
+    let dns_beside_pings = run.records.iter().any(|record| {
+        matches!(record.measurement, Measurement::Ping(_))
+            && record.concurrent.iter().any(|name| name.starts_with("dns:"))
+    });
+    assert!(dns_beside_pings, "pings name the lookups that ran meanwhile");
+    let numbers: Vec<u64> = run.records.iter().map(|record| record.number).collect();
+    let expected: Vec<u64> = (1..=run.records.len() as u64).collect();
+    assert_eq!(numbers, expected, "no record is missing");
+    run.check_report(&["figure 10", "CAPTIVE".to_lowercase().as_str()]);
+}
+
+fn no_network() {
+    let chain = Chain::new(1);
+    chain.cut();
+    let run = Run::new(&chain, &[], 5, false);
+    assert!(run.output.contains("no network: no route to the Internet"), "{}", run.output);
+    let pings = pings(&run);
+    let unsent = |ping: &Ping| matches!(&ping.outcome, Outcome::Failed { failure } if failure == "network_unreachable");
+    assert!(!pings.is_empty() && pings.iter().all(unsent), "{pings:?}");
+}
+
+fn no_place_to_store() {
+    let chain = Chain::new(1);
+    let target = format!("far={}", chain.target(false));
+    let (output, errors) = Run::without_a_store(&chain, &["--target", &target], 6);
+    assert!(
+        output.contains("far ") && output.contains("records wait in memory"),
+        "it goes on: {output}"
+    );
+    assert!(errors.contains("Name another file with --store"), "it says so at once: {errors}");
+    assert!(errors.contains("records of this run are lost"), "and at the end: {errors}");
+}

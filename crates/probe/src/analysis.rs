@@ -1,0 +1,102 @@
+//! Figures of a store, from its records alone.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `pings` | latency and loss of each target |
+//! | `paths` | hops, the ends of paths, cabin latency |
+//! | `lookups` | DNS pairs of each resolver |
+
+mod lookups;
+mod paths;
+mod pings;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use crate::portal::PortalState;
+use crate::record::{Gap, Measurement, Record, Session};
+use crate::target::Side;
+
+pub use lookups::{Lookups, Resolver};
+pub use paths::{Ends, HopFigures, Paths};
+pub use pings::{Pings, TargetFigures, TargetKey, WindowFigures};
+
+/// Figures of all sessions added.
+#[derive(Debug, Default)]
+pub struct Analysis {
+    /// Sessions, in the order of their begin.
+    pub sessions: Vec<Session>,
+    /// Records of each kind.
+    pub kinds: BTreeMap<&'static str, u64>,
+    /// Pings.
+    pub pings: Pings,
+    /// Traceroutes.
+    pub paths: Paths,
+    /// DNS pairs.
+    pub lookups: Lookups,
+    /// Checks that found a portal, found none, or learned nothing.
+    pub portals: [u64; 3],
+    /// Records that are missing, with their causes.
+    pub gaps: Vec<Gap>,
+    /// Steps of the clock and suspensions.
+    pub clock_events: u64,
+}
+
+/// Evidence for the minimum round-trip time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Minimum {
+    /// Round-trip time in microseconds.
+    pub rtt_us: u64,
+    /// Set if it is of pings in quiet windows.
+    pub quiet: bool,
+}
+
+impl Analysis {
+    /// Adds a session. Add it before its records.
+    pub fn begin(&mut self, session: Session) {
+        self.sessions.push(session);
+    }
+
+    /// Adds a record of the session added last.
+    pub fn add(&mut self, record: &Record) {
+        let Some(session) = self.sessions.last() else { return };
+        *self.kinds.entry(record.measurement.name()).or_default() += 1;
+        let number = self.sessions.len() - 1;
+        match &record.measurement {
+            Measurement::Ping(ping) => {
+                let since_us = record.began.boot_us.saturating_sub(session.began.boot_us);
+                let side = side_of(session, ping.address);
+                self.pings.add(number, since_us, side, record.quiet, record.began, ping);
+            }
+            Measurement::Straggler(_) => self.pings.stragglers += 1,
+            Measurement::Trace(trace) => self.paths.add(trace),
+            Measurement::Dns(pair) => self.lookups.add(pair),
+            Measurement::Portal(check) => {
+                let index = match check.state {
+                    PortalState::Captive { .. } => 0,
+                    PortalState::Open => 1,
+                    PortalState::Unknown => 2,
+                };
+                self.portals[index] += 1;
+            }
+            Measurement::Gap(gap) => self.gaps.push(gap.clone()),
+            Measurement::Clock(_) => self.clock_events += 1,
+            Measurement::Network(_) => {}
+        }
+    }
+
+    /// The flight's own minimum round-trip time to the ground: of quiet pings if there are any, else of all.
+    /// Pings of targets that may be in the cabin, and handshakes that a proxy there may answer, do not count.
+    pub fn minimum_rtt(&self) -> Option<Minimum> {
+        let quiet = self.pings.quiet_minimum_us.map(|rtt_us| Minimum { rtt_us, quiet: true });
+        quiet.or(self.pings.minimum_us.map(|rtt_us| Minimum { rtt_us, quiet: false }))
+    }
+}
+
+fn side_of(session: &Session, address: IpAddr) -> Side {
+    let target = session.targets.iter().find(|target| target.address == address);
+    target.map_or_else(|| crate::target::side(address), |target| target.side)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! Entry point of the fuzz target and of a property test.
+
+use crate::dns::message;
+use crate::ping::echo::{self, Family};
+use crate::portal::{Api, networkd_api};
+use crate::target::Target;
+use crate::trace::packet;
+
+/// Reads arbitrary bytes as everything that comes from the network.
+///
+/// # Panics
+///
+/// If an invariant is broken.
+pub fn fuzz_packet(bytes: &[u8]) {
+    for family in [Family::V4, Family::V6] {
+        let _ = echo::reply(family, 0, bytes);
+        let _ = packet::answer(family, 0, bytes);
+    }
+    if let Some(inner) = echo::without_ipv4_header(bytes) {
+        assert!(inner.len() + 20 <= bytes.len(), "an IPv4 header has 20 bytes");
+    }
+    let id = bytes.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
+    if let Ok(response) = message::response(id, "example.com", bytes) {
+        let addresses = message::addresses(id, "example.com", bytes).expect("the same message");
+        assert!(addresses.len() <= response.answers.into(), "more addresses than answers");
+    }
+    let _ = Api::parse(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    assert!(networkd_api(&text).is_none_or(|api| !api.chars().any(char::is_control)));
+    if let Ok(target) = text.parse::<Target>() {
+        assert!(!target.methods.is_empty(), "a target without a method");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            super::fuzz_packet(&bytes);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! The live table: targets, methods, round-trip times, loss, the first hop.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::dns::Quadrants;
+use crate::loss::{WINDOW_S, Window};
+use crate::ping::{Outcome, PATIENCE, Ping};
+use crate::portal::PortalState;
+use crate::record::{Measurement, Network, Record};
+use crate::statistics::quantile;
+use crate::target::{Method, Target};
+use crate::trace::{Trace, TraceEnd};
+
+/// Most round-trip times kept for each target: 28 h. 50,400 × 8 bytes = 400 kB.
+const MAX_RTTS: usize = 50_400;
+
+/// Width of the table, so that it fits a terminal of 80 columns.
+const NAME_WIDTH: usize = 18;
+
+/// State of the table.
+#[derive(Debug)]
+pub struct Live {
+    start_us: u64,
+    rows: Vec<Row>,
+    traces: u64,
+    trace: Option<Trace>,
+    pairs: u64,
+    pairs_failed: u64,
+    portal: Option<PortalState>,
+    network: Network,
+    notice: Option<String>,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: String,
+    address: IpAddr,
+    method: Option<Method>,
+    rtts_us: VecDeque<u64>,
+    last: Option<Outcome>,
+    /// Pings whose fate is known, of the last 100 s, with their time of sending.
+    recent: VecDeque<(u64, Outcome)>,
+}
+
+impl Live {
+    /// The table of a run that starts at boot time `start_us`.
+    pub fn new(start_us: u64, targets: &[Target]) -> Self {
+        let row = |target: &Target| Row {
+            name: target.name.clone(),
+            address: target.address,
+            method: None,
+            rtts_us: VecDeque::new(),
+            last: None,
+            recent: VecDeque::new(),
+        };
+        Self {
+            start_us,
+            rows: targets.iter().map(row).collect(),
+            traces: 0,
+            trace: None,
+            pairs: 0,
+            pairs_failed: 0,
+            portal: None,
+            network: Network::default(),
+            notice: None,
+        }
+    }
+
+    /// Sets or clears the line about trouble, for example with the disk.
+    pub fn set_notice(&mut self, notice: Option<String>) {
+        self.notice = notice;
+    }
+
+    /// Takes in a record.
+    pub fn add(&mut self, record: &Record) {
+        match &record.measurement {
+            Measurement::Ping(ping) if !ping.scout => self.add_ping(record.began.boot_us, ping),
+            Measurement::Trace(trace) => {
+                self.traces += 1;
+                self.trace = Some(trace.clone());
+            }
+            Measurement::Dns(pair) => {
+                self.pairs += 1;
+                self.pairs_failed += u64::from(Quadrants::of([pair], u64::MAX).failed);
+            }
+            Measurement::Portal(check) => self.portal = Some(check.state.clone()),
+            Measurement::Network(network) => self.network = network.clone(),
+            _ => {}
+        }
+    }
+
+    fn add_ping(&mut self, sent_us: u64, ping: &Ping) {
+        let Some(row) = self.rows.iter_mut().find(|row| row.name == ping.target) else { return };
+        row.method = Some(ping.method);
+        row.last = Some(ping.outcome.clone());
+        row.recent.push_back((sent_us, ping.outcome.clone()));
+        if let Some(rtt) = ping.outcome.rtt_us() {
+            if row.rtts_us.len() == MAX_RTTS {
+                row.rtts_us.pop_front();
+            }
+            row.rtts_us.push_back(rtt);
+        }
+    }
+
+    /// The table at boot time `now_us`, as lines of at most 80 columns.
+    pub fn lines(&mut self, now_us: u64) -> Vec<String> {
+        let mut lines = vec![format!(
+            "{:<NAME_WIDTH$} {:<8} {:>8} {:>8} {:>8} {:>8} {:>11}",
+            "target", "method", "last", "min", "median", "p95", "loss 100 s"
+        )];
+        for row in &mut self.rows {
+            lines.push(row.line(now_us));
+        }
+        lines.push(String::new());
+        lines.extend(self.access());
+        lines.extend(self.first_hop());
+        if self.pairs > 0 {
+            lines.push(format!("dns        {} pairs, {} failed", self.pairs, self.pairs_failed));
+        }
+        let elapsed = Duration::from_micros(now_us.saturating_sub(self.start_us)).as_secs();
+        let (h, m, s) = (elapsed / 3600, elapsed / 60 % 60, elapsed % 60);
+        lines.push(format!("running    {h}:{m:02}:{s:02}"));
+        lines.extend(self.notice.iter().map(|notice| format!("! {notice}")));
+        lines
+    }
+
+    fn access(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let network = &self.network;
+        let routes = match (network.ipv4, network.ipv6) {
+            (true, true) => "IPv4 and IPv6",
+            (true, false) => "IPv4 only",
+            (false, true) => "IPv6 only",
+            (false, false) => {
+                "no network: no route to the Internet, neither IPv4 nor IPv6. Join the Wi-Fi"
+            }
+        };
+        lines.push(format!("access     {routes}"));
+        match &self.portal {
+            Some(PortalState::Captive { location }) => {
+                let place = location.as_deref().unwrap_or("(it names no page)");
+                lines.push(format!("portal     CAPTIVE: log in with a browser: {place}"));
+            }
+            Some(PortalState::Open) => lines.push("portal     open".into()),
+            Some(PortalState::Unknown) => lines.push("portal     unknown: no answer".into()),
+            None => {}
+        }
+        lines
+    }
+
+    fn first_hop(&self) -> Vec<String> {
+        let Some(trace) = &self.trace else { return vec!["first hop  …".into()] };
+        let mut line = String::from("first hop  ");
+        match trace.hops.first().filter(|hop| hop.ttl == 1).and_then(|hop| hop.fastest()) {
+            Some((from, rtt_us)) => _ = write!(line, "{from}  {} ms", ms(rtt_us)),
+            None => line.push_str("silent"),
+        }
+        _ = match trace.end {
+            TraceEnd::Reached => write!(line, "; {} is hop {}", trace.target, trace.hops.len()),
+            TraceEnd::Refused => write!(line, "; refused at hop {}", trace.hops.len()),
+            TraceEnd::Died { after_ttl } => write!(line, "; the path dies after hop {after_ttl}"),
+        };
+        vec![line]
+    }
+}
+
+impl Row {
+    fn line(&mut self, now_us: u64) -> String {
+        let horizon = now_us.saturating_sub(WINDOW_S * 1_000_000 + crate::micros(PATIENCE));
+        while self.recent.front().is_some_and(|(sent, _)| *sent < horizon) {
+            self.recent.pop_front();
+        }
+        let mut window = Window::default();
+        self.recent.iter().for_each(|(_, outcome)| window.count(outcome));
+        let mut sorted: Vec<u64> = self.rtts_us.iter().copied().collect();
+        sorted.sort_unstable();
+        let at = |q| quantile(&sorted, q).map_or_else(|| "–".into(), ms);
+        let last = match &self.last {
+            None => "…".into(),
+            Some(Outcome::Lost) => "lost".into(),
+            Some(Outcome::Failed { .. }) => "unsent".into(),
+            Some(reply) => reply.rtt_us().map_or_else(String::new, ms),
+        };
+        let loss = match window.loss() {
+            None => "–".into(),
+            Some(loss) => format!("{:.0} % of {}", 100.0 * loss, window.sent),
+        };
+        let method = self.method.map_or_else(|| "…".into(), |method| method.to_string());
+        let name = if self.name.is_empty() { self.address.to_string() } else { self.name.clone() };
+        let name: String = name.chars().take(NAME_WIDTH).collect();
+        let (min, median, p95) = (at(0.0), at(0.5), at(0.95));
+        format!(
+            "{name:<NAME_WIDTH$} {method:<8} {last:>8} {min:>8} {median:>8} {p95:>8} {loss:>11}"
+        )
+    }
+}
+
+/// Milliseconds with three significant digits.
+pub fn ms(us: u64) -> String {
+    let ms = us as f64 / 1000.0;
+    match ms {
+        ms if ms < 10.0 => format!("{ms:.2}"),
+        ms if ms < 100.0 => format!("{ms:.1}"),
+        ms => format!("{ms:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Moment;
+    use crate::target::Side;
+
+    const S: u64 = 1_000_000;
+
+    fn ping(sent_us: u64, outcome: Outcome) -> Record {
+        let address = IpAddr::from([1, 1, 1, 1]);
+        let ping = Ping {
+            target: "one".into(),
+            address,
+            method: Method::Icmp,
+            sequence: 0,
+            scout: false,
+            start_error_us: 0,
+            outcome,
+        };
+        Record {
+            number: 1,
+            began: Moment { boot_us: sent_us, wall_us: 0 },
+            clock_age_s: -1,
+            runtime_us: 0,
+            quiet: false,
+            activity: None,
+            concurrent: Vec::new(),
+            measurement: Measurement::Ping(ping),
+        }
+    }
+
+    fn live() -> Live {
+        let one = Target::automatic("one", IpAddr::from([1, 1, 1, 1]), 443, Side::Far);
+        Live::new(0, &[one])
+    }
+
+    #[test]
+    fn a_row_tells_the_last_100_s_and_all_round_trip_times() {
+        let mut live = live();
+        for k in 0..100 {
+            let outcome = match k {
+                5 | 80 => Outcome::Lost,
+                k => Outcome::Reply { rtt_us: (700 + k) * 1000, refused: false },
+            };
+            live.add(&ping(2 * k * S, outcome));
+        }
+        let row = live.lines(208 * S)[1].clone();
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(
+            columns,
+            ["one", "icmp", "799", "700", "749", "795", "2", "%", "of", "51"],
+            "{row}"
+        );
+        assert!(row.chars().count() <= 80);
+        let scout = Measurement::Ping(match ping(0, Outcome::Lost).measurement {
+            Measurement::Ping(ping) => Ping { scout: true, ..ping },
+            _ => unreachable!("made above"),
+        });
+        live.add(&Record { measurement: scout, ..ping(207 * S, Outcome::Lost) });
+        assert_eq!(live.lines(208 * S)[1], row, "scouts have no part in it");
+    }
+
+    #[test]
+    fn nothing_is_invented_before_the_first_reply() {
+        let mut live = live();
+        let lines = live.lines(S);
+        assert!(lines[1].contains('…') && !lines[1].contains('%'), "{}", lines[1]);
+        assert!(lines.iter().any(|line| line.contains("no network")));
+        live.add(&ping(0, Outcome::Failed { failure: "network_unreachable".into() }));
+        assert!(live.lines(S)[1].contains("unsent"));
+    }
+
+    #[test]
+    fn three_digits() {
+        assert_eq!([ms(1234), ms(45_678), ms(761_234)], ["1.23", "45.7", "761"]);
+    }
+}
