@@ -12,7 +12,7 @@ setup:
 	@scripts/setup.sh
 
 demo: setup
-	$(CARGO) build --release --bin bentpipe
+	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
 	@target/release/bentpipe demo $(DEMO)
 
 test: setup
@@ -29,9 +29,9 @@ explore: setup
 	@CARGO="$(CARGO)" scripts/explore.sh $(ROUNDS)
 
 bench: setup
-	$(CARGO) build --release --bin bentpipe
-	@target/release/bentpipe lab bench relay
-	@target/release/bentpipe lab bench idle
+	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
+	@target/release/bentpipe-lab bench relay
+	@target/release/bentpipe-lab bench idle
 
 # Folder of the results and of report.html.
 RESULTS ?= target/papers$(if $(QUICK),-quick)
@@ -40,6 +40,6 @@ papers: setup
 	@scripts/setup.sh vega
 	@scripts/setup.sh kcptun
 	@scripts/setup.sh browser
-	$(CARGO) build --release --bin bentpipe
-	@target/release/bentpipe lab papers $(if $(QUICK),--quick) $(PAPERS) $(RESULTS)
-	@target/release/bentpipe report $(RESULTS) --out $(RESULTS)/report.html
+	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
+	@target/release/bentpipe-lab papers $(if $(QUICK),--quick) $(PAPERS) $(RESULTS)
+	@target/release/bentpipe-lab report $(RESULTS) --out $(RESULTS)/report.html

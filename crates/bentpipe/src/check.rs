@@ -7,6 +7,8 @@ use std::error::Error;
 use std::fmt::Display;
 use std::path::Path;
 
+use bentpipe_cli::log;
+use bentpipe_cli::out::{say, show};
 use bentpipe_gateway::config::{
     AirConfig, AirDns, AirLink, ConfigError, GroundConfig, HttpCache, LeaseSource, Listen,
     ModemConfig, ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
@@ -16,8 +18,6 @@ use bentpipe_link::{IDLE_GRANT, MAX_RATE};
 use bentpipe_net::interception;
 use bentpipe_units::ByteSize;
 
-use crate::gateways::warn_on_stderr;
-use crate::out::{say, show};
 use crate::sheet::Sheet;
 use ground::ground;
 pub use rows::shares;
@@ -25,7 +25,7 @@ use rows::{aerotcp_windows, classes, memory, packets, status};
 
 /// Explains a configuration. Its tables show which gateway it is for.
 pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
-    warn_on_stderr();
+    log::warnings();
     show!("{}", describe(file)?);
     say!("{}: no errors", file.display());
     Ok(())

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::out::{say, show};
+use bentpipe_cli::out::{say, show};
 use bentpipe_gateway::config::{client_entry, client_token};
 use bentpipe_link::SecretKey;
 

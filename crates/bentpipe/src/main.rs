@@ -1,31 +1,29 @@
-//! The `bentpipe` command: gateways, keys, classes and the lab.
+//! The `bentpipe` command: the gateways, and what their operators need.
+//!
+//! The lab is in the program `bentpipe-lab`, which this one starts for `lab`, `demo` and `report`.
 
 #![forbid(unsafe_code)]
 
 mod check;
 mod classify;
 mod confine;
-#[cfg(feature = "lab")]
-mod demo;
 mod gateways;
 mod keys;
-#[cfg(feature = "lab")]
-mod lab;
-mod out;
 mod preload;
-#[cfg(feature = "lab")]
-mod report;
 mod sheet;
 mod status;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bentpipe_cli::sibling::{LAB, become_program};
+use bentpipe_cli::{VERSION, out};
 use clap::{Parser, Subcommand};
 
 /// The open gateway pair for Internet access over geostationary satellites and air-to-ground radio.
 #[derive(Parser)]
-#[command(version, propagate_version = true, max_term_width = 80)]
+#[command(version = VERSION, propagate_version = true, max_term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -100,19 +98,32 @@ enum Command {
     /// run.
     Preload(preload::Preload),
     /// See Bentpipe work: an emulated in-flight link, with and without the gateways, then a proxy
-    /// to browse through.
-    #[cfg(feature = "lab")]
-    Demo(demo::Demo),
-    /// Compare the results in a folder with the published studies.
-    ///
-    /// A summary goes to standard output; --out writes a self-contained HTML page. `bentpipe lab
-    /// papers` makes such folders.
-    #[cfg(feature = "lab")]
-    Report(report::ReportArgs),
-    /// Experiments on emulated and simulated links.
-    #[cfg(feature = "lab")]
-    #[command(subcommand)]
-    Lab(lab::Lab),
+    /// to browse through. Needs the program bentpipe-lab.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Demo(OfTheLab),
+    /// Compare the results in a folder with the published studies. Needs the program bentpipe-lab.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Report(OfTheLab),
+    /// Experiments on emulated and simulated links. Needs the program bentpipe-lab.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Lab(OfTheLab),
+}
+
+/// Arguments that are passed on to `bentpipe-lab`.
+#[derive(clap::Args)]
+struct OfTheLab {
+    /// Arguments of the command; --help lists them.
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl OfTheLab {
+    /// Starts `bentpipe-lab` in place of this process, with `command` before the arguments.
+    fn run(self, command: Option<&str>) -> Result<(), Box<dyn std::error::Error>> {
+        let command = command.map(OsString::from).into_iter();
+        let arguments: Vec<OsString> = command.chain(self.arguments).collect();
+        Err(become_program(LAB, &arguments))
+    }
 }
 
 fn main() -> ExitCode {
@@ -127,12 +138,9 @@ fn main() -> ExitCode {
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
         Command::Preload(preload) => preload::run(&preload),
-        #[cfg(feature = "lab")]
-        Command::Demo(demo) => demo::run(&demo),
-        #[cfg(feature = "lab")]
-        Command::Report(args) => report::run(&args),
-        #[cfg(feature = "lab")]
-        Command::Lab(lab) => lab::run(&lab),
+        Command::Demo(rest) => rest.run(Some("demo")),
+        Command::Report(rest) => rest.run(Some("report")),
+        Command::Lab(rest) => rest.run(None),
     };
     match result.and_then(|()| Ok(out::result()?)) {
         Ok(()) => ExitCode::SUCCESS,
