@@ -4,10 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod check;
 mod classify;
 mod confine;
 mod gateways;
+mod init;
 mod keys;
 mod preload;
 mod sheet;
@@ -67,14 +69,29 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         client: Option<String>,
         /// File for the private key or the token; it must not exist yet.
-        #[arg(long, value_name = "FILE")]
-        out: PathBuf,
+        #[arg(long, value_name = "FILE", required_unless_present = "show")]
+        out: Option<PathBuf>,
+        /// Print the public key of the private key in this file instead.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["client", "out"])]
+        show: Option<PathBuf>,
     },
+    /// Set up a gateway: write its configuration and key, and start its service.
+    ///
+    /// On the ground, `bentpipe init ground --name boat-1` prints a join line. On the aircraft,
+    /// `bentpipe init air 'LINE' --interface br-lan` uses it. docs/install.md shows how to do the
+    /// same by hand.
+    #[command(subcommand)]
+    Init(init::Init),
     /// Explain a gateway's configuration, or report its errors.
+    ///
+    /// With the files of both gateways of a pair, also check them against each other.
     Check {
         /// The configuration of either gateway.
         #[arg(value_name = "FILE")]
         config: PathBuf,
+        /// The configuration of the other gateway of the pair.
+        #[arg(value_name = "FILE")]
+        other: Option<PathBuf>,
     },
     /// Print the JSON Schema of a gateway's configuration, for editors.
     ///
@@ -131,9 +148,14 @@ fn main() -> ExitCode {
         Command::Air { config, remove_rules: true, .. } => gateways::remove_rules(&config),
         Command::Air { config, transport, .. } => gateways::run_air(&config, transport),
         Command::Ground { config } => gateways::run_ground(&config),
-        Command::Keys { client: None, out } => keys::make(&out),
-        Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
-        Command::Check { config } => check::run(&config),
+        Command::Keys { show: Some(file), .. } => keys::show(&file),
+        Command::Keys { client: None, out: Some(out), .. } => keys::make(&out),
+        Command::Keys { client: Some(name), out: Some(out), .. } => keys::make_token(&name, &out),
+        // The arguments' rules exclude it.
+        Command::Keys { out: None, .. } => Ok(()),
+        Command::Init(init) => init::run(&init),
+        Command::Check { config, other: None } => check::run(&config),
+        Command::Check { config, other: Some(other) } => check::run_pair(&config, &other),
         Command::Schema { gateway } => check::print_schema(gateway),
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),

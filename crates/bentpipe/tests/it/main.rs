@@ -3,6 +3,7 @@
 
 mod gateway;
 mod hosts;
+mod init;
 mod kill;
 mod lab;
 mod masque;
