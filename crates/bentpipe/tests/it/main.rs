@@ -8,4 +8,5 @@ mod kill;
 mod lab;
 mod masque;
 mod out;
+mod quick_start;
 mod reload;
