@@ -1,12 +1,12 @@
 # `make demo` shows the gateways at work, `make test` runs every test. Both install missing tools first, and
-# say so. `make quick` runs the unit tests alone. `make papers` repeats the published studies, with QUICK=1 the quick part of each; it continues a
-# stopped run. `make explore` runs the property tests from fresh seeds, ROUNDS times, and records failing
-# cases.
+# say so. `make quick` runs the unit tests alone. `make papers` repeats the published studies, with QUICK=1
+# the quick part of each; it continues a stopped run. `make dist` builds a release into target/dist.
+# `make explore` runs the property tests from fresh seeds, ROUNDS times, and records failing cases.
 
 CARGO ?= cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: demo test quick explore setup bench papers
+.PHONY: demo test quick explore setup bench papers dist
 
 setup:
 	@scripts/setup.sh
@@ -43,3 +43,6 @@ papers: setup
 	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
 	@target/release/bentpipe-lab papers $(if $(QUICK),--quick) $(PAPERS) $(RESULTS)
 	@target/release/bentpipe-lab report $(RESULTS) --out $(RESULTS)/report.html
+
+dist: setup
+	@scripts/dist.sh $(TARGETS)

@@ -19,9 +19,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bentpipe_cli::pages::{self, Shell};
 use bentpipe_cli::sibling::{LAB, become_program};
 use bentpipe_cli::{VERSION, out};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// The open gateway pair for Internet access over geostationary satellites and air-to-ground radio.
 #[derive(Parser)]
@@ -114,6 +115,17 @@ enum Command {
     /// runs this command at night; docs/cabin-services.md says more. Ending the command stops the
     /// run.
     Preload(preload::Preload),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write the man pages of all commands to a folder.
+    Man {
+        /// The folder; it must exist.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// See Bentpipe work: an emulated in-flight link, with and without the gateways, then a proxy
     /// to browse through. Needs the program bentpipe-lab.
     #[command(disable_help_flag = true, disable_version_flag = true)]
@@ -160,6 +172,8 @@ fn main() -> ExitCode {
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
         Command::Preload(preload) => preload::run(&preload),
+        Command::Completions { shell } => pages::complete(&mut Cli::command(), shell),
+        Command::Man { folder } => pages::man(Cli::command(), &folder),
         Command::Demo(rest) => rest.run(Some("demo")),
         Command::Report(rest) => rest.run(Some("report")),
         Command::Lab(rest) => rest.run(None),

@@ -5,12 +5,14 @@
 //! | [`out`] | standard output, which may be closed early |
 //! | [`log`] | the log on standard error |
 //! | [`sibling`] | the place of the other program |
+//! | [`pages`] | man pages and completions |
 //! | this page | the version |
 
 #![forbid(unsafe_code)]
 
 pub mod log;
 pub mod out;
+pub mod pages;
 pub mod sibling;
 
 /// Release and commit of this build: `0.1.0 (0123456789ab)`.
