@@ -1,18 +1,18 @@
 # `make demo` shows the gateways at work, `make test` runs every test. Both install missing tools first, and
-# say so. `make quick` runs the unit tests alone. `make papers` repeats the published studies, with QUICK=1 the quick part of each; it continues a
-# stopped run. `make explore` runs the property tests from fresh seeds, ROUNDS times, and records failing
-# cases.
+# say so. `make quick` runs the unit tests alone. `make papers` repeats the published studies, with QUICK=1
+# the quick part of each; it continues a stopped run. `make dist` builds a release into target/dist.
+# `make explore` runs the property tests from fresh seeds, ROUNDS times, and records failing cases.
 
 CARGO ?= cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: demo test quick explore setup bench papers
+.PHONY: demo test quick explore setup bench papers dist
 
 setup:
 	@scripts/setup.sh
 
 demo: setup
-	$(CARGO) build --release --bin bentpipe
+	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
 	@target/release/bentpipe demo $(DEMO)
 
 test: setup
@@ -29,9 +29,9 @@ explore: setup
 	@CARGO="$(CARGO)" scripts/explore.sh $(ROUNDS)
 
 bench: setup
-	$(CARGO) build --release --bin bentpipe
-	@target/release/bentpipe lab bench relay
-	@target/release/bentpipe lab bench idle
+	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
+	@target/release/bentpipe-lab bench relay
+	@target/release/bentpipe-lab bench idle
 
 # Folder of the results and of report.html.
 RESULTS ?= target/papers$(if $(QUICK),-quick)
@@ -40,6 +40,9 @@ papers: setup
 	@scripts/setup.sh vega
 	@scripts/setup.sh kcptun
 	@scripts/setup.sh browser
-	$(CARGO) build --release --bin bentpipe
-	@target/release/bentpipe lab papers $(if $(QUICK),--quick) $(PAPERS) $(RESULTS)
-	@target/release/bentpipe report $(RESULTS) --out $(RESULTS)/report.html
+	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
+	@target/release/bentpipe-lab papers $(if $(QUICK),--quick) $(PAPERS) $(RESULTS)
+	@target/release/bentpipe-lab report $(RESULTS) --out $(RESULTS)/report.html
+
+dist: setup
+	@scripts/dist.sh $(TARGETS)

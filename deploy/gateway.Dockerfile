@@ -2,7 +2,7 @@
 # From the repository's root:
 #
 #   rustup target add x86_64-unknown-linux-musl                 # and musl-gcc: apt-get install musl-tools
-#   cargo build --release -p bentpipe --no-default-features --target x86_64-unknown-linux-musl
+#   cargo build --release -p bentpipe --target x86_64-unknown-linux-musl
 #   docker build -f deploy/gateway.Dockerfile --target ground -t bentpipe-ground .
 #   docker build -f deploy/gateway.Dockerfile --target air -t bentpipe-air .
 #

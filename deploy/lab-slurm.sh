@@ -6,13 +6,13 @@
 #
 # RESULTS is a folder that all nodes see. Each task needs two cores of its own: the emulator delivers
 # packets to the millisecond and rejects measurements of a busy node. It needs /dev/net/tun and user
-# namespaces, not root. The same command continues a stopped run. BENTPIPE names the program [bentpipe].
+# namespaces, not root. The same command continues a stopped run. BENTPIPE_LAB names the program [bentpipe-lab].
 # BENTPIPE_VEGA names the bundle that draws figures [target/vega/vega.js, from `scripts/setup.sh vega`].
 # Without it the report has tables only.
 set -eu
 
 usage() {
-    echo "usage: $0 RESULTS [SHARDS] [OPTION of bentpipe lab papers]..." >&2
+    echo "usage: $0 RESULTS [SHARDS] [OPTION of bentpipe-lab papers]..." >&2
     exit 2
 }
 
@@ -28,15 +28,15 @@ case ${1:-} in
     shift
     ;;
 esac
-program=${BENTPIPE:-bentpipe}
+program=${BENTPIPE_LAB:-bentpipe-lab}
 
 if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then
-    exec "$program" lab papers "$@" --shard "$SLURM_ARRAY_TASK_ID/$shards" \
+    exec "$program" papers "$@" --shard "$SLURM_ARRAY_TASK_ID/$shards" \
         "$results/shard-$SLURM_ARRAY_TASK_ID"
 fi
 
 if [ -n "${BENTPIPE_MERGE:-}" ]; then
-    "$program" lab papers --merge "$results/whole" "$results"/shard-*
+    "$program" papers --merge "$results/whole" "$results"/shard-*
     exec "$program" report "$results/whole" --vega "${BENTPIPE_VEGA:-target/vega/vega.js}" \
         --out "$results/report.html"
 fi

@@ -6,6 +6,8 @@
 #   kcptun   the tunnel that the lab compares with the gateways
 #   vega     the bundle that draws the figures of reports
 #   musl     what a static program is built with
+#   dist-x86_64, dist-aarch64, dist-armv7   C compilers for the static programs of a release
+#   dist-tools   cargo-deb and cargo-cyclonedx, for packages and the list of their parts
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -63,13 +65,30 @@ kcptun_needs() {
 musl_needs() {
     echo 'musl-gcc musl-tools musl-gcc musl-dev musl'
 }
+
+# musl's C library is Rust's own; the compiler for glibc drives its linker.
+dist_aarch64_needs() {
+    echo 'aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu gcc-aarch64-none-elf aarch64-linux-gnu-gcc'
+}
+
+dist_armv7_needs() {
+    echo 'arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf gcc-arm-linux-gnu gcc-arm-none-eabi arm-linux-gnueabihf-gcc'
+}
+
+nothing_needs() {
+    :
+}
+
 list=needs
 case ${1:-} in
 python | vega) list=python_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
 kcptun) list=kcptun_needs ;;
-musl) list=musl_needs ;;
+musl | dist-x86_64) list=musl_needs ;;
+dist-aarch64) list=dist_aarch64_needs ;;
+dist-armv7) list=dist_armv7_needs ;;
+dist-tools) list=nothing_needs ;;
 esac
 
 # Certificates for the download of rustup; a minimal Debian has none.
@@ -131,6 +150,15 @@ if [ "${1:-}" = musl ]; then
         say "installing Rust's standard library for $target (rustup)"
         rustup target add "$target"
     fi
+fi
+
+if [ "${1:-}" = dist-tools ]; then
+    for tool in cargo-deb cargo-cyclonedx; do
+        if ! command -v "$tool" >/dev/null 2>&1; then
+            say "installing $tool from the registry"
+            cargo install --locked --quiet "$tool"
+        fi
+    done
 fi
 
 say "ready: $(cargo --version), $(cc --version | head -n 1), $(nft --version | cut -d' ' -f1,2)"

@@ -1,12 +1,15 @@
 //! `bentpipe check`: explains a configuration, or reports its errors.
 
 mod ground;
+mod pair;
 mod rows;
 
 use std::error::Error;
 use std::fmt::Display;
 use std::path::Path;
 
+use bentpipe_cli::log;
+use bentpipe_cli::out::{say, show};
 use bentpipe_gateway::config::{
     AirConfig, AirDns, AirLink, ConfigError, GroundConfig, HttpCache, LeaseSource, Listen,
     ModemConfig, ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
@@ -16,8 +19,7 @@ use bentpipe_link::{IDLE_GRANT, MAX_RATE};
 use bentpipe_net::interception;
 use bentpipe_units::ByteSize;
 
-use crate::gateways::warn_on_stderr;
-use crate::out::{say, show};
+use crate::bridge;
 use crate::sheet::Sheet;
 use ground::ground;
 pub use rows::shares;
@@ -25,10 +27,52 @@ use rows::{aerotcp_windows, classes, memory, packets, status};
 
 /// Explains a configuration. Its tables show which gateway it is for.
 pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
-    warn_on_stderr();
+    log::warnings();
     show!("{}", describe(file)?);
     say!("{}: no errors", file.display());
     Ok(())
+}
+
+/// Explains both configurations of a pair, and compares them.
+pub fn run_pair(one: &Path, other: &Path) -> Result<(), Box<dyn Error>> {
+    log::warnings();
+    let (air, ground) = match (is_ground(one)?, is_ground(other)?) {
+        (false, true) => (one, other),
+        (true, false) => (other, one),
+        (both, _) => {
+            let which = if both { "ground" } else { "air" };
+            return Err(
+                format!("both files are of {which} gateways: name the two of a pair").into()
+            );
+        }
+    };
+    for file in [air, ground] {
+        show!("{}", describe(file)?);
+    }
+    let found = pair::compare(&AirConfig::load(air, None)?, &GroundConfig::load(ground)?);
+    for note in &found.notes {
+        say!("note: {note}");
+    }
+    if !found.faults.is_empty() {
+        return Err(format!("the pair cannot work:\n- {}", found.faults.join("\n- ")).into());
+    }
+    let name = found.name.unwrap_or_default();
+    say!(
+        "{} and {}: no errors; the ground calls the aircraft {name}",
+        air.display(),
+        ground.display()
+    );
+    Ok(())
+}
+
+fn is_ground(file: &Path) -> Result<bool, Box<dyn Error>> {
+    Ok(Which::of(&read(file)?) == Some(Which::Ground))
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        format!("cannot read {}: {error}\nname a configuration in TOML", file.display())
+    })
 }
 
 /// Gateway whose configuration a schema describes.
@@ -56,8 +100,7 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
         |error: &dyn Display| format!("{shown}: the link cannot work like this: {error}");
     let complain_of_aerotcp =
         |error: &dyn Display| format!("{shown}: AeroTCP cannot work like this: {error}");
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {shown}: {error}\nname a configuration in TOML"))?;
+    let text = read(file)?;
     // If the gateway cannot be identified, parse as an air gateway; the error then says what is
     // missing.
     if Which::of(&text) == Some(Which::Ground) {
@@ -222,6 +265,9 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
         for name in names.iter().filter(|name| !has_interface(name)) {
             let text = format!("this machine has no interface {name:?} now: `ip link` lists them");
             sheet.row("note", text);
+        }
+        for bridge in names.iter().filter_map(|name| bridge::note(name)) {
+            sheet.row("note", bridge);
         }
         for shortage in interception::shortages(&names) {
             sheet.row("note", shortage);

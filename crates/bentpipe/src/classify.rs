@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use bentpipe_classify::{Condition, Decision, Mac, Match, Named, Protocol, Rule, Subject};
+use bentpipe_cli::out::{say, show};
 use bentpipe_flow::{Host, Target};
 use bentpipe_gateway::config::{AirConfig, Policy};
 use bentpipe_schedule::{Class, Dscp};
 use serde_json::{Value, json};
 
 use crate::check::shares;
-use crate::out::{say, show};
 use crate::sheet::Sheet;
 
 /// Flow to classify, and the configuration with the rules.

@@ -2,16 +2,15 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
+use bentpipe_cli::log;
 use bentpipe_gateway::config::{AirConfig, ConfigError, GroundConfig, Transport};
 use bentpipe_gateway::{air, ground};
 use bentpipe_net::interception::Rules;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tracing_subscriber::EnvFilter;
 
 use crate::confine::confine;
 
@@ -36,7 +35,7 @@ pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
         TransportName::Masque => Transport::Masque,
         TransportName::AeroTcp => Transport::AeroTcp,
     });
-    log_to_stderr();
+    log::all();
     let path = file.to_owned();
     let config = AirConfig::load(file, chosen)?;
     let load = move || AirConfig::load(&path, chosen);
@@ -56,7 +55,7 @@ pub fn remove_rules(file: &Path) -> Outcome {
 
 /// Runs the ground gateway until SIGINT or SIGTERM.
 pub fn run_ground(file: &Path) -> Outcome {
-    log_to_stderr();
+    log::all();
     let path = file.to_owned();
     let config = GroundConfig::load(file)?;
     let load = move || GroundConfig::load(&path);
@@ -122,25 +121,4 @@ fn reloads<C: Send + 'static>(
         }
     });
     Ok(again)
-}
-
-/// Writes warnings to stderr, for a command that runs no gateway.
-pub fn warn_on_stderr() {
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
-        .without_time()
-        .with_target(false)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-}
-
-/// Writes the log to stderr, filtered by `RUST_LOG`.
-pub fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
 }

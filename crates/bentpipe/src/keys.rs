@@ -6,13 +6,14 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::out::{say, show};
-use bentpipe_gateway::config::{client_entry, client_token};
+use bentpipe_cli::log;
+use bentpipe_cli::out::{say, show};
+use bentpipe_gateway::config::{self, KeyFileError, client_entry, client_token};
 use bentpipe_link::SecretKey;
 
 /// Writes a new private key to `file`, readable by its owner alone, and prints the public key.
 pub fn make(file: &Path) -> Result<(), Box<dyn Error>> {
-    let secret = SecretKey::from_bytes(random()?);
+    let secret = fresh()?;
     write(file, &secret.to_base64())?;
     say!("{}", secret.public());
     eprintln!(
@@ -23,6 +24,23 @@ pub fn make(file: &Path) -> Result<(), Box<dyn Error>> {
         file.display()
     );
     Ok(())
+}
+
+/// Prints the public key of the private key in `file`.
+pub fn show(file: &Path) -> Result<(), Box<dyn Error>> {
+    log::warnings();
+    say!("{}", read(file)?.public());
+    Ok(())
+}
+
+/// Reads a private key.
+pub fn read(file: &Path) -> Result<SecretKey, KeyFileError> {
+    config::read_key(file)
+}
+
+/// Makes a private key.
+pub fn fresh() -> Result<SecretKey, String> {
+    Ok(SecretKey::from_bytes(random()?))
 }
 
 /// Writes a new token for the standard client `name` to `file`, readable by its owner alone, and
@@ -48,7 +66,8 @@ fn random() -> Result<[u8; 32], String> {
     Ok(bytes)
 }
 
-fn write(file: &Path, secret: &str) -> Result<(), Box<dyn Error>> {
+/// Writes a secret to a new file that only its owner may read.
+pub fn write(file: &Path, secret: &str) -> Result<(), Box<dyn Error>> {
     let mut out = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -1,31 +1,32 @@
-//! The `bentpipe` command: gateways, keys, classes and the lab.
+//! The `bentpipe` command: the gateways, and what their operators need.
+//!
+//! The lab is in the program `bentpipe-lab`, which this one starts for `lab`, `demo` and `report`.
 
 #![forbid(unsafe_code)]
 
+mod bridge;
 mod check;
 mod classify;
 mod confine;
-#[cfg(feature = "lab")]
-mod demo;
 mod gateways;
+mod init;
 mod keys;
-#[cfg(feature = "lab")]
-mod lab;
-mod out;
 mod preload;
-#[cfg(feature = "lab")]
-mod report;
 mod sheet;
 mod status;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use bentpipe_cli::pages::{self, Shell};
+use bentpipe_cli::sibling::{LAB, become_program};
+use bentpipe_cli::{VERSION, out};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// The open gateway pair for Internet access over geostationary satellites and air-to-ground radio.
 #[derive(Parser)]
-#[command(version, propagate_version = true, max_term_width = 80)]
+#[command(version = VERSION, propagate_version = true, max_term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -69,14 +70,29 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         client: Option<String>,
         /// File for the private key or the token; it must not exist yet.
-        #[arg(long, value_name = "FILE")]
-        out: PathBuf,
+        #[arg(long, value_name = "FILE", required_unless_present = "show")]
+        out: Option<PathBuf>,
+        /// Print the public key of the private key in this file instead.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["client", "out"])]
+        show: Option<PathBuf>,
     },
+    /// Set up a gateway: write its configuration and key, and start its service.
+    ///
+    /// On the ground, `bentpipe init ground --name boat-1` prints a join line. On the aircraft,
+    /// `bentpipe init air 'LINE' --interface br-lan` uses it. docs/install.md shows how to do the
+    /// same by hand.
+    #[command(subcommand)]
+    Init(init::Init),
     /// Explain a gateway's configuration, or report its errors.
+    ///
+    /// With the files of both gateways of a pair, also check them against each other.
     Check {
         /// The configuration of either gateway.
         #[arg(value_name = "FILE")]
         config: PathBuf,
+        /// The configuration of the other gateway of the pair.
+        #[arg(value_name = "FILE")]
+        other: Option<PathBuf>,
     },
     /// Print the JSON Schema of a gateway's configuration, for editors.
     ///
@@ -105,20 +121,44 @@ enum Command {
     /// record; nothing is uploaded. docs/probe.md describes the records.
     #[cfg(feature = "probe")]
     Probe(bentpipe_probe_host::Args),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Write the man pages of all commands to a folder.
+    Man {
+        /// The folder; it must exist.
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
     /// See Bentpipe work: an emulated in-flight link, with and without the gateways, then a proxy
-    /// to browse through.
-    #[cfg(feature = "lab")]
-    Demo(demo::Demo),
-    /// Compare the results in a folder with the published studies.
-    ///
-    /// A summary goes to standard output; --out writes a self-contained HTML page. `bentpipe lab
-    /// papers` makes such folders.
-    #[cfg(feature = "lab")]
-    Report(report::ReportArgs),
-    /// Experiments on emulated and simulated links.
-    #[cfg(feature = "lab")]
-    #[command(subcommand)]
-    Lab(lab::Lab),
+    /// to browse through. Needs the program bentpipe-lab.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Demo(OfTheLab),
+    /// Compare the results in a folder with the published studies. Needs the program bentpipe-lab.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Report(OfTheLab),
+    /// Experiments on emulated and simulated links. Needs the program bentpipe-lab.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Lab(OfTheLab),
+}
+
+/// Arguments that are passed on to `bentpipe-lab`.
+#[derive(clap::Args)]
+struct OfTheLab {
+    /// Arguments of the command; --help lists them.
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+impl OfTheLab {
+    /// Starts `bentpipe-lab` in place of this process, with `command` before the arguments.
+    fn run(self, command: Option<&str>) -> Result<(), Box<dyn std::error::Error>> {
+        let command = command.map(OsString::from).into_iter();
+        let arguments: Vec<OsString> = command.chain(self.arguments).collect();
+        Err(become_program(LAB, &arguments))
+    }
 }
 
 fn main() -> ExitCode {
@@ -126,21 +166,25 @@ fn main() -> ExitCode {
         Command::Air { config, remove_rules: true, .. } => gateways::remove_rules(&config),
         Command::Air { config, transport, .. } => gateways::run_air(&config, transport),
         Command::Ground { config } => gateways::run_ground(&config),
-        Command::Keys { client: None, out } => keys::make(&out),
-        Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
-        Command::Check { config } => check::run(&config),
+        Command::Keys { show: Some(file), .. } => keys::show(&file),
+        Command::Keys { client: None, out: Some(out), .. } => keys::make(&out),
+        Command::Keys { client: Some(name), out: Some(out), .. } => keys::make_token(&name, &out),
+        // The arguments' rules exclude it.
+        Command::Keys { out: None, .. } => Ok(()),
+        Command::Init(init) => init::run(&init),
+        Command::Check { config, other: None } => check::run(&config),
+        Command::Check { config, other: Some(other) } => check::run_pair(&config, &other),
         Command::Schema { gateway } => check::print_schema(gateway),
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
         Command::Preload(preload) => preload::run(&preload),
         #[cfg(feature = "probe")]
         Command::Probe(args) => bentpipe_probe_host::run(&args).map_err(Into::into),
-        #[cfg(feature = "lab")]
-        Command::Demo(demo) => demo::run(&demo),
-        #[cfg(feature = "lab")]
-        Command::Report(args) => report::run(&args),
-        #[cfg(feature = "lab")]
-        Command::Lab(lab) => lab::run(&lab),
+        Command::Completions { shell } => pages::complete(&mut Cli::command(), shell),
+        Command::Man { folder } => pages::man(Cli::command(), &folder),
+        Command::Demo(rest) => rest.run(Some("demo")),
+        Command::Report(rest) => rest.run(Some("report")),
+        Command::Lab(rest) => rest.run(None),
     };
     match result.and_then(|()| Ok(out::result()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,11 +5,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use bentpipe_cli::out::say;
 use bentpipe_gateway::config::DEFAULT_PRELOAD_SOCKET;
 use bentpipe_gateway::preload::{Event, Outcome, Summary};
 use bentpipe_units::ByteSize;
-
-use crate::out::say;
 
 /// Maximum length of an event, bytes: an address and a reason.
 const MAX_EVENT_BYTES: u64 = 64 << 10;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bentpipe_gateway::status::{Document, ReadError, read};
 
-use crate::out::{has_failed, say, show};
+use bentpipe_cli::out::{has_failed, say, show};
 use watch::{Found, News, Watch};
 
 /// Polling interval for a new file.

@@ -67,6 +67,13 @@ pub fn claim(file: &Path) -> Result<u64, CounterError> {
     claim_at(file, clock.as_secs())
 }
 
+/// Returns the first counter of the clock's previous second. A gateway that starts afterwards, with
+/// any state file, has higher ones.
+pub fn before_now() -> u64 {
+    let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    clock.as_secs().saturating_sub(1).saturating_mul(BLOCK)
+}
+
 /// Silence after which another block is claimed; it doubles each time …
 const PATIENCE: Duration = Duration::from_secs(30);
 /// … up to this limit. An outage of a day costs 30 writes.

@@ -7,6 +7,7 @@
 //! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
 //! | `path_memory`, `homes` | properties of the path, and addresses of the aircraft, kept over a restart |
 //! | `machine` | memory of the machine |
+//! | `trial` | one call to the ground before a gateway runs |
 
 #![forbid(unsafe_code)]
 
@@ -19,9 +20,11 @@ mod machine;
 pub mod masque;
 mod path_memory;
 mod start;
+mod trial;
 
 pub use error::TransportError;
 pub use start::{acceptor, connector};
+pub use trial::{Trial, TrialError, trial};
 
 /// Entry points for a fuzz target.
 #[cfg(feature = "fuzzing")]

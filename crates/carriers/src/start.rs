@@ -118,9 +118,7 @@ fn connect(
     match config.link.transport {
         Transport::Link => {
             let counter = handshake_counter::claim(&config.link.state_file)?;
-            let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
-            let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
-            air.also_at(others);
+            let air = call(inherited, config, &peers, counter)?;
             path_memory::keep(&air, &config.link.state_file);
             handshake_counter::renew(&air, &config.link.state_file);
             Ok(Arc::new(air))
@@ -140,6 +138,20 @@ fn connect(
             Ok(Arc::new(air))
         }
     }
+}
+
+/// Starts the radio transport to a ground at `peers`, with handshake counters from `counter`.
+pub(super) fn call(
+    inherited: &mut Inherited,
+    config: &AirConfig,
+    peers: &[SocketAddr],
+    counter: u64,
+) -> Result<Air, TransportError> {
+    let (any, peers) = reachable(peers, || net::without_ipv6().is_none());
+    let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
+    let air = Air::start(Box::new(socket), link::air_config(config, peers[0], counter)?);
+    air.also_at(peers[1..].iter().copied());
+    Ok(air)
 }
 
 /// Local address of a socket that reaches all of `peers`, which are not empty, and their addresses
@@ -203,18 +215,23 @@ async fn follow(mut of_link: watch::Receiver<Reach>, reach: watch::Sender<Reach>
 /// Resolves the peer's name until it has an address. Returns all addresses in the order of RFC 6724.
 async fn resolve(peer: &Target) -> Vec<SocketAddr> {
     loop {
-        match tokio::net::lookup_host((peer.host.to_string(), peer.port)).await {
-            Ok(addresses) => {
-                let addresses: Vec<_> = addresses.take(MAX_PEER_ADDRESSES).collect();
-                if !addresses.is_empty() {
-                    return addresses;
-                }
-                tracing::warn!(%peer, "the ground's name has no address; trying again");
-            }
+        match resolved(peer).await {
+            Ok(addresses) if !addresses.is_empty() => return addresses,
+            Ok(_) => tracing::warn!(%peer, "the ground's name has no address; trying again"),
             Err(error) => tracing::warn!(%peer, %error, "the ground's name; trying again"),
         }
         sleep(RESOLVE_INTERVAL).await;
     }
+}
+
+/// Resolves the peer's name once.
+pub(super) async fn resolved(peer: &Target) -> io::Result<Vec<SocketAddr>> {
+    let host = match &peer.host {
+        Host::Ip(ip) => return Ok(vec![SocketAddr::new(*ip, peer.port)]),
+        name => name.to_string(),
+    };
+    let addresses = tokio::net::lookup_host((host, peer.port)).await?;
+    Ok(addresses.take(MAX_PEER_ADDRESSES).collect())
 }
 
 /// A connector whose address is still being resolved.

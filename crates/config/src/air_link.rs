@@ -23,7 +23,8 @@ pub(super) struct AirLinkTable {
     #[serde(default)]
     #[schemars(schema_with = "transport")]
     pub transport: Transport,
-    /// This gateway's private key, as written by `bentpipe keys`.
+    /// This gateway's private key, as written by `bentpipe keys`. A file of the same name in
+    /// `$CREDENTIALS_DIRECTORY` has precedence.
     #[schemars(title = "path")]
     private_key_file: Placed<PathBuf>,
     /// Address of the ground for this transport; each transport has a port of its own.
@@ -70,7 +71,7 @@ pub(super) struct AirLinkTable {
     /// Handshake counter, kept over restarts, and next to it what was learned of the path. The file
     /// and its folder must be writable. A running gateway holds a file ending in `.lock` next to
     /// it, so a second one does not start on it. Not with `masque`.
-    #[schemars(title = "path", extend("x-default" = "`private-key-file` ending in `.state`"))]
+    #[schemars(title = "path", extend("x-default" = "`private-key-file` ending in `.state`, in `$STATE_DIRECTORY` if that is set"))]
     state_file: Option<PathBuf>,
     /// Source of the radio's current rate: docs/modem.md. Only with `link`.
     modem: Option<ModemTable>,

@@ -55,6 +55,7 @@ const MISSING: &[(&str, &str)] = &[
     ("protocol", "write how the modem is asked: protocol = \"dlep\" or protocol = \"file\""),
     ("manifest", "write the file with one address a line: manifest = \"portal.txt\""),
     ("directory", "write where the records go: directory = \"/var/lib/bentpipe/usage\""),
+    ("interfaces", "write where the clients are: interfaces = [\"br-lan\"]; `ip link` lists them"),
     ("class", "write the class of what matches: class = \"assured\""),
     ("rtt", "write the round trip between the gateways: rtt = \"480 ms\""),
     ("name", "write what the log should call it: name = \"D-ABCD\""),
@@ -150,12 +151,35 @@ fn explain(message: &str) -> (String, String) {
             return (format!("{unknown:?} is none of the choices"), nearest(unknown, &known));
         }
     }
-    if message.starts_with("invalid type: ") && message.contains("expected a string") {
-        let help = "write it as text, quantities with their unit: \"10 s\", \"1.89 Mbit/s\"";
-        return (message.to_owned(), help.to_owned());
+    if let Some((why, _)) = message.split_once("; make one with `bentpipe keys`") {
+        let help = "copy the public key that `bentpipe keys --show FILE` or `bentpipe check` prints on \
+                    the other gateway";
+        return (why.to_owned(), help.to_owned());
     }
-    (message.to_owned(), String::new())
+    let help = HELP.iter().find(|(parts, _)| parts.iter().all(|part| message.contains(part)));
+    (message.to_owned(), help.map(|(_, help)| *help).unwrap_or_default().to_owned())
 }
+
+/// Corrections for messages of the parser that contain all of these parts; the first match counts.
+const HELP: &[(&[&str], &str)] = &[
+    (&["invalid type: ", "expected a string"], TEXT),
+    (&["invalid type: map", "expected a sequence"], TABLES),
+    (&["invalid type: ", "expected a sequence"], "write a list, in brackets: [\"…\", \"…\"]"),
+    (&["invalid socket address"], ADDRESS),
+    (&["expected socket address"], ADDRESS),
+    (&["key with no value"], "this is TOML: write key = value, not key: value"),
+    (&["invalid float"], "write texts, addresses and quantities in double quotes"),
+    (&["invalid integer"], "write texts, addresses and quantities in double quotes"),
+    (&["://", "has no valid port"], "write host:port alone, without a scheme such as udp://"),
+];
+
+const TEXT: &str = "write it as text, quantities with their unit: \"10 s\", \"1.89 Mbit/s\"";
+
+const TABLES: &str = "there may be several of these: write the table's name in two pairs of brackets, as in \
+                      [[aircraft]]";
+
+const ADDRESS: &str = "write an IP address and a port: \"127.0.0.1:1080\", or \"[::]:4500\" for every \
+                       address of this machine; a host name cannot stand here";
 
 /// Names between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
@@ -206,6 +230,37 @@ mod tests {
             assert!(said.contains("air.toml, line "), "{listen}: {said}");
             assert!(!said.contains("hunter2"), "{listen}: {said}");
         }
+    }
+
+    #[test]
+    fn mistakes_of_notation_are_told_with_the_right_one() {
+        let listen = |rest: &str| said_of(&format!("http-proxy = {rest}"));
+        for (said, help) in [
+            (listen("\"127.0.0.1\""), "write an IP address and a port"),
+            (listen("\"localhost:1\""), "a host name cannot stand here"),
+            (listen("4500"), "write an IP address and a port"),
+            (listen("127.0.0.1:1081"), "in double quotes"),
+            (said_of("tproxy = { port = 1, interfaces = \"br-lan\" }"), "write a list"),
+            (said_of("tproxy = { port = 1 }"), "interfaces = [\"br-lan\"]"),
+            (said_of("quic: \"carry\""), "not key: value"),
+            (said_of("[rule]\nclass = \"assured\""), "[[aircraft]]"),
+        ] {
+            assert!(said.contains("air.toml, line ") && said.contains(help), "{help}: {said}");
+        }
+        let peer = |peer: &str, key: &str| {
+            let text = format!(
+                "[link]\nprivate-key-file = \"no.key\"\npeer = \"{peer}\"\n\
+                 peer-public-key = \"{key}\"\n[listen]\nsocks5 = \"127.0.0.1:1\"\n"
+            );
+            AirConfig::parse(Path::new("air.toml"), &text).unwrap_err().to_string()
+        };
+        let said = peer("udp://ground:4500", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=");
+        assert!(said.contains("without a scheme"), "{said}");
+        let said = peer("ground:4500", "PUT IT HERE");
+        assert!(
+            said.contains("prints on the other gateway") && !said.contains("make one"),
+            "{said}"
+        );
     }
 
     #[test]

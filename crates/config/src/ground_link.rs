@@ -16,7 +16,8 @@ use bentpipe_transport::Transport;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct GroundLinkTable {
-    /// This gateway's private key, as written by `bentpipe keys`.
+    /// This gateway's private key, as written by `bentpipe keys`. A file of the same name in
+    /// `$CREDENTIALS_DIRECTORY` has precedence.
     #[schemars(title = "path")]
     private_key_file: Placed<PathBuf>,
     /// UDP address of the radio transport.
@@ -72,7 +73,7 @@ pub(super) struct GroundLinkTable {
     session_lifetime: Span,
     /// Last address of each aircraft, kept over restarts, so that a returning fleet has priority
     /// over strangers. If it cannot be written, the log says so. Only with `listen`.
-    #[schemars(title = "path", extend("x-default" = "`private-key-file` ending in `.state`"))]
+    #[schemars(title = "path", extend("x-default" = "`private-key-file` ending in `.state`, in `$STATE_DIRECTORY` if that is set"))]
     state_file: Option<PathBuf>,
 }
 

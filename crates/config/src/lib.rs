@@ -14,6 +14,7 @@
 //! | `auth` | a check of credentials |
 //! | `reading`, `source`, `placed`, `error` | parsing, and errors that show the line |
 //! | `schema` | the JSON Schema of the files |
+//! | `service` | files of a service manager: credentials and state |
 //! | `least`, `share`, `applies` | checks of values, and of settings against each other |
 //! | `which` | which of the two files a text is |
 
@@ -51,6 +52,7 @@ mod rate;
 mod reading;
 mod rule;
 mod schema;
+mod service;
 mod share;
 mod site;
 mod source;
@@ -85,7 +87,7 @@ pub use ground_link::GroundLink;
 pub use hosts::HostAddresses;
 pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
-pub use key::KeyFileError;
+pub use key::{KeyFileError, read as read_key};
 pub use limits::{AirLimits, GroundLimits, PassengerIs};
 pub use listen::{Auth, Listen, Tproxy};
 pub use modem::{ModemConfig, ModemDiscovery, ModemSource};

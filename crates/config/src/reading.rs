@@ -11,6 +11,7 @@ use super::applies;
 use super::error::ConfigError;
 use super::key::{self, KeyFileError};
 use super::placed::Placed;
+use super::service;
 use super::source::Source;
 
 impl Source<'_> {
@@ -81,17 +82,28 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// State file: as written, or next to the key.
+    /// State file: as written; otherwise in the service manager's folder for state, or next to the
+    /// key.
     pub fn state_file(&self, written: Option<PathBuf>, key: &Placed<PathBuf>) -> PathBuf {
         match written {
             Some(path) => self.beside(&path),
-            None => self.beside(key).with_extension("state"),
+            None => {
+                let beside = self.beside(key).with_extension("state");
+                service::state_file(&beside).unwrap_or(beside)
+            }
         }
     }
 
     /// Reads the private key at `path`.
     pub fn private_key(&self, path: &Placed<PathBuf>) -> Result<SecretKey, ConfigError> {
-        let full = self.beside(path);
+        if path.to_str().is_some_and(|text| text.parse::<SecretKey>().is_ok()) {
+            // The line is not shown: it holds the key.
+            let why = "private-key-file holds a key, and not the name of a file";
+            let help = "write the key into a file that only this user may read, and name that file";
+            return Err(ConfigError::at(self, None, why, help));
+        }
+        let written = self.beside(path);
+        let full = service::credential(&written).unwrap_or(written);
         key::read(&full).map_err(|error| {
             let help = match &error {
                 KeyFileError::Unreadable { source, .. }
@@ -99,7 +111,13 @@ impl Source<'_> {
                 {
                     "it is there: let this user read it, or name another file".to_owned()
                 }
-                _ => format!("make one with `bentpipe keys --out {}`", full.display()),
+                KeyFileError::Content(_) => format!(
+                    "move it away, and make a key with `bentpipe keys --out {}`",
+                    full.display()
+                ),
+                KeyFileError::Unreadable { .. } => {
+                    format!("make one with `bentpipe keys --out {}`", full.display())
+                }
             };
             path.error(self, error.to_string(), help)
         })

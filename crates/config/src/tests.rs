@@ -168,6 +168,11 @@ fn an_invalid_key_error_names_the_keys_command() {
     std::fs::write(bench.0.path().join("bad.key"), "hunter2").unwrap();
     let bad = bench.air("air.key", "bad.key");
     assert!(bad.contains("bad.key holds no private key") && !bad.contains("hunter2"), "{bad}");
+    assert!(bad.contains("move it away, and make a key"), "{bad}");
+    let inline =
+        bench.air("\"air.key\"", &format!("\"{}\"", SecretKey::from_bytes([9; 32]).to_base64()));
+    assert!(inline.contains("holds a key, and not the name of a file"), "{inline}");
+    assert!(!inline.contains("CQkJ"), "{inline}");
     assert_eq!(
         bench.air("private-key-file = \"air.key\"\n", ""),
         "air.toml, line 1: the setting \"private-key-file\" is missing\n    [link]\n\
@@ -175,8 +180,9 @@ fn an_invalid_key_error_names_the_keys_command() {
     );
     assert_eq!(
         bench.ground(KEY, "AAEC"),
-        "ground.toml, line 7: \"AAEC\" is not a key: a key is 32 bytes in base64 (44 characters); make one \
-         with `bentpipe keys`\n    public-key = \"AAEC\""
+        "ground.toml, line 7: \"AAEC\" is not a key: a key is 32 bytes in base64 (44 characters)\n    \
+         public-key = \"AAEC\"\ncopy the public key that `bentpipe keys --show FILE` or `bentpipe check` \
+         prints on the other gateway"
     );
     let two = format!(
         "[[aircraft]]\nname = \"D-B\"\npublic-key = \"{KEY}\"\nrate = \"1 Mbit/s\"\n[dial]\n"

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
@@ -22,12 +22,14 @@ pub fn digest(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
 }
 
-/// Identifier of a program's build: the first twelve hexadecimal digits of its executable's
-/// SHA-256.
-pub fn build(executable: &Path) -> io::Result<String> {
+/// Identifier of a build: the first twelve hexadecimal digits of the SHA-256 of its `programs`, one
+/// after the other.
+pub fn build(programs: &[PathBuf]) -> io::Result<String> {
     const DIGITS: usize = 12;
     let mut digest = Sha256::new();
-    io::copy(&mut File::open(executable)?, &mut digest)?;
+    for program in programs {
+        io::copy(&mut File::open(program)?, &mut digest)?;
+    }
     Ok(hex(&digest.finalize())[..DIGITS].to_owned())
 }
 
@@ -58,8 +60,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
         std::fs::write(&path, "").unwrap();
-        assert_eq!(build(&path).unwrap(), "e3b0c44298fc");
+        let other = folder.path().join("other");
+        std::fs::write(&other, "").unwrap();
+        let build = || build(&[path.clone(), other.clone()]).unwrap();
+        assert_eq!(build(), "e3b0c44298fc");
         std::fs::write(&path, "x").unwrap();
-        assert_ne!(build(&path).unwrap(), "e3b0c44298fc");
+        let first = build();
+        std::fs::write(&other, "x").unwrap();
+        assert!(first != "e3b0c44298fc" && build() != first);
     }
 }

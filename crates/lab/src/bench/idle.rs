@@ -41,9 +41,14 @@ pub struct Found {
 }
 
 /// Opens `flows` flows through the gateways of `program`, sends a byte in both directions on each
-/// of them, and leaves them idle. A separate program holds the server's ends, because one process
-/// may not have enough descriptors for both.
-pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchError> {
+/// of them, and leaves them idle. A separate process, `holder` with the argument `hold`, holds the
+/// server's ends, because one process may not have enough descriptors for both.
+pub fn run(
+    flows: usize,
+    program: &Path,
+    holder: &Path,
+    folder: &Path,
+) -> Result<Found, BenchError> {
     let profile = Profile::named("clean")?;
     let testbed = Testbed::new(&profile.link, None, 1)?;
     let server = SocketAddr::new(SERVER.v4.into(), PORT);
@@ -55,8 +60,8 @@ pub fn run(flows: usize, program: &Path, folder: &Path) -> Result<Found, BenchEr
         ..PairSpec::new(&profile, socks5, SocketAddr::new(GROUND.v4.into(), 4500))
     };
     let path = program.to_string_lossy();
-    let mut hold = testbed.server.command(&path);
-    hold.args(["lab", "hold"]).arg(server.to_string());
+    let mut hold = testbed.server.command(&holder.to_string_lossy());
+    hold.arg("hold").arg(server.to_string());
     let _holder =
         Process::start(hold, &folder.join("hold.log")).map_err(failed("start the server's end"))?;
     let (air, ground) = (testbed.air.command(&path), testbed.ground.command(&path));

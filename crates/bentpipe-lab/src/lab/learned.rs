@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use bentpipe_cli::out::{say, show};
 use bentpipe_lab::experiment::learned::{Cell, Found, Lease, Outcome, cells, chart, play, table};
 use bentpipe_lab::experiment::progress::Sessions;
 use clap::Args;
 
 use super::common::{Outcome as Done, check_writable, missed_words, write};
-use crate::out::{say, show};
 
 /// Arguments of `lab run learned`.
 #[derive(Args)]

@@ -1,5 +1,7 @@
 //! `bentpipe lab run attacks`: measures the gateways under overload.
 
+use bentpipe_cli::out::say;
+use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::attacks::{self, Attack, Choice};
 use bentpipe_lab::experiment::report::Report;
@@ -9,7 +11,6 @@ use clap::Args;
 use super::common::{Outcome, check_writable};
 use super::grid::Engine as Engines;
 use super::mixes::{Kept, with_rate};
-use crate::out::say;
 
 /// Arguments of `lab run attacks`.
 #[derive(Args)]
@@ -57,7 +58,7 @@ pub fn run(args: &AttacksArgs) -> Outcome {
     }
     if args.engine != Engines::Sim && choice.attacks.iter().any(|it| it.is_emulated()) {
         let scratch = Scratch::new()?;
-        tell(attacks::run(&choice, &std::env::current_exe()?, scratch.path())?);
+        tell(attacks::run(&choice, &sibling::find(GATEWAYS)?, scratch.path())?);
     }
     args.kept.keep(&rows, missed)
 }

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bentpipe_cli::out::say;
 use bentpipe_lab::site::{Authority, Recorder, RecorderSettings};
 use clap::Args;
 
 use super::common::Outcome;
-use crate::out::say;
 
 /// Arguments of `lab record`.
 #[derive(Args)]

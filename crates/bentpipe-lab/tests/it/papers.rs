@@ -1,4 +1,4 @@
-//! `bentpipe lab papers` and `bentpipe report` as processes.
+//! `bentpipe-lab papers` and `bentpipe-lab report` as processes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use percent_encoding::percent_decode_str;
 use yaml_rust2::{Yaml, YamlLoader};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe-lab");
 
 /// Cells in virtual time, which are identical to the last digit on every machine.
 const TINY: [&str; 7] = ["netforecast", "--quick", "--only", "epb", "--engine", "sim", "--seed"];
@@ -16,12 +16,12 @@ const TINY: [&str; 7] = ["netforecast", "--quick", "--only", "epb", "--engine", 
 /// Number of cells, each in its own file.
 const CELLS: usize = 5;
 
-fn bentpipe(arguments: &[&str]) -> Output {
+fn lab(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().expect("the program starts")
 }
 
 fn run(seed: &str, rest: &[&str]) -> String {
-    let output = bentpipe(&[&["lab", "papers"], &TINY[..], &[seed], rest].concat());
+    let output = lab(&[&["papers"], &TINY[..], &[seed], rest].concat());
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said
@@ -96,7 +96,7 @@ fn shards_run_by_two_processes_make_the_whole() {
     let script = deploy("lab-slurm.sh");
     let slurm = |variable: &str, value: &str, rest: &[&str]| {
         let mut command = Command::new(&script);
-        command.env("BENTPIPE", PROGRAM).env(variable, value).arg(&results).args(rest);
+        command.env("BENTPIPE_LAB", PROGRAM).env(variable, value).arg(&results).args(rest);
         command.spawn().expect("the script starts")
     };
     let tiny = [&["2"], &TINY[..], &["5"]].concat();
@@ -189,12 +189,12 @@ fn the_jobs_of_a_cluster_run_all_shards_and_put_them_together() {
     let tiny = [&TINY[..], &["5"]].concat().join(" ");
     let asked = at.path().join("asked");
     let script = format!(
-        "case \"$*\" in \"lab papers --shard \"*) shift 2; echo \"$2\" >> {}; \
-         exec {PROGRAM} lab papers {tiny} \"$@\";; esac\n\
+        "case \"$*\" in \"papers --shard \"*) shift; echo \"$2\" >> {}; \
+         exec {PROGRAM} papers {tiny} \"$@\";; esac\n\
          exec {PROGRAM} \"$@\"",
         asked.display(),
     );
-    let path = search_path(&at.path().join("bin"), "bentpipe", &script);
+    let path = search_path(&at.path().join("bin"), "bentpipe-lab", &script);
     let results = at.path().join("results");
     fs::create_dir(&results).expect("a folder");
     let run = |job: &Yaml, index: i64| {
@@ -239,7 +239,7 @@ fn a_run_goes_on_where_it_was_and_another_run_is_refused() {
     let said = run("1", &[&folder]);
     let left = format!("{} cells measured", CELLS - had);
     assert!(said.contains(&left) && said.contains(&format!("{had} were there before")), "{said}");
-    let other = bentpipe(&[&["lab", "papers"], &TINY[..], &["2", &folder]].concat());
+    let other = lab(&[&["papers"], &TINY[..], &["2", &folder]].concat());
     let said = String::from_utf8_lossy(&other.stderr);
     assert!(!other.status.success() && said.contains("results of another run"), "{said}");
 }
@@ -247,14 +247,14 @@ fn a_run_goes_on_where_it_was_and_another_run_is_refused() {
 #[test]
 fn impossible_arguments_are_refused_with_a_hint() {
     for (words, hint) in [
-        (&["lab", "papers", "mile-hig", "x"][..], "mile-high"),
-        (&["lab", "papers", "--only", "files2", "x"], "there is no grid"),
-        (&["lab", "papers", "aerotcp"], "name the folder"),
-        (&["lab", "papers", "--shard", "3/2", "x"], "2/8"),
-        (&["lab", "papers", "--merge", "x"], "nothing to merge"),
+        (&["papers", "mile-hig", "x"][..], "mile-high"),
+        (&["papers", "--only", "files2", "x"], "there is no grid"),
+        (&["papers", "aerotcp"], "name the folder"),
+        (&["papers", "--shard", "3/2", "x"], "2/8"),
+        (&["papers", "--merge", "x"], "nothing to merge"),
         (&["report", "/nowhere"], "/nowhere/manifest.json"),
     ] {
-        let output = bentpipe(words);
+        let output = lab(words);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(hint), "{words:?}: {said}");
     }

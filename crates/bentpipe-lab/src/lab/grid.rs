@@ -4,6 +4,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bentpipe_cli::out::{say, show};
+use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::grid::emu::{Emulator, works};
 use bentpipe_lab::experiment::grid::{Cell, Choice, Outcome, Work, golden, sim, table, targets};
@@ -13,7 +15,6 @@ use bentpipe_units::Ratio;
 use clap::{Args, ValueEnum};
 
 use super::common::{Outcome as Done, check_writable, missed_words, write};
-use crate::out::{say, show};
 
 /// Arguments of `lab run grid`.
 #[derive(Args)]
@@ -124,7 +125,7 @@ fn emulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box<
         runs: args.runs.map(usize::from),
         seed: args.seed,
         deadline: Duration::from_secs(args.deadline),
-        program: &std::env::current_exe()?,
+        program: &sibling::find(GATEWAYS)?,
         folder: scratch.path(),
     };
     let outcomes = emulator.run(works)?;

@@ -8,16 +8,20 @@ use std::sync::OnceLock;
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line, as `println!` does, but never panics: see [`result`].
-macro_rules! say {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __say {
     ($($line:tt)*) => { $crate::out::line(format_args!($($line)*)) };
 }
-pub(crate) use say;
+pub use __say as say;
 
 /// Prints text like `say!`, but without ending the line.
-macro_rules! show {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __show {
     ($($text:tt)*) => { $crate::out::text(format_args!($($text)*)) };
 }
-pub(crate) use show;
+pub use __show as show;
 
 /// Writes `text` and ends the line.
 pub fn line(text: fmt::Arguments<'_>) {

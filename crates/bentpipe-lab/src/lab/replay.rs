@@ -5,6 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bentpipe_cli::out::{say, show};
+use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::progress::Sessions;
@@ -18,7 +20,6 @@ use bentpipe_lab::site::Site;
 use clap::{Args, ValueEnum};
 
 use super::common::{LinkArgs, Outcome, check_writable, write};
-use crate::out::{say, show};
 
 /// Arguments of `lab replay`.
 #[derive(Args)]
@@ -149,7 +150,7 @@ fn emulated(
 ) -> Result<Vec<Found>, Box<dyn Error>> {
     emu::enter()?;
     let (scratch, live) = (Scratch::new()?, Sessions::new());
-    let (program, all) = (std::env::current_exe()?, contenders.len() * usize::from(args.runs));
+    let (program, all) = (sibling::find(GATEWAYS)?, contenders.len() * usize::from(args.runs));
     let (mut found, mut over) = (Vec::new(), 0);
     for &contender in contenders {
         let mut loads = Vec::new();

@@ -3,13 +3,14 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
+use bentpipe_cli::out::show;
+use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::{bench, emu};
 use clap::Subcommand;
 
 use super::common::{Outcome, check_writable, write};
-use crate::out::show;
 
 /// Benchmarks of this machine.
 #[derive(Subcommand)]
@@ -111,7 +112,6 @@ pub fn run(bench: &Bench) -> Outcome {
         | Bench::Idle { json, .. } => json.as_deref(),
     };
     check_writable(json)?;
-    let own = std::env::current_exe()?;
     let tell = |found: &dyn Display, rows: &[Row]| {
         show!("{found}");
         write(json, rows)
@@ -119,7 +119,7 @@ pub fn run(bench: &Bench) -> Outcome {
     match bench {
         Bench::Relay { .. } => {
             emu::enter()?;
-            let found = bench::relay::run(&own, Scratch::new()?.path())?;
+            let found = bench::relay::run(&sibling::find(GATEWAYS)?, Scratch::new()?.path())?;
             tell(&found, &found.rows())
         }
         Bench::Link { .. } => {
@@ -133,8 +133,9 @@ pub fn run(bench: &Bench) -> Outcome {
             met(*check, &found.missed())
         }
         Bench::Cpu { beside, hysteria, megabytes, rounds, check, .. } => {
+            let this = sibling::find(GATEWAYS)?;
             let plan = bench::download::Plan {
-                programs: [own].into_iter().chain(beside.iter().cloned()).collect(),
+                programs: [this].into_iter().chain(beside.iter().cloned()).collect(),
                 hysteria: hysteria.clone(),
                 bytes: megabytes * 1_000_000,
                 rounds: (*rounds).into(),
@@ -155,7 +156,9 @@ pub fn run(bench: &Bench) -> Outcome {
         }
         Bench::Idle { flows, .. } => {
             emu::enter()?;
-            let found = bench::idle::run((*flows).into(), &own, Scratch::new()?.path())?;
+            let (gateways, holder) = (sibling::find(GATEWAYS)?, std::env::current_exe()?);
+            let folder = Scratch::new()?;
+            let found = bench::idle::run((*flows).into(), &gateways, &holder, folder.path())?;
             tell(&found, &found.rows())
         }
     }

@@ -14,8 +14,10 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::out::{say, show};
 use bentpipe_channel::{DirectionSpec, LinkSpec};
+use bentpipe_cli::log;
+use bentpipe_cli::out::{say, show};
+use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::pages::Reader;
@@ -207,7 +209,7 @@ fn transfers(args: &TransfersArgs) -> Outcome {
         seed: args.link.seed,
         deadline: Duration::from_secs(args.deadline),
         bulk_length: Duration::from_secs(BULK_SECONDS),
-        program: &std::env::current_exe()?,
+        program: &sibling::find(GATEWAYS)?,
         folder: scratch.path(),
     };
     let cells = go(&plan)?;
@@ -316,7 +318,7 @@ fn modem(args: &ModemArgs) -> Outcome {
             LinkSpec { forward: direction.clone(), return_: direction }
         }
     };
-    super::gateways::log_to_stderr();
+    log::all();
     let settings = modem::Settings {
         listen: args.listen,
         discovery: args.interface.clone().map(|name| (name, bentpipe_dlep::DEFAULT_PORT)),

@@ -1,12 +1,12 @@
 //! Every system under test between real kernels: data arrives intact in both directions on any
 //! port, and client and server need no changes.
 //!
-//! `cargo test -p bentpipe --test contenders -- NAME` runs the tests whose names contain NAME.
+//! `cargo test -p bentpipe -p bentpipe-lab-command --test contenders -- NAME` runs the tests whose names contain NAME.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::thread;
@@ -59,6 +59,13 @@ fn main() -> ExitCode {
     if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// The program with the gateways, which lies beside the one with the lab.
+fn gateways() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_bentpipe-lab")).with_file_name("bentpipe");
+    assert!(program.exists(), "{} is missing: `cargo build --bin bentpipe`", program.display());
+    program
+}
+
 /// The example of the report: 10 Mbit/s, 540 ms.
 fn profile() -> Profile {
     Profile::named("netforecast").unwrap()
@@ -74,7 +81,7 @@ fn start<'a>(
         testbed,
         profile: &profile(),
         folder,
-        program: Path::new(env!("CARGO_BIN_EXE_bentpipe")),
+        program: &gateways(),
         hosts: &[("site.test".into(), IpAddr::from(SERVER.v4))],
         settings: &settings.parse().unwrap(),
     })

@@ -8,6 +8,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use bentpipe_cli::out::{say, show};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::engine::{Emulator, Engine};
@@ -25,7 +26,6 @@ use clap::Args;
 
 use super::common::{Outcome, check_writable, missed_words, write};
 use super::grid::{Engine as Engines, per_cent};
-use crate::out::{say, show};
 
 /// Output of an experiment.
 #[derive(Args)]

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use bentpipe_cli::out::say;
+use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::emu;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_papers::{Kind, Options, Plan, Wanted, build, digest};
@@ -10,12 +12,11 @@ use bentpipe_results::{Folder, Manifest, Shard, Study};
 use clap::{Args, ValueEnum};
 
 use super::common::Outcome;
-use crate::out::say;
 
 /// Arguments of `lab papers`.
 #[derive(Args)]
-#[command(override_usage = "bentpipe lab papers [OPTIONS] [NAME]... <DIR>\n       \
-                            bentpipe lab papers --merge <DIR> <SHARD>...")]
+#[command(override_usage = "bentpipe-lab papers [OPTIONS] [NAME]... <DIR>\n       \
+                            bentpipe-lab papers --merge <DIR> <SHARD>...")]
 pub struct PapersArgs {
     /// The studies, by the names of their files in experiments/ [default: all], then the folder for
     /// the results; with --merge, the folder for the merged results, then those of its shards.
@@ -91,8 +92,14 @@ pub fn run(args: &PapersArgs) -> Outcome {
         // Must precede the first thread.
         emu::enter()?;
     }
-    let program = std::env::current_exe()?;
-    let manifest = manifest(&studies, args, build(&program)?);
+    // Cells in virtual time start no gateway.
+    let gateways = match plan.needs_emulator() {
+        true => Some(sibling::find(GATEWAYS)?),
+        false => sibling::find(GATEWAYS).ok(),
+    };
+    let programs: Vec<PathBuf> =
+        [std::env::current_exe()?].into_iter().chain(gateways.clone()).collect();
+    let manifest = manifest(&studies, args, build(&programs)?);
     let folder = match args.mix_builds {
         true => Folder::start_mixed(&path, &manifest)?,
         false => Folder::start(&path, &manifest)?,
@@ -104,7 +111,7 @@ pub fn run(args: &PapersArgs) -> Outcome {
         shard: args.shard,
         folder: &folder,
         scratch: scratch.path(),
-        program: &program,
+        program: gateways.as_deref().unwrap_or(Path::new(GATEWAYS)),
         raw: args.raw.then_some(&*raw),
         jobs: args.jobs.map(usize::from),
     };

@@ -5,6 +5,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bentpipe_cli::out::{say, show};
+use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::browser;
 use bentpipe_lab::contender::{self, BENTPIPE, E2E_CUBIC, SystemUnderTest};
 use bentpipe_lab::emu;
@@ -18,7 +20,6 @@ use bentpipe_lab::workload::Workload;
 use clap::Args;
 
 use crate::lab::{check_writable, go, notes, write};
-use crate::out::{say, show};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -59,7 +60,7 @@ pub fn run(demo: &Demo) -> Outcome {
     emu::enter()?;
     let scratch = Scratch::new()?;
     let profile = Profile::named(PROFILE)?;
-    let program = std::env::current_exe()?;
+    let program = sibling::find(GATEWAYS)?;
     let contenders =
         if demo.contenders.is_empty() { contender::demo() } else { demo.contenders.clone() };
     let workloads = Workload::demo();

@@ -60,7 +60,7 @@ fn the_committed_page_is_of_the_committed_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let at = tempfile::tempdir().unwrap();
     let page = at.path().join("results.md");
-    let made = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+    let made = Command::new(env!("CARGO_BIN_EXE_bentpipe-lab"))
         .args(["report", "results/reference", "--markdown"])
         .arg(&page)
         .current_dir(&root)
@@ -90,7 +90,7 @@ fn is_possible() -> bool {
 /// Makes the page of `results` in `folder`, and checks it; `name` prefixes the screenshots.
 async fn open(results: &Path, folder: &Path, name: &str) {
     let page = folder.join("report.html");
-    let report = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+    let report = Command::new(env!("CARGO_BIN_EXE_bentpipe-lab"))
         .args(["report".as_ref(), results.as_os_str(), "--out".as_ref(), page.as_os_str()])
         .args(["--vega", VEGA])
         .output()

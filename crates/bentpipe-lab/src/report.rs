@@ -6,12 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use bentpipe_cli::out::{say, show};
 use bentpipe_results::{
     Claims, Files, Folder, FolderError, Host, Report, Study, html, markdown, text,
 };
 use clap::Args;
-
-use crate::out::{say, show};
 
 /// Library that draws figures, as installed by `scripts/setup.sh vega`.
 const VEGA: &str = "target/vega/vega.js";

@@ -1,0 +1,6 @@
+//! The command as a process, in one binary. `contenders` has its own, because it needs a process
+//! with a single thread.
+
+mod lab;
+mod papers;
+mod report;
