@@ -7,10 +7,10 @@ use bentpipe_net::Inherited;
 use tokio::time::{Instant, timeout};
 
 use crate::TransportError;
-use crate::config::{AirConfig, Transport};
 use crate::handshake_counter::before_now;
 use crate::start::{call, resolved};
-use crate::transport::{Connector, Reach};
+use bentpipe_config::{AirConfig, Transport};
+use bentpipe_transport::{Connector, Reach};
 
 /// Outcome of a call that the ground answered.
 #[derive(Debug, Clone, Copy)]

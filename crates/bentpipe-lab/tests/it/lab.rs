@@ -223,7 +223,7 @@ fn an_archive_replays_through_the_gateways_from_two_addresses() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_said_before_anything_is_loaded() {
+fn an_unusable_archive_is_reported_before_any_load() {
     let folder = tempfile::tempdir().unwrap();
     archive(folder.path());
     let place = folder.path().to_string_lossy();

@@ -67,7 +67,7 @@ fn a_site_has_no_more_domains_than_there_are_sockets_for() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_a_reason() {
+fn an_invalid_archive_is_refused_with_a_reason() {
     for (from, to, why) in [
         ("format = 1", "format = 2", "reads 1"),
         ("domain = 0", "domain = 9", "there is no domain 9"),
