@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags};
 
 use super::handshakes::Handshakes;
 use super::shared::{Ended, MAX_READS, Shared};
-use crate::{clock, failure};
+use crate::{arrival, clock, failure};
 
 /// State of one target.
 #[derive(Debug)]
@@ -180,10 +180,10 @@ impl Line {
         for _ in 0..MAX_READS {
             let Some(udp) = &self.udp else { return };
             let mut buffer = [0; 64];
-            match udp.recv(&mut buffer) {
-                Ok(length) => {
-                    if let Some(sequence) = self.echo_number(&buffer[..length]) {
-                        self.replied(sequence, at, false, done);
+            match arrival::receive(udp, &mut buffer) {
+                Ok(received) => {
+                    if let Some(sequence) = self.echo_number(&buffer[..received.length]) {
+                        self.replied(sequence, received.at.saturating_sub(start), false, done);
                     }
                 }
                 // "Port unreachable" does not say for which ping; it is for the oldest.
@@ -256,5 +256,6 @@ fn connected(to: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
     socket.connect(to)?;
     socket.set_nonblocking(true)?;
+    arrival::stamp(&socket)?;
     Ok(socket)
 }
