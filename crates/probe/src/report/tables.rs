@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use crate::analysis::Analysis;
 use crate::dns::ResolverKind;
 use crate::live::ms;
+use crate::orbit::{Kind, WINDOW_S};
 use crate::statistics::quantile;
 use crate::target::Side;
 
@@ -31,6 +32,33 @@ pub fn targets(analysis: &Analysis) -> Markup {
             "Lost: no reply within 10 s. Late: a reply after 2 s and within 10 s. Replies after 10 s: "
             (analysis.pings.stragglers) ". A target has a line for each method that was used. TCP handshakes may be \
             answered by a proxy in the cabin."
+        }
+    }
+}
+
+/// Kinds of access of each session.
+pub fn access(analysis: &Analysis) -> Markup {
+    let start = |session: usize, window: u64| {
+        let began = analysis.sessions[session].began.plus_us(window * WINDOW_S * 1_000_000);
+        began.utc()
+    };
+    html! {
+        div.wide { table {
+            tr { th { "from (UTC)" } th.text { "until" } th.text { "kind" } th { "min ms" } th { "15 s rhythm" } }
+            @for session in 0..analysis.sessions.len() {
+                @for segment in analysis.access.segments(session) {
+                    tr {
+                        td { (start(session, segment.from)) } td.text { (start(session, segment.to + 1)) }
+                        td.text { (segment.kind.map_or("unknown", Kind::name)) }
+                        td { (ms(segment.minimum_us)) } td { (format!("{:.1}", segment.rhythm)) }
+                    }
+                }
+            }
+        } }
+        p.note {
+            "Inferred from ICMP and UDP pings alone, in windows of 5 minutes. A minimum below 477 ms excludes a \
+            geostationary orbit, one below 107 ms a medium orbit. A 15 s rhythm above 3 speaks for a low orbit. The \
+            inference assumes an access in flight: on the ground it names what the access resembles."
         }
     }
 }
