@@ -131,8 +131,8 @@ fn weights(minimum_us: u64, rhythm: f64) -> [f64; 4] {
     [geostationary, medium, low, 0.0]
 }
 
-/// Splits a flight into segments: the sequence of kinds with the most evidence, where each change costs
-/// [`CHANGE`].
+/// Splits a flight into segments: the sequence of kinds with the most evidence, where each change must
+/// outweigh 8 units of evidence.
 pub fn segments(evidence: &[Evidence]) -> Vec<Segment> {
     let mut best = [0.0; 4];
     let mut origins: Vec<[usize; 4]> = Vec::with_capacity(evidence.len());
