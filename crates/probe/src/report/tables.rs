@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::analysis::Analysis;
-use crate::dns::ResolverKind;
+use crate::dns::{Cause, ResolverKind};
 use crate::live::ms;
 use crate::orbit::{Kind, WINDOW_S};
 use crate::statistics::quantile;
@@ -100,7 +100,7 @@ pub fn resolvers(analysis: &Analysis) -> Markup {
     html! {
         div.wide { table {
             tr { th { "resolver" } th.text { "kind" } th { "pairs" } th { "both hit" } th { "miss, hit" } th { "hit, miss" }
-                 th { "both miss" } th { "failed" } th { "unique names hit" } }
+                 th { "both miss" } th { "failed" } th { "unique names hit" } th.text { "double misses by" } }
             @for (address, resolver) in &analysis.lookups.resolvers {
                 @let found = resolver.quadrants(minimum.rtt_us);
                 @let total = u64::from(found.total());
@@ -112,6 +112,10 @@ pub fn resolvers(analysis: &Analysis) -> Markup {
                         td { (percent(share(part.into(), total))) }
                     }
                     td { (found.failed) } td { (percent(resolver.impossible_hits(minimum.rtt_us))) }
+                    td.text { @match resolver.cause(minimum.rtt_us) {
+                        Cause::Cluster => "caches that share nothing", Cause::SomeNames => "names that are not stored",
+                        Cause::Unclear => "–",
+                    } }
                 }
             }
         } }
