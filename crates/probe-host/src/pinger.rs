@@ -41,7 +41,7 @@ pub fn run(targets: &[Target], start: Duration, interval: Duration, token: u64, 
         let now = clock::boot().saturating_sub(start);
         let mut done = Vec::new();
         for line in &mut lines {
-            line.send_due(now, &mut done);
+            line.send_due(now, start, &mut done);
             line.expire(now, &mut done);
         }
         report(done, start, events);

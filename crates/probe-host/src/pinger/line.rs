@@ -87,7 +87,7 @@ impl Line {
     }
 
     /// Sends the ping whose time has come. Times that a suspension missed are skipped.
-    pub fn send_due(&mut self, now: Duration, done: &mut Vec<Ended>) {
+    pub fn send_due(&mut self, now: Duration, start: Duration, done: &mut Vec<Ended>) {
         let due = schedule::ping_time(self.next, self.index, self.count, self.interval);
         if now < due {
             return;
@@ -103,9 +103,9 @@ impl Line {
         let Some((method, scout)) = self.course.as_mut().map(|course| course.next(now)) else {
             return;
         };
-        self.send(method, false, due, now, done);
+        self.send(method, false, due, start, done);
         if let Some(method) = scout {
-            self.send(method, true, due, now, done);
+            self.send(method, true, due, start, done);
         }
     }
 
@@ -114,9 +114,11 @@ impl Line {
         method: Method,
         scout: bool,
         due: Duration,
-        now: Duration,
+        start: Duration,
         done: &mut Vec<Ended>,
     ) {
+        // Read again, because the ping before it takes time.
+        let now = clock::boot().saturating_sub(start);
         let sequence = self.sequence;
         self.sequence = self.sequence.wrapping_add(1);
         let start_error = now.saturating_sub(due);
@@ -148,9 +150,10 @@ impl Line {
                 let mut packet = self.token.to_be_bytes().to_vec();
                 packet.extend(sequence.to_be_bytes());
                 // The first call may report the error of an earlier ping.
-                let result = udp.send(&packet).or_else(|_| udp.send(&packet)).map(drop);
+                udp.send(&packet).or_else(|_| udp.send(&packet))?;
+                // After an error the next ping gets a new socket: the machine's address may have changed.
                 self.udp = Some(udp);
-                result
+                Ok(())
             }
             Method::Tcp { port } => {
                 self.tcp.begin(SocketAddr::new(self.target.address, port), sequence)
