@@ -2,9 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use bentpipe_probe::ping::echo::{Family, without_ipv4_header};
 use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::arrival;
 
 /// An ICMP socket that does not block.
 #[derive(Debug)]
@@ -34,7 +37,9 @@ impl Icmp {
         };
         let socket = Socket::new(domain, kind, Some(protocol))?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: socket.into(), family, raw: kind == Type::RAW })
+        let socket = UdpSocket::from(socket);
+        arrival::stamp(&socket)?;
+        Ok(Self { socket, family, raw: kind == Type::RAW })
     }
 
     /// Sends a message.
@@ -47,19 +52,23 @@ impl Icmp {
         set_ttl(&self.socket, self.family, ttl)
     }
 
-    /// Receives a message without its IP header, with its sender. Returns `None` if none is there.
-    pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<(IpAddr, &'b [u8])>> {
-        let (length, from) = match self.socket.recv_from(buffer) {
+    /// Receives a message without its IP header, with its sender and its time of arrival since boot. Returns
+    /// `None` if none is there.
+    pub fn receive<'b>(
+        &self,
+        buffer: &'b mut [u8],
+    ) -> io::Result<Option<(IpAddr, Duration, &'b [u8])>> {
+        let received = match arrival::receive(&self.socket, buffer) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
-        let packet = &buffer[..length];
+        let packet = &buffer[..received.length];
         let message = match (self.raw, self.family) {
             (true, Family::V4) => without_ipv4_header(packet).unwrap_or_default(),
             _ => packet,
         };
-        Ok(Some((from.ip(), message)))
+        Ok(Some((received.from, received.at, message)))
     }
 
     /// The socket, to wait for it.

@@ -4,6 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `args` | the command line |
+//! | `arrival` | times of arrival from the kernel |
 //! | `clock` | the machine's clocks |
 //! | `failure` | errors of the system in OONI's words |
 //! | `random` | random bytes |
@@ -22,6 +23,7 @@
 //! | `offline` | report and export |
 
 mod args;
+mod arrival;
 mod clock;
 mod error;
 mod event;

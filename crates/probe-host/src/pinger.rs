@@ -41,7 +41,7 @@ pub fn run(targets: &[Target], start: Duration, interval: Duration, token: u64, 
         let now = clock::boot().saturating_sub(start);
         let mut done = Vec::new();
         for line in &mut lines {
-            line.send_due(now, &mut done);
+            line.send_due(now, start, &mut done);
             line.expire(now, &mut done);
         }
         report(done, start, events);
@@ -91,8 +91,8 @@ fn read_icmp(shared: &Shared, lines: &mut [Line], start: Duration, done: &mut Ve
         let Some(icmp) = shared.icmp(family) else { continue };
         for _ in 0..MAX_READS {
             // An error on the socket is news of some ping's path; that ping will be lost.
-            let Ok(Some((from, message))) = icmp.receive(&mut buffer) else { break };
-            let at = clock::boot().saturating_sub(start);
+            let Ok(Some((from, at, message))) = icmp.receive(&mut buffer) else { break };
+            let at = at.saturating_sub(start);
             for line in lines.iter_mut().filter(|line| line.address() == from) {
                 if line.echoed(family, message, at, done) {
                     break;

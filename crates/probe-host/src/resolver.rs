@@ -10,7 +10,7 @@ use bentpipe_probe::clock::Moment;
 use bentpipe_probe::dns::{DnsPair, Lookup, NameKind, PATIENCE, ResolverKind, message};
 
 use crate::event::Events;
-use crate::{clock, failure, random};
+use crate::{arrival, clock, failure, random};
 
 /// Pairs under way at a time. At 0.8 s a pair, a round of 101 pairs takes 20 s.
 const PARALLEL: usize = 4;
@@ -83,6 +83,7 @@ fn exchange(resolver: IpAddr, name: &str) -> io::Result<(Duration, u16, Vec<u8>)
     };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
     socket.connect(SocketAddr::new(resolver, PORT))?;
+    arrival::stamp(&socket)?;
     let began = clock::boot();
     socket.send(&query)?;
     let mut buffer = [0; BUFFER];
@@ -92,9 +93,9 @@ fn exchange(resolver: IpAddr, name: &str) -> io::Result<(Duration, u16, Vec<u8>)
             return Err(io::ErrorKind::TimedOut.into());
         }
         socket.set_read_timeout(Some(left))?;
-        let length = socket.recv(&mut buffer)?;
-        let rtt = clock::boot().saturating_sub(began);
-        let bytes = &buffer[..length];
+        let received = arrival::receive(&socket, &mut buffer)?;
+        let rtt = received.at.saturating_sub(began);
+        let bytes = &buffer[..received.length];
         if message::response(id, name, bytes).is_ok() {
             return Ok((rtt, id, bytes.to_vec()));
         }

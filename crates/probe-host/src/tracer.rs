@@ -18,7 +18,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 
 use crate::event::Events;
 use crate::icmp::{Icmp, set_ttl};
-use crate::{clock, failure, random};
+use crate::{arrival, clock, failure, random};
 
 /// Destination port: the first of those that traceroute(8) uses. It is constant, as the flow must be.
 const PORT: u16 = 33_434;
@@ -76,6 +76,7 @@ impl Prober {
                 socket.connect(SocketAddr::new(address, PORT))?;
                 socket.set_nonblocking(true)?;
                 errors::enable(&socket, family)?;
+                arrival::stamp(&socket)?;
                 let port = socket.local_addr()?.port();
                 Ok(Self::Udp { socket, to: address, family, port })
             }
@@ -136,7 +137,6 @@ impl Prober {
     }
 
     fn read(&self, tracer: &mut Tracer) {
-        let at = clock::boot();
         match self {
             Self::Udp { socket, to, family, .. } => {
                 for _ in 0..MAX_READS {
@@ -150,7 +150,7 @@ impl Prober {
                         ReplyKind::Reached if error.from != *to => ReplyKind::Unreachable,
                         kind => kind,
                     };
-                    tracer.arrived(Arrival { at, from: error.from, kind, number });
+                    tracer.arrived(Arrival { at: error.at, from: error.from, kind, number });
                 }
                 // A proper answer to a probe would be odd, but it must not wake the wait for ever.
                 let _ = socket.recv(&mut [0; 64]);
@@ -158,7 +158,7 @@ impl Prober {
             Self::Icmp { icmp, family, identifier, .. } => {
                 let mut buffer = [0; 1500];
                 for _ in 0..MAX_READS {
-                    let Ok(Some((from, message))) = icmp.receive(&mut buffer) else { break };
+                    let Ok(Some((from, at, message))) = icmp.receive(&mut buffer) else { break };
                     if let Some((kind, number)) = packet::answer(*family, *identifier, message) {
                         tracer.arrived(Arrival { at, from, kind, number: Some(number) });
                     }

@@ -2,10 +2,12 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `access` | the kind of access in the course of each session |
 //! | `pings` | latency and loss of each target |
 //! | `paths` | hops, the ends of paths, cabin latency |
 //! | `lookups` | DNS pairs of each resolver |
 
+mod access;
 mod lookups;
 mod paths;
 mod pings;
@@ -15,8 +17,9 @@ use std::net::IpAddr;
 
 use crate::portal::PortalState;
 use crate::record::{Gap, Measurement, Record, Session};
-use crate::target::Side;
+use crate::target::{Method, Side};
 
+pub use access::Access;
 pub use lookups::{Lookups, Resolver};
 pub use paths::{Ends, HopFigures, Paths};
 pub use pings::{Pings, TargetFigures, TargetKey, WindowFigures};
@@ -30,6 +33,8 @@ pub struct Analysis {
     pub kinds: BTreeMap<&'static str, u64>,
     /// Pings.
     pub pings: Pings,
+    /// Kinds of access.
+    pub access: Access,
     /// Traceroutes.
     pub paths: Paths,
     /// DNS pairs.
@@ -67,6 +72,11 @@ impl Analysis {
                 let since_us = record.began.boot_us.saturating_sub(session.began.boot_us);
                 let side = side_of(session, ping.address);
                 self.pings.add(number, since_us, side, record.quiet, record.began, ping);
+                let tells =
+                    side == Side::Far && !ping.scout && !matches!(ping.method, Method::Tcp { .. });
+                if let Some(rtt_us) = ping.outcome.rtt_us().filter(|_| tells) {
+                    self.access.add(number, since_us, &ping.target, rtt_us);
+                }
             }
             Measurement::Straggler(_) => self.pings.stragglers += 1,
             Measurement::Trace(trace) => self.paths.add(trace),

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `message` | queries and responses |
 //! | `names` | the dated list of names, and unique names |
+//! | `repeats` | [`Cause`] of double misses |
 //! | `quadrants` | [`Quadrants`]: hits and misses of pairs, by the flight's own minimum round-trip time |
 
 pub mod message;
 pub mod names;
 mod quadrants;
+mod repeats;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use quadrants::{Quadrant, Quadrants};
+pub use repeats::Cause;
 
 /// Wait for a response.
 pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -20,6 +20,7 @@
 //! | [`recorder`] | numbers of records, and what else ran meanwhile |
 //! | [`analysis`] | figures from records |
 //! | [`live`] | the live table |
+//! | [`orbit`] | the kind of access, from round-trip times |
 //! | [`profile`] | a recording as a link profile |
 //! | [`report`] | the page of a store, beside the values of the paper |
 
@@ -32,6 +33,7 @@ pub mod dns;
 mod fuzz;
 pub mod live;
 pub mod loss;
+pub mod orbit;
 pub mod ping;
 pub mod portal;
 pub mod profile;

@@ -94,7 +94,11 @@ impl Live {
 
     fn add_ping(&mut self, sent_us: u64, ping: &Ping) {
         let Some(row) = self.rows.iter_mut().find(|row| row.name == ping.target) else { return };
-        row.method = Some(ping.method);
+        // Another method has another path: perhaps only to a proxy in the cabin.
+        if row.method.replace(ping.method).is_some_and(|before| before != ping.method) {
+            row.rtts_us.clear();
+            row.recent.clear();
+        }
         row.last = Some(ping.outcome.clone());
         row.recent.push_back((sent_us, ping.outcome.clone()));
         if let Some(rtt) = ping.outcome.rtt_us() {
@@ -268,6 +272,23 @@ mod tests {
         });
         live.add(&Record { measurement: scout, ..ping(207 * S, Outcome::Lost) });
         assert_eq!(live.lines(208 * S)[1], row, "scouts have no part in it");
+    }
+
+    #[test]
+    fn another_method_starts_over() {
+        let mut live = live();
+        live.add(&ping(0, Outcome::Reply { rtt_us: 700_000, refused: false }));
+        let mut other = ping(2 * S, Outcome::Reply { rtt_us: 2000, refused: false });
+        if let Measurement::Ping(ping) = &mut other.measurement {
+            ping.method = Method::Tcp { port: 443 };
+        }
+        live.add(&other);
+        let row = live.lines(3 * S)[1].clone();
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(
+            columns,
+            ["one", "tcp/443", "2.00", "2.00", "2.00", "2.00", "0", "%", "of", "1"]
+        );
     }
 
     #[test]

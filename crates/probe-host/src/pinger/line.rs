@@ -15,7 +15,7 @@ use nix::poll::{PollFd, PollFlags};
 
 use super::handshakes::Handshakes;
 use super::shared::{Ended, MAX_READS, Shared};
-use crate::{clock, failure};
+use crate::{arrival, clock, failure};
 
 /// State of one target.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Line {
     }
 
     /// Sends the ping whose time has come. Times that a suspension missed are skipped.
-    pub fn send_due(&mut self, now: Duration, done: &mut Vec<Ended>) {
+    pub fn send_due(&mut self, now: Duration, start: Duration, done: &mut Vec<Ended>) {
         let due = schedule::ping_time(self.next, self.index, self.count, self.interval);
         if now < due {
             return;
@@ -103,9 +103,9 @@ impl Line {
         let Some((method, scout)) = self.course.as_mut().map(|course| course.next(now)) else {
             return;
         };
-        self.send(method, false, due, now, done);
+        self.send(method, false, due, start, done);
         if let Some(method) = scout {
-            self.send(method, true, due, now, done);
+            self.send(method, true, due, start, done);
         }
     }
 
@@ -114,9 +114,11 @@ impl Line {
         method: Method,
         scout: bool,
         due: Duration,
-        now: Duration,
+        start: Duration,
         done: &mut Vec<Ended>,
     ) {
+        // Read again, because the ping before it takes time.
+        let now = clock::boot().saturating_sub(start);
         let sequence = self.sequence;
         self.sequence = self.sequence.wrapping_add(1);
         let start_error = now.saturating_sub(due);
@@ -148,9 +150,10 @@ impl Line {
                 let mut packet = self.token.to_be_bytes().to_vec();
                 packet.extend(sequence.to_be_bytes());
                 // The first call may report the error of an earlier ping.
-                let result = udp.send(&packet).or_else(|_| udp.send(&packet)).map(drop);
+                udp.send(&packet).or_else(|_| udp.send(&packet))?;
+                // After an error the next ping gets a new socket: the machine's address may have changed.
                 self.udp = Some(udp);
-                result
+                Ok(())
             }
             Method::Tcp { port } => {
                 self.tcp.begin(SocketAddr::new(self.target.address, port), sequence)
@@ -180,10 +183,10 @@ impl Line {
         for _ in 0..MAX_READS {
             let Some(udp) = &self.udp else { return };
             let mut buffer = [0; 64];
-            match udp.recv(&mut buffer) {
-                Ok(length) => {
-                    if let Some(sequence) = self.echo_number(&buffer[..length]) {
-                        self.replied(sequence, at, false, done);
+            match arrival::receive(udp, &mut buffer) {
+                Ok(received) => {
+                    if let Some(sequence) = self.echo_number(&buffer[..received.length]) {
+                        self.replied(sequence, received.at.saturating_sub(start), false, done);
                     }
                 }
                 // "Port unreachable" does not say for which ping; it is for the oldest.
@@ -256,5 +259,6 @@ fn connected(to: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
     socket.connect(to)?;
     socket.set_nonblocking(true)?;
+    arrival::stamp(&socket)?;
     Ok(socket)
 }

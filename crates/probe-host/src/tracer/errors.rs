@@ -4,18 +4,24 @@
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use bentpipe_probe::ping::echo::Family;
 use bentpipe_probe::trace::ReplyKind;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
+use nix::sys::time::TimeSpec;
+
+use crate::{arrival, clock};
 
 /// An ICMP error.
 #[derive(Debug)]
 pub(crate) struct IcmpError {
     /// Sender.
     pub from: IpAddr,
+    /// Time of arrival since boot.
+    pub at: Duration,
     /// Meaning.
     pub kind: ReplyKind,
     /// Quoted data of the datagram; empty if the sender quotes the header only.
@@ -36,7 +42,8 @@ pub(crate) fn next(socket: &UdpSocket, family: Family) -> Option<IcmpError> {
     // The queue is bounded by the socket's receive buffer.
     loop {
         let mut data = [0; 64];
-        let mut control = nix::cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6, [u8; 64]);
+        let mut control =
+            nix::cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6, TimeSpec, [u8; 64]);
         let (length, found) = {
             let mut slices = [IoSliceMut::new(&mut data)];
             let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
@@ -47,12 +54,13 @@ pub(crate) fn next(socket: &UdpSocket, family: Family) -> Option<IcmpError> {
                 flags,
             )
             .ok()?;
+            let at = message.cmsgs().ok()?.find_map(|control| arrival::time_of(&control));
             let found = message.cmsgs().ok()?.find_map(|control| read(family, &control));
-            (message.bytes, found)
+            (message.bytes, found.map(|(from, kind)| (from, kind, at.unwrap_or_else(clock::boot))))
         };
-        if let Some((from, kind)) = found {
+        if let Some((from, kind, at)) = found {
             let data = data.get(..length).unwrap_or_default().to_vec();
-            return Some(IcmpError { from, kind, data });
+            return Some(IcmpError { from, at, kind, data });
         }
     }
 }

@@ -173,6 +173,11 @@ impl Chain {
         self.hosts[hop].run(&format!("ip route del blackhole {}/32", self.target(false)));
     }
 
+    /// Lets the target ignore ICMP echo.
+    pub fn ignore_echo(&self) {
+        self.far().run("echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all");
+    }
+
     /// Takes the client's network away.
     pub fn cut(&self) {
         self.client().run("ip link set down0 down");

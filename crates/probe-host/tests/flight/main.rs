@@ -35,6 +35,7 @@ fn main() {
         ("paths with rights", paths_with_rights as fn()),
         ("paths without rights", paths_without_rights),
         ("a filter", a_filter),
+        ("silent ICMP", silent_icmp),
         ("losses and late replies", losses_and_late_replies),
         ("lookups and portal", lookups_and_portal),
         ("no network", no_network),
@@ -141,6 +142,21 @@ fn a_filter() {
         }
         chain.pass_at(dies_after + 1);
     }
+}
+
+fn silent_icmp() {
+    let chain = Chain::new(1);
+    chain.ignore_echo();
+    let run = Run::new(&chain, &["--target", &format!("far={}", chain.target(false))], 20, true);
+    let pings = pings(&run);
+    let (tcp, icmp): (Vec<_>, Vec<_>) =
+        pings.iter().partition(|ping| ping.method.to_string() == "tcp/443");
+    assert!(icmp.iter().all(|ping| ping.outcome == Outcome::Lost), "{icmp:?}");
+    assert!((2..=5).contains(&icmp.len()), "ICMP is given up after 6 s: {icmp:?}");
+    assert!(tcp.len() >= 4 && tcp.iter().all(|ping| ping.outcome.rtt_us().is_some()), "{tcp:?}");
+    let last_icmp = icmp.iter().map(|ping| ping.sequence).max();
+    let first_tcp = tcp.iter().map(|ping| ping.sequence).min();
+    assert!(last_icmp < first_tcp, "one method at a time");
 }
 
 fn losses_and_late_replies() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::dns::{DnsPair, NameKind, Quadrants, ResolverKind};
+use crate::dns::{Cause, DnsPair, NameKind, Quadrants, ResolverKind};
 
 /// Pairs of all resolvers.
 #[derive(Debug, Default)]
@@ -41,6 +41,11 @@ impl Resolver {
     /// Quadrants of the names from the list.
     pub fn quadrants(&self, minimum_rtt_us: u64) -> Quadrants {
         Quadrants::of(&self.listed, minimum_rtt_us)
+    }
+
+    /// Cause of the double misses.
+    pub fn cause(&self, minimum_rtt_us: u64) -> Cause {
+        Cause::of(&self.listed, minimum_rtt_us)
     }
 
     /// Share of unique names whose first lookup was faster than the ground. It should be 0: anything else

@@ -37,7 +37,7 @@ pub struct Pings {
 pub struct TargetFigures {
     /// Position.
     pub side: Side,
-    /// Round-trip times in microseconds, in order of size after [`TargetFigures::sort`].
+    /// Round-trip times in microseconds, in order of arrival.
     pub rtts_us: Vec<u64>,
     /// All pings, counted by their fate.
     pub total: Window,

@@ -53,15 +53,13 @@ impl Quadrants {
     pub fn of<'a>(pairs: impl IntoIterator<Item = &'a DnsPair>, minimum_rtt_us: u64) -> Self {
         let mut counts = Self::default();
         for pair in pairs {
-            let times = time(&pair.first).zip(time(&pair.second));
-            let count =
-                match times.map(|(first, second)| Quadrant::of(first, second, minimum_rtt_us)) {
-                    Some(Quadrant::BothHit) => &mut counts.both_hit,
-                    Some(Quadrant::MissHit) => &mut counts.miss_hit,
-                    Some(Quadrant::HitMiss) => &mut counts.hit_miss,
-                    Some(Quadrant::BothMiss) => &mut counts.both_miss,
-                    None => &mut counts.failed,
-                };
+            let count = match quadrant_of(pair, minimum_rtt_us) {
+                Some(Quadrant::BothHit) => &mut counts.both_hit,
+                Some(Quadrant::MissHit) => &mut counts.miss_hit,
+                Some(Quadrant::HitMiss) => &mut counts.hit_miss,
+                Some(Quadrant::BothMiss) => &mut counts.both_miss,
+                None => &mut counts.failed,
+            };
             *count += 1;
         }
         counts
@@ -91,6 +89,12 @@ impl Quadrants {
         let total = self.total();
         (total > 0).then(|| f64::from(part) / f64::from(total))
     }
+}
+
+/// The quadrant of a pair, if both lookups had a proper response.
+pub(super) fn quadrant_of(pair: &DnsPair, minimum_rtt_us: u64) -> Option<Quadrant> {
+    let times = time(&pair.first).zip(time(&pair.second));
+    times.map(|(first, second)| Quadrant::of(first, second, minimum_rtt_us))
 }
 
 /// Time of a lookup with a proper response: success, or "no such name". Server failures, which may be

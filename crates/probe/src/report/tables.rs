@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 
 use crate::analysis::Analysis;
-use crate::dns::ResolverKind;
+use crate::dns::{Cause, ResolverKind};
 use crate::live::ms;
+use crate::orbit::{Kind, WINDOW_S};
 use crate::statistics::quantile;
 use crate::target::Side;
 
@@ -31,6 +32,33 @@ pub fn targets(analysis: &Analysis) -> Markup {
             "Lost: no reply within 10 s. Late: a reply after 2 s and within 10 s. Replies after 10 s: "
             (analysis.pings.stragglers) ". A target has a line for each method that was used. TCP handshakes may be \
             answered by a proxy in the cabin."
+        }
+    }
+}
+
+/// Kinds of access of each session.
+pub fn access(analysis: &Analysis) -> Markup {
+    let start = |session: usize, window: u64| {
+        let began = analysis.sessions[session].began.plus_us(window * WINDOW_S * 1_000_000);
+        began.utc()
+    };
+    html! {
+        div.wide { table {
+            tr { th { "from (UTC)" } th.text { "until" } th.text { "kind" } th { "min ms" } th { "15 s rhythm" } }
+            @for session in 0..analysis.sessions.len() {
+                @for segment in analysis.access.segments(session) {
+                    tr {
+                        td { (start(session, segment.from)) } td.text { (start(session, segment.to + 1)) }
+                        td.text { (segment.kind.map_or("unknown", Kind::name)) }
+                        td { (ms(segment.minimum_us)) } td { (format!("{:.1}", segment.rhythm)) }
+                    }
+                }
+            }
+        } }
+        p.note {
+            "Inferred from ICMP and UDP pings alone, in windows of 5 minutes. A minimum below 477 ms excludes a \
+            geostationary orbit, one below 107 ms a medium orbit. A 15 s rhythm above 3 speaks for a low orbit. The \
+            inference assumes an access in flight: on the ground it names what the access resembles."
         }
     }
 }
@@ -72,7 +100,7 @@ pub fn resolvers(analysis: &Analysis) -> Markup {
     html! {
         div.wide { table {
             tr { th { "resolver" } th.text { "kind" } th { "pairs" } th { "both hit" } th { "miss, hit" } th { "hit, miss" }
-                 th { "both miss" } th { "failed" } th { "unique names hit" } }
+                 th { "both miss" } th { "failed" } th { "unique names hit" } th.text { "double misses by" } }
             @for (address, resolver) in &analysis.lookups.resolvers {
                 @let found = resolver.quadrants(minimum.rtt_us);
                 @let total = u64::from(found.total());
@@ -84,6 +112,10 @@ pub fn resolvers(analysis: &Analysis) -> Markup {
                         td { (percent(share(part.into(), total))) }
                     }
                     td { (found.failed) } td { (percent(resolver.impossible_hits(minimum.rtt_us))) }
+                    td.text { @match resolver.cause(minimum.rtt_us) {
+                        Cause::Cluster => "caches that share nothing", Cause::SomeNames => "names that are not stored",
+                        Cause::Unclear => "–",
+                    } }
                 }
             }
         } }

@@ -97,6 +97,7 @@ fn flight(pings: u64) -> Analysis {
 fn the_page_has_every_part_and_stands_alone() {
     let page = page(&flight(1000));
     for part in [
+        ">geostationary orbit<",
         "figure 2",
         "figure 3",
         "figure 4",

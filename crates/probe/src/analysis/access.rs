@@ -1,0 +1,31 @@
+//! The kind of access in the course of each session.
+
+use std::collections::BTreeMap;
+
+use crate::orbit::{Sample, Segment, WINDOW_S, segments, weigh};
+
+/// Replies by session, window and target.
+#[derive(Debug, Default)]
+pub struct Access {
+    windows: BTreeMap<(usize, u64), Vec<Sample>>,
+    targets: BTreeMap<String, usize>,
+}
+
+impl Access {
+    /// Adds a reply of a target beyond the radio.
+    pub(super) fn add(&mut self, session: usize, since_start_us: u64, target: &str, rtt_us: u64) {
+        let next = self.targets.len();
+        let target = *self.targets.entry(target.to_owned()).or_insert(next);
+        let number = since_start_us / (WINDOW_S * 1_000_000);
+        let at_s = since_start_us as f64 / 1e6;
+        self.windows.entry((session, number)).or_default().push(Sample { at_s, rtt_us, target });
+    }
+
+    /// Segments of a session.
+    pub fn segments(&self, session: usize) -> Vec<Segment> {
+        let own = self.windows.range((session, 0)..=(session, u64::MAX));
+        let windows: Vec<_> =
+            own.map(|((_, number), samples)| (*number, samples.clone())).collect();
+        segments(&weigh(&windows))
+    }
+}
