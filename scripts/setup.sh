@@ -7,7 +7,7 @@
 #   vega     the bundle that draws the figures of reports
 #   musl     what a static program is built with
 #   dist-x86_64, dist-aarch64, dist-armv7   C compilers for the static programs of a release
-#   dist-tools   cargo-deb and cargo-cyclonedx, for packages and the list of their parts
+#   dist-deb, dist-cyclonedx   cargo-deb, for packages; cargo-cyclonedx, for the list of their parts
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -88,7 +88,7 @@ kcptun) list=kcptun_needs ;;
 musl | dist-x86_64) list=musl_needs ;;
 dist-aarch64) list=dist_aarch64_needs ;;
 dist-armv7) list=dist_armv7_needs ;;
-dist-tools) list=nothing_needs ;;
+dist-deb | dist-cyclonedx) list=nothing_needs ;;
 esac
 
 # Certificates for the download of rustup; a minimal Debian has none.
@@ -152,13 +152,14 @@ if [ "${1:-}" = musl ]; then
     fi
 fi
 
-if [ "${1:-}" = dist-tools ]; then
-    for tool in cargo-deb cargo-cyclonedx; do
-        if ! command -v "$tool" >/dev/null 2>&1; then
-            say "installing $tool from the registry"
-            cargo install --locked --quiet "$tool"
-        fi
-    done
-fi
+case ${1:-} in
+dist-deb | dist-cyclonedx)
+    tool=cargo-${1#dist-}
+    if ! command -v "$tool" >/dev/null 2>&1; then
+        say "installing $tool from the registry"
+        cargo install --locked --quiet "$tool"
+    fi
+    ;;
+esac
 
 say "ready: $(cargo --version), $(cc --version | head -n 1), $(nft --version | cut -d' ' -f1,2)"
