@@ -48,11 +48,14 @@ prepare() {
     rustup target list --installed | grep -qx "$1" || rustup target add "$1" || return
     under=${1//-/_}
     upper=${under^^}
-    export "CC_$under=$cc" "CARGO_TARGET_${upper}_LINKER=$cc"
-    # Rust's own start files and C library for musl; the compiler only drives the linker. Calls of
-    # libgcc's outlined atomics would be unresolved.
+    export "CC_$under=$cc"
+    # Rust's own start files and C library for musl; the compiler only drives the linker. musl-gcc would
+    # name a dynamic loader that is not there, so the system's compiler links for x86_64. Calls of libgcc's
+    # outlined atomics would be unresolved.
     case $1 in
-    aarch64-*) export "CFLAGS_$under=-mno-outline-atomics" ;;
+    "$X86") ;;
+    aarch64-*) export "CARGO_TARGET_${upper}_LINKER=$cc" "CFLAGS_$under=-mno-outline-atomics" ;;
+    *) export "CARGO_TARGET_${upper}_LINKER=$cc" ;;
     esac
 }
 
@@ -67,6 +70,11 @@ for target in "${TARGETS[@]}"; do
     fi
     say "building the gateways for $target"
     cargo build --locked --profile dist -p bentpipe --target "$target"
+    # A static program names no loader.
+    if readelf -l "$build/$target/dist/bentpipe" | grep -q INTERP; then
+        say "the program for $target is not static"
+        exit 1
+    fi
     cp "$build/$target/dist/bentpipe" "$out/bentpipe-$version-${target%%-*}"
     built+=("$target")
 done
