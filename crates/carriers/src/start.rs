@@ -121,7 +121,7 @@ fn connect(
             let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
             let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
             air.also_at(others);
-            path_memory::keep(&air, &config.link.state_file);
+            path_memory::keep(&air, peer, &config.link.state_file);
             handshake_counter::renew(&air, &config.link.state_file);
             Ok(Arc::new(air))
         }
