@@ -58,7 +58,7 @@ use policer::Policer;
 use queue::{AfterDrain, Queue};
 pub use resume::Earlier;
 use resume::Resume;
-use rivals::{Rivals, Verdict};
+use rivals::{MIN_NOISE, Rivals, Verdict};
 use siblings::Siblings;
 pub use trace::Trace as QueueTrace;
 use train::Measured;
@@ -87,8 +87,6 @@ const NEWS: f64 = 1.25;
 const BUSY_BYTES: usize = 500;
 /// Maximum wait of data for a drain, in round trips beyond the queue.
 const MAX_DRAIN: f64 = 1.5;
-/// Minimum difference between two queues that differ.
-const MIN_NOISE: Duration = Duration::from_millis(3);
 /// Minimum round trip; below it, timers and scheduling look like queues.
 const MIN_UNIT: Duration = Duration::from_millis(20);
 
