@@ -7,11 +7,13 @@
 //! measurements. A file from the future, or an older one, is ignored.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bentpipe_link::io::{Air, AirWatch};
 use bentpipe_link::{REMEMBERED_LIFETIME, Remembered};
+use bentpipe_net::path::Paths;
 use bentpipe_units::BitRate;
 use serde::{Deserialize, Serialize};
 
@@ -31,11 +33,13 @@ struct Stored {
     loss: f64,
     burst: f64,
     rate_bps: u64,
+    /// Network of our address; absent if it is unknown.
+    network: Option<IpAddr>,
 }
 
-/// Passes the measurements in the file next to `state_file` to `air`. A task of the current runtime
-/// updates the file while `air` is in use.
-pub fn keep(air: &Air, state_file: &Path) {
+/// Passes the measurements in the file next to `state_file` to `air`, which calls `hub`. A task of the
+/// current runtime updates the file while `air` is in use, and `air`'s own address.
+pub fn keep(air: &Air, hub: SocketAddr, state_file: &Path) {
     let mut file = state_file.as_os_str().to_owned();
     file.push(".path");
     let file = PathBuf::from(file);
@@ -43,14 +47,22 @@ pub fn keep(air: &Air, state_file: &Path) {
         tracing::debug!(?remembered, ?age, "the path is remembered");
         air.remember(remembered, age);
     }
-    tokio::spawn(save_often(air.watch(), file));
+    let paths = Paths::default();
+    air.set_own_address(own_address(&paths, hub));
+    tokio::spawn(save_often(air.watch(), (paths, hub), file));
 }
 
-async fn save_often(air: AirWatch, file: PathBuf) {
+/// Address from which the kernel sends to `hub`. It names the interface and its network.
+fn own_address(paths: &Paths, hub: SocketAddr) -> Option<IpAddr> {
+    paths.towards(hub).ok()?.own_address
+}
+
+async fn save_often(air: AirWatch, (paths, hub): (Paths, SocketAddr), file: PathBuf) {
     let mut failed = false;
     loop {
         tokio::time::sleep(INTERVAL).await;
         let Some(air) = air.air() else { return };
+        air.set_own_address(own_address(&paths, hub));
         let Some((remembered, age)) = air.remembered().filter(|(_, age)| *age < INTERVAL) else {
             continue; // nothing new since it was written last
         };
@@ -85,6 +97,7 @@ pub fn written(
         loss: remembered.loss,
         burst: remembered.burst,
         rate_bps: remembered.rate.bps(),
+        network: remembered.network,
     };
     toml::to_string(&stored)
 }
@@ -109,12 +122,15 @@ pub fn read(text: &str, now: Duration) -> Option<(Remembered, Duration)> {
         burst: stored.burst,
         rate: BitRate::from_bps(stored.rate_bps),
         at: Duration::ZERO,
+        network: stored.network,
     };
     (sane && age <= REMEMBERED_LIFETIME).then_some((remembered, age))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -124,6 +140,7 @@ mod tests {
         burst: 3.5,
         rate: BitRate::from_bps(1_890_000),
         at: Duration::ZERO,
+        network: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 0))),
     };
 
     #[test]

@@ -119,7 +119,7 @@ fn connect(
         Transport::Link => {
             let counter = handshake_counter::claim(&config.link.state_file)?;
             let air = call(inherited, config, &peers, counter)?;
-            path_memory::keep(&air, &config.link.state_file);
+            path_memory::keep(&air, peer, &config.link.state_file);
             handshake_counter::renew(&air, &config.link.state_file);
             Ok(Arc::new(air))
         }

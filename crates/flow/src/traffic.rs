@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bentpipe_schedule::{Activity, Class, ClassActivity, PassengerActivity, PerClass};
+use bentpipe_units::BitRate;
 
 use crate::target::Target;
 
@@ -18,6 +19,10 @@ pub struct Traffic {
     pub interval: Duration,
     /// `true` if its packet keys should have been replaced long ago: handshakes may be dropped.
     pub keys_overdue: bool,
+    /// Rate at which this end sends.
+    pub sending: RateInUse,
+    /// Rate at which the peer sends, as far as this end knows.
+    pub receiving: RateInUse,
     /// Activity of each class.
     pub classes: PerClass<ClassActivity>,
     /// The busiest passengers, the busiest first, each once in every class that it uses.
@@ -29,6 +34,58 @@ pub struct Traffic {
     pub flows: Vec<FlowTraffic>,
     /// Number of flows that have carried data or have data to send.
     pub all_flows: usize,
+}
+
+/// Rate of one direction of a session, in IP bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RateInUse {
+    /// The rate; `None` if it is unknown.
+    pub rate: Option<BitRate>,
+    /// Origin of the rate.
+    pub source: RateSource,
+    /// Maximum that the operator permits; `None` without one.
+    pub ceiling: Option<BitRate>,
+}
+
+/// Origin of a rate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RateSource {
+    /// The operator's setting.
+    #[default]
+    Setting,
+    /// The modem's report.
+    Modem,
+    /// The ground's grant, or a part of its beam.
+    Grant,
+    /// Nothing yet: the minimum until the ground or the modem names a rate.
+    Minimum,
+    /// Measurements of the path.
+    Learned,
+    /// The congestion window of a learned rate, while others keep a queue.
+    Competing,
+    /// A congestion window, because the lease is `"none"`.
+    Window,
+    /// The peer's announcement of its setting.
+    Announced,
+    /// The highest rate at which the peer's packets arrived, because the peer learns its rate.
+    Arrivals,
+}
+
+impl RateSource {
+    /// Name in the status file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Setting => "setting",
+            Self::Modem => "modem",
+            Self::Grant => "grant",
+            Self::Minimum => "minimum",
+            Self::Learned => "learned",
+            Self::Competing => "competing",
+            Self::Window => "window",
+            Self::Announced => "announced",
+            Self::Arrivals => "arrivals",
+        }
+    }
 }
 
 /// Traffic of a flow.

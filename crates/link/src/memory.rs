@@ -1,5 +1,6 @@
 //! Measurements of a path that pass from one session to the next.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
@@ -24,6 +25,9 @@ pub struct Remembered {
     pub rate: BitRate,
     /// Time of the measurements, on the endpoint's clock.
     pub at: Duration,
+    /// Network over which the path begins: that of the aircraft's address, as the measuring end
+    /// knows it. `None` if it does not know the address.
+    pub network: Option<IpAddr>,
 }
 
 impl Remembered {
@@ -37,9 +41,64 @@ impl Remembered {
         self.at.saturating_add(REMEMBERED_LIFETIME)
     }
 
+    /// Rate that may be assumed at `now`: it falls by half within [`REMEMBERED_LIFETIME`].
+    pub fn rate_at(&self, now: Duration) -> BitRate {
+        let age = now.saturating_sub(self.at).div_duration_f64(REMEMBERED_LIFETIME).min(1.0);
+        BitRate::from_bps((self.rate.bps() as f64 * (1.0 - age / 2.0)) as u64)
+    }
+
     /// Bytes in flight at that rate: the saved window of Careful Resume.
     pub fn window_bytes(&self) -> u64 {
         self.rate.bytes_in(self.rtt)
+    }
+}
+
+/// Maximum number of attachments of one peer: 4 × 80 bytes.
+const MAX_ATTACHMENTS: usize = 4;
+
+/// Measurements of the paths to one peer, by the network over which they begin.
+#[derive(Debug, Clone, Default)]
+pub struct Attachments {
+    /// The latest last.
+    known: Vec<Remembered>,
+}
+
+impl Attachments {
+    /// The latest measurements.
+    pub fn latest(&self) -> Option<Remembered> {
+        self.known.last().copied()
+    }
+
+    /// Measurements for a session of an aircraft at `address`. Those over another network count, but
+    /// not their rate.
+    pub fn at(&self, address: Option<IpAddr>) -> Option<Remembered> {
+        let network = address.map(network_of);
+        let known = self.known.iter().find(|it| it.network == network).copied();
+        let others = || self.latest().map(|it| Remembered { rate: BitRate::from_bps(0), ..it });
+        known.or_else(others)
+    }
+
+    /// Stores measurements of an aircraft at `address`.
+    pub fn store(&mut self, address: Option<IpAddr>, remembered: Remembered) {
+        self.add(Remembered { network: address.map(network_of), ..remembered });
+    }
+
+    /// Adds measurements, in place of the oldest if there are too many.
+    pub fn add(&mut self, remembered: Remembered) {
+        self.known.retain(|known| known.network != remembered.network);
+        if self.known.len() == MAX_ATTACHMENTS {
+            self.known.remove(0);
+        }
+        self.known.push(remembered);
+    }
+}
+
+/// Network of an address: its first 24 bits, or 48 with IPv6. Attachments behind one gateway share
+/// it.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() & !0xff).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into(),
     }
 }
 
@@ -91,6 +150,7 @@ impl Observed {
             burst: loss.burst_packets(),
             rate: BitRate::from_bps(if known { self.best_bps } else { 0 }),
             at: self.reported_at,
+            network: None,
         })
     }
 }
@@ -156,5 +216,35 @@ mod tests {
         assert!(remembered.is_fresh(now + REMEMBERED_LIFETIME));
         assert!(!remembered.is_fresh(now + REMEMBERED_LIFETIME + Duration::from_secs(1)));
         assert!(!remembered.is_fresh(now - Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_rate_decays_and_counts_only_over_its_network() {
+        let (rate, at) = (BitRate::from_bps(8_000_000), Duration::from_secs);
+        let measured = |seconds| {
+            let (at, network) = (at(seconds), None);
+            Remembered { rtt: RTT, loss: 0.0, burst: 1.0, rate, at, network }
+        };
+        assert_eq!(measured(100).rate_at(at(100)), rate);
+        assert_eq!(measured(100).rate_at(at(100) + REMEMBERED_LIFETIME / 2).bps(), 6_000_000);
+        assert_eq!(measured(100).rate_at(at(5000)).bps(), 4_000_000);
+
+        let mut attachments = Attachments::default();
+        let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        assert_eq!(attachments.at(address("198.51.100.7")), None);
+        attachments.store(address("198.51.100.7"), measured(1));
+        attachments.store(address("2001:db8:1:2::3"), measured(2));
+        let found = |attachments: &Attachments, text| {
+            let found = attachments.at(address(text)).unwrap();
+            (found.rate.bps() / 1_000_000, found.at.as_secs())
+        };
+        assert_eq!(found(&attachments, "::ffff:198.51.100.200"), (8, 1));
+        assert_eq!(found(&attachments, "2001:db8:1:ff::1"), (8, 2));
+        assert_eq!(found(&attachments, "203.0.113.1"), (0, 2), "another network");
+        for number in 3..7 {
+            attachments.store(address(&format!("203.0.{number}.1")), measured(number));
+        }
+        assert_eq!(attachments.known.len(), MAX_ATTACHMENTS);
+        assert_eq!(found(&attachments, "198.51.100.7"), (0, 6), "forgotten");
     }
 }

@@ -315,6 +315,11 @@ impl Settings {
         if self.lease == LeaseMode::Learned { 0 } else { self.rate.bps() }
     }
 
+    /// Returns `true` if the peer's reports can raise the sending rate.
+    pub(crate) fn is_rate_reported(&self) -> bool {
+        self.lease == LeaseMode::Learned || self.control == Control::Congestion
+    }
+
     /// Number of symbols of a lane that each of its ends keeps for repairs.
     pub(crate) fn coded_symbols(&self) -> usize {
         let quarter = self.code_memory.bytes() / 4 / self.mtu_bytes as u64;

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_flow::{FlowTraffic, Traffic};
+use bentpipe_flow::{FlowTraffic, RateInUse, Traffic};
 use bentpipe_link::{Class, ClassActivity, PassengerActivity};
 use bentpipe_net::ip;
 use bentpipe_schedule::Counters;
+use bentpipe_units::BitRate;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Detail, Transport};
@@ -67,6 +68,12 @@ pub struct Session {
     /// are dropped.
     #[serde(default)]
     pub keys_overdue: bool,
+    /// Rate at which this gateway sends; `None` in files of releases that did not report it.
+    #[serde(default)]
+    pub sending: Option<RateEntry>,
+    /// Rate at which the peer sends.
+    #[serde(default)]
+    pub receiving: Option<RateEntry>,
     /// All five classes, highest first.
     pub classes: Vec<ClassEntry>,
     /// The busiest passengers, with one entry for each class they use.
@@ -77,6 +84,17 @@ pub struct Session {
     pub flows: Vec<FlowEntry>,
     /// Number of open flows.
     pub all_flows: usize,
+}
+
+/// Rate of one direction, in IP bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateEntry {
+    /// Bits per second; `None` if the rate is unknown.
+    pub rate_bps: Option<u64>,
+    /// Origin of the rate.
+    pub source: String,
+    /// Maximum that the operator permits; `None` without one.
+    pub ceiling_bps: Option<u64>,
 }
 
 /// Traffic and its delay.
@@ -180,6 +198,8 @@ impl Session {
             age,
             interval,
             keys_overdue,
+            sending,
+            receiving,
             classes,
             passengers,
             all_passengers,
@@ -193,12 +213,22 @@ impl Session {
             age_us: micros(age),
             interval_us: micros(interval),
             keys_overdue,
+            sending: Some(rate_entry(sending)),
+            receiving: Some(rate_entry(receiving)),
             classes: classes.iter().map(class).collect(),
             passengers: passengers.iter().map(|seat| passenger_entry(seat, names)).collect(),
             all_passengers,
             flows: flows.iter().map(|flow| flow_entry(flow, names)).collect(),
             all_flows,
         }
+    }
+}
+
+fn rate_entry(of: RateInUse) -> RateEntry {
+    RateEntry {
+        rate_bps: of.rate.map(BitRate::bps),
+        source: of.source.name().to_owned(),
+        ceiling_bps: of.ceiling.map(BitRate::bps),
     }
 }
 

@@ -21,7 +21,8 @@ use bentpipe_link::SnapshotLimits;
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use document::{
-    ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, SCHEMA, Session,
+    ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, RateEntry, SCHEMA,
+    Session,
 };
 pub use file::{Place, ReadError, read};
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bentpipe_gateway::config::Detail;
-use bentpipe_gateway::status::{ClassEntry, Document, FlowEntry, Gateway, Moved, Session};
+use bentpipe_gateway::status::{
+    ClassEntry, Document, FlowEntry, Gateway, Moved, RateEntry, Session,
+};
+use bentpipe_units::BitRate;
 
 /// Columns of the narrowest usual terminal.
 const COLUMNS: usize = 80;
@@ -66,6 +69,10 @@ fn session_table(session: &Session, detail: Detail) -> String {
     if session.keys_overdue {
         text += "keys overdue: something on the path may drop handshakes\n";
     }
+    let directions = [("sends at", &session.sending), ("receives at", &session.receiving)];
+    for (what, rate) in directions {
+        text += &rate.as_ref().map_or_else(String::new, |rate| rate_line(what, rate));
+    }
     text += &line(
         "",
         ["sent bit/s", "recv bit/s", "wait", "longest", "drops", "flows"].map(str::to_owned),
@@ -88,6 +95,15 @@ fn session_table(session: &Session, detail: Detail) -> String {
         text += &told("flows", session.flows.len(), session.all_flows);
     }
     text
+}
+
+/// Formats the rate of one direction with its origin and its ceiling.
+fn rate_line(what: &str, rate: &RateEntry) -> String {
+    let shown = |bps: u64| BitRate::from_bps(bps).to_string();
+    let value = rate.rate_bps.map_or_else(|| "an unknown rate".to_owned(), shown);
+    let ceiling =
+        rate.ceiling_bps.map_or_else(String::new, |bps| format!(", at most {}", shown(bps)));
+    format!("{what} {value} ({}{ceiling})\n", shown_name(&rate.source))
 }
 
 /// Adds the rows of a class, its passengers, and their flows.

@@ -81,6 +81,13 @@ impl Cubic {
         self.threshold = self.window;
     }
 
+    /// Returns to slow start, because earlier losses were not congestion.
+    pub fn resume_slow_start(&mut self) {
+        self.threshold = f64::INFINITY;
+        self.plateau = None;
+        self.epoch = None;
+    }
+
     /// Grows the window in congestion avoidance for `bytes` delivered.
     pub fn avoid(&mut self, bytes: u64, rtt: Duration, now: Duration) {
         let (window, plateau, prior) = (self.window, self.plateau, self.prior);
@@ -137,6 +144,11 @@ impl Cubic {
         if let Some(epoch) = &mut self.epoch {
             epoch.start += idle;
         }
+    }
+
+    /// Keeps a window of at least `bytes`.
+    pub fn keep_window(&mut self, bytes: u64) {
+        self.window = self.window.max(bytes as f64 / self.segment_bytes);
     }
 
     /// Sets the window, for Careful Resume.

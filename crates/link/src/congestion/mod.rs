@@ -6,6 +6,9 @@
 //! count: source symbols, repairs and retransmissions. The only exception are packets that nobody
 //! acknowledges, such as a lone report (RFC 9002, section 2).
 //!
+//! Losses that the channel explains by itself are not congestion ([`Allowance`]). Without a proven
+//! loss of the channel, every loss is.
+//!
 //! Pure: reports and the time in, a window and a pacing rate out.
 
 mod allowance;
@@ -20,8 +23,8 @@ use bentpipe_units::BitRate;
 pub use allowance::Allowance;
 pub use cubic::Cubic;
 use hystart::{Growth, HyStart};
-pub use resume::Saved;
 use resume::{Phase, Report, Resume, Step};
+pub use resume::{Saved, is_same_path};
 
 /// Pacing rate in percent of a window per round trip, so that the window is used …
 const GAIN_PERCENT: u64 = 125;
@@ -31,6 +34,9 @@ const SLOW_START_GAIN_PERCENT: u64 = 200;
 pub const BURST_PACKETS: usize = 10;
 /// Probe timeouts without a delivery that make persistent congestion (RFC 9002, section 7.6.1).
 pub const PERSISTENT_TIMEOUTS: u32 = 3;
+/// Rate that losses without a queue do not lower, at most the initial window in a round trip: two
+/// calls. Below it, the channel's own loss would not be learned for minutes.
+const MIN_CLEAR_RATE: BitRate = BitRate::from_bps(160_000);
 /// Time after which an unused window is halved (RFC 7661, section 4.1: 5 minutes).
 const UNUSED_LIFETIME: Duration = Duration::from_secs(300);
 /// One report of the peer about packets of this path.
@@ -48,8 +54,18 @@ pub struct ReportNews {
     /// Bytes of delivered packets, and of lost ones. Their sum is no longer in flight.
     pub delivered_bytes: u64,
     pub lost_bytes: u64,
-    /// Sending time of the newest packet that was lost or marked.
-    pub congested_sent: Option<Duration>,
+    /// Sending times of the newest packet that was lost, and of the newest one that was marked.
+    pub lost_sent: Option<Duration>,
+    pub marked_sent: Option<Duration>,
+    /// Packets judged, and the lost ones among them, without MTU probes.
+    pub judged: u64,
+    pub lost: u64,
+    /// Share of packets that the channel itself loses; zero if unknown.
+    pub channel_loss: f64,
+    /// The packets of this report met no queue.
+    pub is_clear: bool,
+    /// The newest packet met a queue of half a round trip or more.
+    pub is_full: bool,
     /// Longest period in which everything sent was lost.
     pub starved: Duration,
     /// Duration of persistent congestion: [`PERSISTENT_TIMEOUTS`] probe timeouts.
@@ -61,7 +77,10 @@ pub struct ReportNews {
 pub struct Congestion {
     segment_bytes: u64,
     cubic: Cubic,
-    /// `None` once slow start has ended for the first time.
+    allowance: Allowance,
+    /// The channel's loss was known once.
+    knows_channel: bool,
+    /// `None` once slow start has ended by a queue or congestion.
     hystart: Option<HyStart>,
     resume: Resume,
     in_flight: u64,
@@ -95,6 +114,8 @@ impl Congestion {
         Self {
             segment_bytes: segment_bytes as u64,
             cubic: Cubic::new(segment_bytes),
+            allowance: Allowance::default(),
+            knows_channel: false,
             hystart: Some(HyStart::new()),
             resume: Resume::new(saved),
             in_flight: 0,
@@ -182,7 +203,7 @@ impl Congestion {
             self.ecn = Ecn::Capable;
         }
         let limited = self.account_for_idleness(news, before);
-        let congested = news.congested_sent.is_some_and(|sent| self.is_new(sent));
+        let congested = self.is_congested(news);
         let step = self.resume.reported(&self.seen(news, congested, limited));
         if congested && news.starved >= news.persistent {
             self.collapse();
@@ -190,7 +211,32 @@ impl Congestion {
         } else {
             self.follow(step, congested, limited, news);
         }
+        self.resume_slow_start(congested, news);
         self.last_report = news.now;
+    }
+
+    /// Returns `true` if a packet was marked, if more were lost than the channel explains, or if there
+    /// is a long queue on a channel with losses, and this is not answered yet.
+    fn is_congested(&mut self, news: &ReportNews) -> bool {
+        let packets = self.cubic.window_bytes() as f64 / self.segment_bytes as f64;
+        let exceeds = self.allowance.exceeds(news.judged, news.lost, news.channel_loss, packets);
+        let lost = news.lost_sent.filter(|_| exceeds);
+        // Without an answer to most losses, a long queue would always be full.
+        let queued = (news.is_full && news.channel_loss > 0.0).then_some(news.largest_sent);
+        lost.max(news.marked_sent).max(queued).is_some_and(|sent| self.is_new(sent))
+    }
+
+    /// Returns to slow start once the channel's loss is known: losses that ended it before were not
+    /// congestion. The queue is short then, because only a short queue shows the channel's loss.
+    fn resume_slow_start(&mut self, congested: bool, news: &ReportNews) {
+        if news.channel_loss == 0.0 || self.knows_channel {
+            return;
+        }
+        self.knows_channel = true;
+        if !congested && self.resume.phase() == Phase::Normal {
+            self.cubic.resume_slow_start();
+            self.hystart = Some(HyStart::new());
+        }
     }
 
     fn seen(&self, news: &ReportNews, congested: bool, limited: bool) -> Report {
@@ -217,6 +263,10 @@ impl Congestion {
                 // Bytes in flight when the loss would have shown packet by packet: it is somewhere
                 // in the report, in its middle on average.
                 self.cubic.reduce(self.in_flight + judged / 2);
+                if news.is_clear && news.marked_sent.is_none() {
+                    let floor = MIN_CLEAR_RATE.bytes_in(news.srtt).min(self.cubic.initial_bytes());
+                    self.cubic.keep_window(floor);
+                }
             }
             Step::Normal => self.grow(limited, news),
             Step::Hold => {}

@@ -16,6 +16,11 @@ const MIN_RTT_PART: u32 = 2;
 /// … and is below the saved one times this.
 const MAX_RTT_TIMES: u32 = 10;
 
+/// Returns `true` if a path with round trip `rtt` may be that of an earlier session.
+pub fn is_same_path(saved: Duration, rtt: Duration) -> bool {
+    rtt > saved / MIN_RTT_PART && rtt < saved * MAX_RTT_TIMES
+}
+
 /// Phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -128,9 +133,7 @@ impl Resume {
         if seen.congested || seen.now > saved.until || seen.window_bytes >= jump_bytes {
             return self.normal();
         }
-        if let Some(rtt) = seen.rtt
-            && (rtt <= saved.rtt / MIN_RTT_PART || rtt >= saved.rtt * MAX_RTT_TIMES)
-        {
+        if seen.rtt.is_some_and(|rtt| !is_same_path(saved.rtt, rtt)) {
             return self.normal();
         }
         // The initial window was delivered, and more data waits.

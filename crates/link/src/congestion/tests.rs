@@ -11,12 +11,13 @@ struct Rig {
     sent: Vec<Duration>,
     judged: usize,
     now: Duration,
+    channel_loss: f64,
 }
 
 impl Rig {
     fn new(saved: Option<Saved>) -> Self {
         let control = Congestion::new(SEGMENT, saved, Duration::ZERO);
-        Self { control, sent: Vec::new(), judged: 0, now: Duration::ZERO }
+        Self { control, sent: Vec::new(), judged: 0, now: Duration::ZERO, channel_loss: 0.0 }
     }
 
     /// Sends up to `packets` packets, as many as the window permits. Returns their number.
@@ -42,7 +43,6 @@ impl Rig {
         let first = self.judged;
         self.judged += packets;
         let largest = self.judged - 1;
-        let congested = lost.max(marked);
         self.control.reported(&ReportNews {
             now: self.now,
             sample: Some(RTT),
@@ -52,7 +52,13 @@ impl Rig {
             next: self.sent.len() as u64,
             delivered_bytes: ((packets - lost) * SEGMENT) as u64,
             lost_bytes: (lost * SEGMENT) as u64,
-            congested_sent: (congested > 0).then(|| self.sent[first + congested - 1]),
+            lost_sent: (lost > 0).then(|| self.sent[first + lost - 1]),
+            marked_sent: (marked > 0).then(|| self.sent[first + marked - 1]),
+            judged: packets as u64,
+            lost: lost as u64,
+            channel_loss: self.channel_loss,
+            is_clear: false,
+            is_full: false,
             starved: if packets - lost == 1 && lost > 1 {
                 self.sent[largest - 1] - self.sent[first]
             } else {
@@ -119,6 +125,46 @@ fn many_losses_of_one_round_trip_are_one_event_and_the_next_is_another() {
     rig.pass(RTT);
     rig.report(10, 1, 0);
     assert_eq!(rig.window(), (lowered - 5) * 7 / 10);
+}
+
+#[test]
+fn losses_that_the_channel_explains_are_not_congestion() {
+    let mut rig = running();
+    rig.channel_loss = 0.05;
+    rig.round();
+    let before = rig.window();
+    rig.pass(RTT);
+    rig.report(40, 2, 0);
+    assert!(rig.window() >= before, "as many as the channel loses");
+    rig.report(40, 20, 0);
+    assert!(rig.window() < before * 8 / 10, "many more");
+}
+
+#[test]
+fn a_mark_is_congestion_whatever_the_channel_loses() {
+    let mut rig = running();
+    rig.channel_loss = 0.05;
+    rig.round();
+    let before = rig.window();
+    rig.pass(RTT);
+    rig.report(40, 0, 1);
+    assert!(rig.window() < before * 8 / 10);
+}
+
+#[test]
+fn slow_start_resumes_once_its_end_shows_to_be_the_channels() {
+    let mut rig = running();
+    rig.pass(RTT);
+    rig.report(40, 1, 0);
+    rig.pass(Duration::from_millis(1));
+    rig.send(usize::MAX);
+    let lowered = rig.window();
+    rig.round();
+    assert!(rig.window() < lowered * 11 / 10, "congestion avoidance");
+    rig.channel_loss = 0.02;
+    rig.round();
+    rig.round();
+    assert!(rig.window() > lowered * 2, "{} from {lowered}", rig.window());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The air's end: one hub, one session, and handshakes until the hub answers.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_flow::{OpenDatagrams, Reach, Target};
@@ -15,7 +15,7 @@ use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::ModemRate;
-use crate::memory::Remembered;
+use crate::memory::{Attachments, Remembered};
 use crate::session::{OpenError, PeerParams, Session};
 use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader};
@@ -44,8 +44,10 @@ pub struct AirCore {
     filter: Filter,
     pub(super) session: Option<(SessionId, Session)>,
     last_session: SessionId,
-    /// Measurements of the path by the previous session.
-    remembered: Option<Remembered>,
+    /// Measurements of the paths to the hub by previous sessions.
+    remembered: Attachments,
+    /// Our address, as far as somebody has looked it up.
+    own_address: Option<IpAddr>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
     closing: bool,
@@ -71,7 +73,8 @@ impl AirCore {
             filter: Filter::of_air(&[config.address]),
             session: None,
             last_session: 0,
-            remembered: None,
+            remembered: Attachments::default(),
+            own_address: None,
             events: VecDeque::new(),
             plaintext: Vec::new(),
             closing: false,
@@ -91,12 +94,18 @@ impl AirCore {
     /// Measurements of the path to the hub that are worth storing, even beyond this process.
     pub fn remembered(&self) -> Option<Remembered> {
         let session = self.session.as_ref();
-        session.and_then(|(_, session)| session.remembered()).or(self.remembered)
+        session.and_then(|(_, session)| session.remembered()).or(self.remembered.latest())
     }
 
     /// Sets an earlier process's measurements of the path, for the sessions that begin from now on.
     pub fn remember(&mut self, remembered: Remembered) {
-        self.remembered = Some(remembered);
+        self.remembered.add(remembered);
+    }
+
+    /// Sets the address from which packets to the hub are sent, if it is known. A learned rate is
+    /// only remembered for sessions from the same network.
+    pub fn set_own_address(&mut self, address: Option<IpAddr>) {
+        self.own_address = address;
     }
 
     /// Time of the first handshake without an answer since.
@@ -171,7 +180,7 @@ impl AirCore {
     fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) {
         let settings = &self.config.settings;
         let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
-        let remembered = self.remembered.filter(|it| it.is_fresh(now)).map(|it| it.rtt);
+        let remembered = self.remembered.latest().filter(|it| it.is_fresh(now)).map(|it| it.rtt);
         let expected = round_trip.or(remembered).unwrap_or(settings.initial_rtt);
         let terms = (settings.announced_rate_bps(), settings.flow_reserve.bytes() as u32);
         self.initiator.call(terms, expected, now, &mut self.rng, out);
@@ -197,7 +206,7 @@ impl AirCore {
                 self.rng.fill_bytes(&mut seed);
                 let settings = self.config.settings.clone();
                 let rng = Rng::from_seed(seed);
-                let prior = self.remembered;
+                let prior = self.remembered.at(self.own_address);
                 let mut session = Session::new(settings, true, terms, keys, from, prior, now, rng);
                 session.on_rtt_sample(round_trip);
                 if let Some((reported, at)) = self.modem {
@@ -214,7 +223,9 @@ impl AirCore {
     /// Ends the flows of a session that cannot continue.
     fn drop_session(&mut self) {
         if let Some((id, mut session)) = self.session.take() {
-            self.remembered = session.remembered().or(self.remembered);
+            if let Some(remembered) = session.remembered() {
+                self.remembered.store(self.own_address, remembered);
+            }
             session.end_all_flows();
             while let Some(event) = session.next_event() {
                 self.events.push_back((id, event));

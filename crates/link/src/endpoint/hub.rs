@@ -15,6 +15,7 @@ use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
 use super::agenda::Agenda;
+use super::bottlenecks::Bottlenecks;
 use super::budget::{Budget, Shortage};
 use super::responder::{AnswerParams, Confirmed, Packet, Responder};
 use super::shards::{Common, Shard, shards_of_aircraft};
@@ -24,7 +25,7 @@ use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::{BeamError, ModemRate};
-use crate::memory::Remembered;
+use crate::memory::Attachments;
 use crate::session::{PeerParams, Session};
 use crate::settings::Settings;
 use crate::wire::header::DataHeader;
@@ -53,8 +54,8 @@ pub struct Aircraft {
 pub(super) struct Entry {
     pub(super) settings: Settings,
     highest_class: Class,
-    /// Measurements of its path by the previous session.
-    remembered: Option<Remembered>,
+    /// Measurements of its paths by previous sessions.
+    remembered: Attachments,
     /// Last report of the modem towards the aircraft, and its time.
     modem: Option<(ModemRate, Duration)>,
 }
@@ -91,6 +92,7 @@ pub struct HubCore {
     /// … and its DSCP.
     dscp: Dscp,
     sharing: Sharing,
+    bottlenecks: Bottlenecks,
     pub(super) budget: Budget,
     /// Refusals for memory.
     pub(super) shortage: Shortage,
@@ -127,8 +129,8 @@ impl HubCore {
         let responder = Responder::sharded(PROLOGUE, secret, shards, (shard, common), &mut rng);
         let entry = |aircraft: Aircraft| {
             let Aircraft { key, settings, highest_class } = aircraft;
-            let entry = Entry { settings, highest_class, remembered: None, modem: None };
-            (key, entry)
+            let remembered = Attachments::default();
+            (key, Entry { settings, highest_class, remembered, modem: None })
         };
         Self {
             shard,
@@ -145,6 +147,7 @@ impl HubCore {
             ect: false,
             dscp: Dscp::EF,
             sharing: Sharing::default(),
+            bottlenecks: Bottlenecks::default(),
             budget: Budget::new(common.memory.clone()),
             shortage: Shortage::default(),
             flows_refused: None,
@@ -235,6 +238,12 @@ impl HubCore {
         sharing.divide(&mut roster, now);
     }
 
+    /// Divides what sessions with learned rates found among those that share a bottleneck.
+    fn compare_queues(&mut self, now: Duration) {
+        let Self { bottlenecks, sessions, agenda, responder, visits, .. } = self;
+        bottlenecks.compare(&mut Roster { sessions, agenda, responder, visits }, now);
+    }
+
     /// Notes that anything may have changed in the session.
     fn touch(&mut self, id: SessionId) {
         self.agenda.touch(id);
@@ -301,10 +310,14 @@ impl HubCore {
         session.receive(header, plaintext, from, (bytes, ce), now);
         let (key, was, is) = (*key, *address, session.address());
         *address = is;
-        let (demand, closed) = (session.take_demand(), session.is_closed());
+        let (demand, drains) = (session.take_demand(), session.take_drain());
+        let closed = session.is_closed();
         if was != is {
             self.leave_address(was, id);
             self.addresses.entry(is).or_default().insert(id);
+        }
+        if drains {
+            self.drain_siblings(id, now);
         }
         if let Some(demand) = demand {
             let name = self.aircraft.get(&key).map(|entry| entry.settings.peer_label(&key));
@@ -312,6 +325,16 @@ impl HubCore {
         }
         if closed {
             self.drop_session(id);
+        }
+    }
+
+    /// Lets the other sessions through the same bottleneck drain its queue too.
+    fn drain_siblings(&mut self, id: SessionId, now: Duration) {
+        for other in self.bottlenecks.siblings(id) {
+            if let Some(Member { session, .. }) = self.sessions.get_mut(other) {
+                session.drain(now);
+                self.agenda.touch(*other);
+            }
         }
     }
 
@@ -337,7 +360,8 @@ impl HubCore {
             max_flows: entry.settings.max_flows,
         };
         if confirmed.begins {
-            let (settings, prior) = (entry.settings.clone(), entry.remembered);
+            let (settings, prior) =
+                (entry.settings.clone(), entry.remembered.at(Some(address.ip())));
             let mut seed = [0; 32];
             self.rng.fill_bytes(&mut seed);
             let rng = Rng::from_seed(seed);
@@ -382,8 +406,10 @@ impl HubCore {
             if let Some(to) = session.transmit(now, out) {
                 self.turn = id;
                 (self.ect, self.dscp) = (session.is_ect(), session.dscp());
+                let learns = session.learns_rate(now);
                 self.touch(id);
                 self.sharing.sent(now);
+                self.bottlenecks.sent(id, learns, now);
                 return Some(to);
             }
             if session.is_closed() {
@@ -401,9 +427,12 @@ impl HubCore {
             self.budget.settle(held, 0);
             self.agenda.forget(id);
             self.sharing.left(&key, id);
+            self.bottlenecks.left(id);
             self.leave_address(address, id);
-            if let Some(entry) = self.aircraft.get_mut(&key) {
-                entry.remembered = session.remembered().or(entry.remembered);
+            if let Some(entry) = self.aircraft.get_mut(&key)
+                && let Some(remembered) = session.remembered()
+            {
+                entry.remembered.store(Some(address.ip()), remembered);
             }
             session.end_all_flows();
             while let Some(event) = session.next_event() {

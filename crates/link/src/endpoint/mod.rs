@@ -2,6 +2,7 @@
 
 mod agenda;
 mod air;
+mod bottlenecks;
 mod budget;
 mod classes;
 mod filter;

@@ -27,12 +27,12 @@ impl FlowTable {
         Traffic {
             age: now.saturating_sub(self.began),
             interval,
-            keys_overdue: false,
             classes,
             passengers,
             all_passengers,
             flows: flows.collect(),
             all_flows,
+            ..Traffic::default()
         }
     }
 

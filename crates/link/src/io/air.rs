@@ -1,6 +1,6 @@
 //! The air gateway's handle on the link.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -99,6 +99,12 @@ impl Air {
         self.0.look(|core, now| {
             core.remember(Remembered { at: now.saturating_sub(age), ..remembered });
         });
+    }
+
+    /// Sets the address from which packets to the hub are sent, if it is known: the attachment for
+    /// which a learned rate is remembered.
+    pub fn set_own_address(&self, address: Option<IpAddr>) {
+        self.0.look(|core, _| core.set_own_address(address));
     }
 
     /// Returns an observer that does not keep the link open.

@@ -22,8 +22,14 @@ const MIN_ROUNDS: u32 = 16;
 /// Mean burst assumed before it is learned, and its weight in rounds.
 const PRIOR_BURST: f64 = 4.0;
 const PRIOR_ROUNDS: f64 = 4.0;
-/// Packets that prove a loss: 1 % is five of them.
-const PROVING_PACKETS: f64 = 500.0;
+/// Losses that prove a loss of the channel: 500 packets at 1 %.
+const PROVING_LOSSES: f64 = 5.0;
+/// Loss of the channel below which a window takes every loss for congestion.
+const MIN_PROVEN: f64 = 0.005;
+/// Packets in a queue after which a channel that loses less than before is noticed …
+const IN_QUEUE_PACKETS: u64 = 1000;
+/// … and the standard deviations of chance.
+const SIGMAS: f64 = 3.0;
 /// Maximum packets of a round; losses are in proportion to a round's packets.
 const MAX_ROUND_PACKETS: f64 = 4096.0;
 
@@ -40,6 +46,8 @@ pub struct Baseline {
     rounds_left: u32,
     alarms: u32,
     round: Option<Round>,
+    /// Packets that met a queue, and the lost ones among them.
+    in_queue: (u64, u64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +70,7 @@ impl Baseline {
             rounds_left: MIN_ROUNDS,
             alarms: 0,
             round: None,
+            in_queue: (0, 0),
         }
     }
 
@@ -78,13 +87,32 @@ impl Baseline {
     }
 
     /// Losses that the channel certainly causes, two standard deviations above the mean. Zero if few
-    /// packets are known, or if none of them was lost.
-    pub fn proven_loss(&self) -> f64 {
-        if self.rounds_left > 0 || self.packets < PROVING_PACKETS {
+    /// losses or fewer than `least` packets are known, or if the channel loses hardly anything: an error
+    /// would be unfair to others.
+    pub fn proven_loss(&self, least: f64) -> f64 {
+        if self.rounds_left > 0 || self.lost < PROVING_LOSSES || self.packets < least {
             return 0.0;
         }
         let loss = self.loss();
-        (loss + 2.0 * (loss * (1.0 - loss) * self.burst() / self.packets).sqrt()).min(0.95)
+        let most = loss + 2.0 * (loss * (1.0 - loss) * self.burst() / self.packets).sqrt();
+        if most >= MIN_PROVEN { most.min(0.95) } else { 0.0 }
+    }
+
+    /// Counts packets that met a queue. A queue causes losses, so that they cannot raise the
+    /// channel's. If fewer are lost than the channel's, the channel has changed, and its loss is
+    /// unknown.
+    pub fn judged_in_queue(&mut self, packets: u64, lost: u64) {
+        let (packets, lost) = (self.in_queue.0 + packets, self.in_queue.1 + lost);
+        self.in_queue = (packets, lost);
+        if packets < IN_QUEUE_PACKETS {
+            return;
+        }
+        self.in_queue = (0, 0);
+        let expected = self.loss() * packets as f64;
+        let chance = SIGMAS * (expected * self.burst()).sqrt();
+        if (lost as f64) < expected - chance {
+            self.restart();
+        }
     }
 
     /// Mean length of a burst of losses, in packets.

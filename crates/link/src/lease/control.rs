@@ -8,7 +8,7 @@ use bentpipe_units::BitRate;
 use super::breaker::Breaker;
 use super::client::LeaseClient;
 use super::demand::{ClassDemands, Waiting};
-use super::learned::{Knot, Learner};
+use super::learned::{Earlier, Knot, Learner};
 use super::leases::Leases;
 use super::{Demand, Grant, Lease, LeaseMode, ModemRate, Observation, Source};
 
@@ -48,11 +48,20 @@ struct Offer {
 
 impl Control {
     /// Creates the lease side of a path with the operator's `cap`, which may send `padding`
-    /// bytes to learn the rate. `rtt` is a first guess.
-    pub fn new(mode: LeaseMode, cap: BitRate, padding: u64, rtt: Duration, now: Duration) -> Self {
+    /// bytes to learn the rate, and with the rate that an `earlier` session learned. `rtt` is a first
+    /// guess.
+    pub fn new(
+        mode: LeaseMode,
+        cap: BitRate,
+        padding: u64,
+        earlier: Option<Earlier>,
+        rtt: Duration,
+        now: Duration,
+    ) -> Self {
+        let learner = || Learner::new(cap, padding, earlier, rtt, now);
         Self {
             cap,
-            learner: (mode == LeaseMode::Learned).then(|| Learner::new(cap, padding, rtt, now)),
+            learner: (mode == LeaseMode::Learned).then(learner),
             leases: Leases::new(mode, cap),
             breaker: Breaker::new(),
             demands: ClassDemands::default(),
@@ -75,8 +84,18 @@ impl Control {
     }
 
     /// The learner, if its rate is in force.
-    fn learner_in_force(&self, now: Duration) -> Option<&Learner> {
+    pub fn learner(&self, now: Duration) -> Option<&Learner> {
         self.learner.as_ref().filter(|_| self.leases.best(now).source == Source::Learned)
+    }
+
+    /// The learner, if its rate is in force.
+    pub fn learner_mut(&mut self, now: Duration) -> Option<&mut Learner> {
+        self.learner.as_mut().filter(|_| self.leases.best(now).source == Source::Learned)
+    }
+
+    /// Takes the beginning of a drain of a learned rate.
+    pub fn take_drain(&mut self) -> bool {
+        self.learner.as_mut().is_some_and(Learner::take_drain)
     }
 
     /// Maximum rate, without the breaker.
@@ -86,7 +105,7 @@ impl Control {
 
     /// Returns `true` if data must wait for a queue to drain.
     pub fn holds_data(&self, now: Duration) -> bool {
-        match self.learner_in_force(now) {
+        match self.learner(now) {
             Some(learner) => learner.holds_data(),
             None => self.breaker.holds_data(),
         }
@@ -117,9 +136,24 @@ impl Control {
         self.learner.as_ref().is_some_and(|learner| learner.capacity().is_none())
     }
 
+    /// The learned rate, if there is one.
+    pub fn learned(&self) -> Option<BitRate> {
+        self.learner.as_ref().and_then(Learner::capacity)
+    }
+
+    /// The learned rate, once confirmed, and the time of its last measurement.
+    pub fn confirmed(&self) -> Option<(BitRate, Duration)> {
+        self.learner.as_ref().and_then(Learner::confirmed)
+    }
+
+    /// Returns `true` if a learned rate competes with others.
+    pub fn competes(&self) -> bool {
+        self.learner.as_ref().is_some_and(Learner::competes)
+    }
+
     /// Returns `true` if a packet of padding should be sent to learn the rate.
     pub fn wants_padding(&self, now: Duration) -> bool {
-        self.learner_in_force(now).is_some_and(Learner::wants_padding)
+        self.learner(now).is_some_and(Learner::wants_padding)
     }
 
     /// Notes the round trip of the handshake.
@@ -304,6 +338,7 @@ mod tests {
             LeaseMode::Static,
             BitRate::from_bps(2_000_000),
             0,
+            None,
             Duration::ZERO,
             Duration::ZERO,
         );
@@ -324,6 +359,7 @@ mod tests {
             LeaseMode::Static,
             BitRate::from_bps(2_000_000),
             0,
+            None,
             Duration::ZERO,
             Duration::ZERO,
         );

@@ -29,7 +29,12 @@ impl Session {
     /// Returns the traffic in total and since the last call: all classes, and at most `max`
     /// passengers and flows, the busiest first. Visits all of them once.
     pub fn traffic(&mut self, max: SnapshotLimits, now: Duration) -> Traffic {
-        Traffic { keys_overdue: self.has_overdue_keys(now), ..self.flows.traffic(max, now) }
+        Traffic {
+            keys_overdue: self.has_overdue_keys(now),
+            sending: self.sending(now),
+            receiving: self.receiving(),
+            ..self.flows.traffic(max, now)
+        }
     }
 }
 

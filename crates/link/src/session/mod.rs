@@ -4,23 +4,25 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `path`, `sent`, `arrivals` | one radio path: packets sent and received, round trip, pacing |
+//! | `path`, `sent`, `skips`, `arrivals` | one radio path: packets, round trip, pacing |
 //! | `transmit`, `fragment` | the next packet, composed when the pacer releases it |
 //! | `receive`, `report`, `curve` | packets received, the times of reports, arrival times |
 //! | `timers`, `probe`, `mtu` | timeouts, outages, the path's MTU |
-//! | `streams`, `datagram`, `classes` | calls of the flows' owners, and about classes |
+//! | `streams`, `datagram`, `classes`, `leases` | calls of the flows' owners, about classes, about rates |
 
 mod arrivals;
 mod classes;
 mod curve;
 mod datagram;
 mod fragment;
+mod leases;
 mod mtu;
 mod path;
 mod probe;
 mod receive;
 mod report;
 mod sent;
+mod skips;
 mod streams;
 mod timers;
 mod transmit;
@@ -35,7 +37,6 @@ use crate::congestion::Congestion;
 use crate::crypto::{Keychain, Keys, Rng};
 use crate::flow::{FlowEvent, FlowLimits, FlowTable, Lending, Pressure, RESERVE_PARTS, Violation};
 use crate::lane::{KEPT_SYMBOLS, Lane, RecvLane, RepairPolicy, Senders};
-use crate::lease::{Demand, Grant, Lease, ModemRate, Share};
 use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
@@ -150,7 +151,7 @@ impl Session {
         address: SocketAddr,
         prior: Option<Remembered>,
         now: Duration,
-        rng: Rng,
+        mut rng: Rng,
     ) -> Self {
         let prior = prior.filter(|prior| prior.is_fresh(now));
         let flows = FlowTable::new(
@@ -174,7 +175,7 @@ impl Session {
         let kept = settings.coded_symbols();
         let kept_of = |lane| if lane == Lane::Datagram { kept.min(KEPT_SYMBOLS) } else { kept };
         let mut session = Self {
-            path: Path::new(0, address, &settings, prior.as_ref(), now),
+            path: Path::new(0, address, &settings, prior.as_ref(), &mut rng, now),
             prior,
             send: Senders::new(kept),
             recv: Lane::ALL.map(|lane| RecvLane::new(lane, kept_of(lane), settings.mtu_bytes)),
@@ -238,9 +239,10 @@ impl Session {
     }
 
     /// Measurements of the path that are worth storing: this session's own, or the earlier ones
-    /// before it has any.
+    /// before it has any. A peer that broke the protocol has none.
     pub fn remembered(&self) -> Option<Remembered> {
-        self.path.remembered().or(self.prior)
+        let own = self.path.remembered().filter(|_| self.counters.violations == 0);
+        own.or(self.prior)
     }
 
     /// Measurements of the path from an earlier session.
@@ -301,7 +303,7 @@ impl Session {
         self.path.peer
     }
 
-    /// Returns `true` in an outage: the peer does not answer, or the keys are used up.
+    /// Returns `true` in an outage, or if the keys are used up.
     pub fn is_quiet(&self) -> bool {
         self.outage.is_some() || self.keys.is_used_up()
     }
@@ -326,7 +328,7 @@ impl Session {
         self.path.rtt.get()
     }
 
-    /// Adds a round trip measured elsewhere, for example by the handshake.
+    /// Adds a round trip of the handshake.
     pub fn on_rtt_sample(&mut self, sample: Duration) {
         self.path.rtt.sample(sample);
         self.path.lease.on_round_trip(sample);
@@ -417,50 +419,6 @@ impl Session {
         let kept = self.send.kept_bytes();
         let coded: usize = self.recv.iter().map(RecvLane::coded_bytes).sum();
         (kept + coded) as u64
-    }
-
-    // The lease.
-
-    /// The lease in force, with its rate as far as the breaker permits.
-    pub fn lease(&mut self, now: Duration) -> Lease {
-        self.path.lease.lease(now)
-    }
-
-    /// Queueing delay towards the peer in its newest report.
-    pub fn queue(&self) -> Duration {
-        self.path.lease.queue()
-    }
-
-    /// Sets the rate that the modem reports; `None` if nothing is known of it.
-    pub fn set_modem_rate(&mut self, reported: Option<ModemRate>, now: Duration) {
-        self.path.lease.set_modem(reported, now);
-    }
-
-    /// Sets this session's part of a beam that this end shares among several; `None` if there is
-    /// none. Returns `true` if it changed.
-    pub(crate) fn set_part(&mut self, part: Option<BitRate>) -> bool {
-        self.path.lease.set_part(part)
-    }
-
-    /// Rate that could be used for waiting data.
-    pub(crate) fn useful_rate(&mut self, now: Duration) -> BitRate {
-        let waiting = self.flows.waiting();
-        self.path.lease.useful(&waiting, self.path.rtt.get(), now)
-    }
-
-    /// Takes the aircraft's newest DEMAND.
-    pub(crate) fn take_demand(&mut self) -> Option<Demand> {
-        self.path.lease.take_demand()
-    }
-
-    /// The aircraft's share of a beam.
-    pub(crate) fn share(&self) -> Share {
-        self.settings.share
-    }
-
-    /// Grants the aircraft a rate.
-    pub(crate) fn grant(&mut self, grant: Grant, now: Duration) {
-        self.path.lease.grant(grant, now);
     }
 
     /// Next event for a flow's owner.

@@ -7,10 +7,12 @@ use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::curve::Recorder;
 use super::mtu::Mtu;
 use super::sent::{Outcomes, Sent, SentContents, SentPackets};
+use super::skips::Skips;
 use crate::Class;
 use crate::congestion::{BURST_PACKETS, Congestion, PERSISTENT_TIMEOUTS, ReportNews, Saved};
-use crate::lease::{Control as LeaseControl, Knot, Observation};
-use crate::memory::{Observed, Remembered, Reported};
+use crate::crypto::Rng;
+use crate::lease::{Channel, Control as LeaseControl, Earlier, Knot, Observation};
+use crate::memory::{Observed, REMEMBERED_LIFETIME, Remembered, Reported};
 use crate::pacer::Pacer;
 use crate::redundancy::{Estimator, Loss, Outcome};
 use crate::rtt::Rtt;
@@ -35,12 +37,16 @@ pub struct Path {
 
     pub lease: LeaseControl,
     packets: SentPackets,
+    /// `Some` if the peer's reports can raise the rate.
+    skips: Option<Skips>,
     /// IP bytes of all packets up to the newest that the peer reported.
     judged_bytes: u64,
     /// Loss of the direction towards the peer.
     pub estimator: Estimator,
     /// Congestion controller, if the path is not leased.
     pub congestion: Option<Congestion>,
+    /// The channel's own loss, for the controller.
+    channel: Channel,
     observed: Observed,
     /// Time of the oldest packet since the peer was last heard that requires an answer.
     pub waiting_since: Option<Duration>,
@@ -79,6 +85,7 @@ impl Path {
         peer: SocketAddr,
         settings: &Settings,
         remembered: Option<&Remembered>,
+        rng: &mut Rng,
         now: Duration,
     ) -> Self {
         let remembered = remembered.filter(|it| it.is_fresh(now));
@@ -87,6 +94,9 @@ impl Path {
             rtt: it.rtt,
             until: it.expires(),
         });
+        let earlier = remembered
+            .filter(|it| it.rate.bps() > 0)
+            .map(|it| Earlier { bps: it.rate_at(now).bps() as f64, rtt: it.rtt });
         let loss = remembered.map(|it| Loss::in_bursts(it.loss, it.burst));
         let controlled = settings.control == Control::Congestion;
         let rtt = Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt));
@@ -97,6 +107,7 @@ impl Path {
                 settings.lease,
                 settings.rate,
                 settings.learn_bytes.bytes(),
+                earlier,
                 rtt.get(),
                 now,
             ),
@@ -104,9 +115,11 @@ impl Path {
             pacer: Pacer::new(settings.rate),
             mtu: Mtu::new(settings.mtu_bytes, now),
             packets: SentPackets::default(),
+            skips: settings.is_rate_reported().then(|| Skips::new(rng)),
             judged_bytes: 0,
             estimator: loss.map_or_else(Estimator::new, Estimator::remembering),
             congestion: controlled.then(|| Congestion::new(settings.mtu_bytes, saved, now)),
+            channel: Channel::new(),
             observed: Observed::default(),
             waiting_since: None,
             last_sent: now,
@@ -173,21 +186,37 @@ impl Path {
         let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
         let total_bytes = self.packets.total_bytes() + bytes as u64;
         let bytes_sent = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let arrived = false;
-        let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, arrived, contents };
+        let sent = Sent {
+            at: now,
+            bytes: bytes_sent,
+            total_bytes,
+            follows,
+            arrived: false,
+            skipped: false,
+            contents,
+        };
         self.pacer.spend(bytes);
         let rtt = self.rtt.get();
         self.lease.sent(bytes, class, (contents.asks, contents.probe), rtt, now);
-        let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
-        if let Some(congestion) = &mut self.congestion {
-            congestion.forgotten(usize::try_from(forgotten).unwrap_or(usize::MAX));
-            if contents.asks {
-                congestion.sent(bytes);
-            }
+        let forgotten = self.packets.push(sent);
+        self.forget(forgotten);
+        if let Some(congestion) = self.congestion.as_mut().filter(|_| contents.asks) {
+            congestion.sent(bytes);
+        }
+        if self.skips.as_mut().is_some_and(Skips::sent) {
+            let forgotten = self.packets.skip();
+            self.forget(forgotten);
         }
         self.last_sent = now;
         if contents.asks && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
+        }
+    }
+
+    fn forget(&mut self, sent: Option<Sent>) {
+        if let (Some(sent), Some(congestion)) = (sent, &mut self.congestion) {
+            let bytes = sent.answered_bytes();
+            congestion.forgotten(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
     }
 
@@ -209,7 +238,13 @@ impl Path {
 
     /// Measurements of the path for the next session.
     pub fn remembered(&self) -> Option<Remembered> {
-        self.observed.remembered(self.estimator.loss())
+        let mut remembered = self.observed.remembered(self.estimator.loss())?;
+        if let Some((rate, at)) = self.lease.confirmed()
+            && remembered.at.saturating_sub(at) <= REMEMBERED_LIFETIME
+        {
+            remembered.rate = rate;
+        }
+        Some(remembered)
     }
 
     /// Notes a received packet, marked or not. Returns `true` if it is the newest.
@@ -242,7 +277,7 @@ impl Path {
             self.rtt.sample(sample);
         }
         let knots = curve.map(|curve| self.knots(report, curve)).unwrap_or_default();
-        let outcomes = self.packets.judge(report, self.peer_late_by);
+        let outcomes = self.packets.judge(report, self.peer_late_by)?;
         if outcomes.skipped_bytes.is_some() {
             self.estimator.skip();
         }
@@ -257,7 +292,7 @@ impl Path {
         }
         let (all, data) = (outcomes.all(), outcomes.data());
         self.mtu.judged(report.largest, all.lost, all.judged);
-        if let (Some(newest), Some(rtt), None) = (newest, sample, &self.congestion) {
+        if let (Some(newest), Some(rtt)) = (newest, sample) {
             let seen = Observation {
                 now,
                 rtt,
@@ -269,7 +304,7 @@ impl Path {
                 in_flight_bytes: self.packets.total_bytes() - newest.total_bytes,
                 longest_loss: outcomes.longest_loss(),
             };
-            self.lease.observe(&seen, &knots);
+            self.observe(&seen, newest.total_bytes, &knots);
             self.judged_bytes = newest.total_bytes;
         }
         let mut news = self.news(&outcomes, report);
@@ -279,11 +314,22 @@ impl Path {
         Some(outcomes)
     }
 
+    /// Passes an observation to what decides the rate. `total_bytes` are those up to its newest
+    /// packet.
+    fn observe(&mut self, seen: &Observation, total_bytes: u64, knots: &[Knot]) {
+        if self.congestion.is_none() {
+            return self.lease.observe(seen, knots);
+        }
+        let newest = Knot { sent: seen.sent_at, arrived: seen.arrived, total_bytes };
+        self.channel.observe(seen, newest);
+    }
+
     /// Arrivals in a report with a curve, oldest first, as far as the packets are still recorded.
     fn knots(&self, report: &Report, curve: &Curve) -> Vec<Knot> {
         let points = curve.points(report.largest, report.arrived);
         let knot = |(packet, arrived)| {
-            let Sent { at: sent, total_bytes, .. } = self.packets.get(packet)?;
+            let known = self.packets.get(packet).filter(|sent| !sent.skipped)?;
+            let Sent { at: sent, total_bytes, .. } = known;
             Some(Knot { sent, arrived, total_bytes })
         };
         points.into_iter().filter_map(knot).collect()
@@ -293,7 +339,13 @@ impl Path {
     fn news(&mut self, outcomes: &Outcomes, report: &Report) -> ReportNews {
         let marked = report.marked.saturating_sub(self.peer_marked);
         self.peer_marked = self.peer_marked.max(report.marked);
+        let data = outcomes.data();
         let mut news = ReportNews {
+            judged: data.judged,
+            lost: data.lost,
+            channel_loss: self.channel.loss(),
+            is_clear: self.channel.is_clear(),
+            is_full: self.channel.is_full(),
             srtt: self.rtt.get(),
             next: self.next_packet(),
             persistent: self.rtt.overdue_after() * PERSISTENT_TIMEOUTS,
@@ -307,7 +359,7 @@ impl Path {
                 lost_since = None;
             } else if !packet.sent.contents.probe {
                 let at = packet.sent.at;
-                news.congested_sent = Some(at);
+                news.lost_sent = Some(at);
                 let since = *lost_since.get_or_insert(at);
                 news.starved = news.starved.max(at.saturating_sub(since));
             }
@@ -316,8 +368,8 @@ impl Path {
         // that a report across the beginning of a recovery belongs to it.
         let newest_marked =
             usize::try_from(marked).unwrap_or(usize::MAX).min(outcomes.arrived.len());
-        let marked_at = newest_marked.checked_sub(1).map(|index| outcomes.arrived[index].1.at);
-        news.congested_sent = news.congested_sent.max(marked_at);
+        let marked = newest_marked.checked_sub(1);
+        news.marked_sent = marked.map(|index| outcomes.arrived[index].1.at);
         news
     }
 

@@ -48,6 +48,8 @@ pub struct Sent {
     pub follows: bool,
     /// A report has named the packet.
     pub arrived: bool,
+    /// The number was left out: there is no such packet.
+    pub skipped: bool,
     pub contents: SentContents,
 }
 
@@ -153,15 +155,22 @@ impl SentPackets {
         forgotten.filter(|sent| first >= self.unjudged && !sent.arrived)
     }
 
+    /// Leaves the next number out. Returns a packet that is dropped without an outcome.
+    pub fn skip(&mut self) -> Option<Sent> {
+        // Nobody waits for it.
+        let (total_bytes, arrived) = (self.total_bytes, true);
+        self.push(Sent { total_bytes, arrived, skipped: true, ..Sent::default() })
+    }
+
     /// Returns a packet that is still recorded.
     pub fn get(&self, packet: u64) -> Option<Sent> {
         self.packets.get(usize::try_from(packet.checked_sub(self.first())?).ok()?).copied()
     }
 
-    /// Returns the outcomes that `report` reveals. Of the newest `late_by` packets, those it does
-    /// not name are still waited for.
-    pub fn judge(&mut self, report: &Report, late_by: u64) -> Outcomes {
-        let arrived = self.note_arrived(report);
+    /// Returns the outcomes that `report` reveals, or `None` if it names a number that was left out.
+    /// Of the newest `late_by` packets, those it does not name are still waited for.
+    pub fn judge(&mut self, report: &Report, late_by: u64) -> Option<Outcomes> {
+        let arrived = self.note_arrived(report)?;
         let mut end = report.largest.saturating_sub(late_by).min(self.next);
         let told = report.packets.last().map_or(end, |&(start, _)| start);
         let unjudged = self.unjudged.max(self.first());
@@ -175,30 +184,36 @@ impl SentPackets {
         let unknown = |packet| self.get(packet).filter(|sent| !sent.arrived);
         let skipped = (unjudged..from).filter_map(unknown).map(|sent| sent.answered_bytes());
         let skipped_bytes = skips.then(|| skipped.sum());
-        let fate =
-            |packet| self.get(packet).map(|sent| Judged { packet, lost: !sent.arrived, sent });
+        let fate = |packet| {
+            let sent = self.get(packet).filter(|sent| !sent.skipped)?;
+            Some(Judged { packet, lost: !sent.arrived, sent })
+        };
         let judged = (from..end).filter_map(fate).collect();
         self.unjudged = self.unjudged.max(end);
         // Judged packets need no record, except that the newest may be named again.
         while self.first() < report.largest.min(self.unjudged) {
             self.packets.pop_front();
         }
-        Outcomes { judged, arrived, skipped_bytes }
+        Some(Outcomes { judged, arrived, skipped_bytes })
     }
 
-    /// Marks the packets in `report`. Returns those that were neither marked nor judged before.
-    fn note_arrived(&mut self, report: &Report) -> Vec<(u64, Sent)> {
+    /// Marks the packets in `report`. Returns those that were neither marked nor judged before, or
+    /// `None` if one of them was never sent.
+    fn note_arrived(&mut self, report: &Report) -> Option<Vec<(u64, Sent)>> {
         let (first, from) = (self.first(), self.first().max(self.unjudged));
         let mut arrived = Vec::new();
         for &(start, end) in report.packets.iter().rev() {
             for packet in start.max(from)..end.min(self.next) {
                 let sent = &mut self.packets[(packet - first) as usize];
+                if sent.skipped {
+                    return None;
+                }
                 if !std::mem::replace(&mut sent.arrived, true) {
                     arrived.push((packet, *sent));
                 }
             }
         }
-        arrived
+        Some(arrived)
     }
 
     fn first(&self) -> u64 {
@@ -227,6 +242,10 @@ mod tests {
         Report { path: 0, largest, age, arrived, late_by: 0, marked: 0, packets, lanes: Vec::new() }
     }
 
+    fn judge(all: &mut SentPackets, packets: &[(u64, u64)], late_by: u64) -> Outcomes {
+        all.judge(&report(packets), late_by).expect("all were sent")
+    }
+
     fn judged(outcomes: &Outcomes) -> Vec<(u64, bool)> {
         outcomes.judged.iter().map(|packet| (packet.packet, packet.lost)).collect()
     }
@@ -238,11 +257,11 @@ mod tests {
     #[test]
     fn every_packet_is_judged_once() {
         let mut all = sent(10);
-        let outcomes = all.judge(&report(&[(3, 4), (0, 2)]), 0);
+        let outcomes = judge(&mut all, &[(3, 4), (0, 2)], 0);
         assert_eq!(judged(&outcomes), [(0, false), (1, false), (2, true), (3, false)]);
         assert_eq!(arrived(&outcomes), [0, 1, 3]);
         assert_eq!((outcomes.all(), outcomes.skipped_bytes), (Tally { judged: 4, lost: 1 }, None));
-        let outcomes = all.judge(&report(&[(5, 7), (3, 4), (0, 2)]), 0);
+        let outcomes = judge(&mut all, &[(5, 7), (3, 4), (0, 2)], 0);
         assert_eq!(judged(&outcomes), [(4, true), (5, false), (6, false)]);
         assert_eq!(arrived(&outcomes), [5, 6]);
         assert_eq!(outcomes.skipped_bytes, None);
@@ -252,15 +271,15 @@ mod tests {
     #[test]
     fn unreported_packets_are_skipped_and_late_ones_are_waited_for() {
         let mut all = sent(10);
-        let outcomes = all.judge(&report(&[(4, 8)]), 3);
+        let outcomes = judge(&mut all, &[(4, 8)], 3);
         assert_eq!(judged(&outcomes), [(4, false), (5, false), (6, false), (7, false)]);
         assert_eq!(outcomes.skipped_bytes, Some(400));
         // A packet overtaken by three arrives when one three above it has arrived, and not after
         // that.
         let mut all = sent(10);
-        assert_eq!(judged(&all.judge(&report(&[(0, 4)]), 3)).len(), 4);
-        assert!(judged(&all.judge(&report(&[(5, 8), (0, 4)]), 3)).is_empty());
-        let outcomes = all.judge(&report(&[(5, 9), (0, 4)]), 3);
+        assert_eq!(judged(&judge(&mut all, &[(0, 4)], 3)).len(), 4);
+        assert!(judged(&judge(&mut all, &[(5, 8), (0, 4)], 3)).is_empty());
+        let outcomes = judge(&mut all, &[(5, 9), (0, 4)], 3);
         assert_eq!(judged(&outcomes)[..2], [(4, true), (5, false)]);
         assert_eq!(outcomes.skipped_bytes, None);
     }
@@ -268,18 +287,18 @@ mod tests {
     #[test]
     fn an_arrival_counts_at_once_and_only_once() {
         let mut all = sent(200);
-        let outcomes = all.judge(&report(&[(11, 20), (0, 10)]), 64);
+        let outcomes = judge(&mut all, &[(11, 20), (0, 10)], 64);
         assert_eq!(judged(&outcomes).last(), Some(&(9, false)), "10 may only be late");
         assert_eq!(arrived(&outcomes), (0..10).chain(11..20).collect::<Vec<_>>());
         // It arrives, 20 does not, and one report later none can name it any more.
-        let outcomes = all.judge(&report(&[(21, 30), (0, 20)]), 64);
+        let outcomes = judge(&mut all, &[(21, 30), (0, 20)], 64);
         assert_eq!(arrived(&outcomes), [10].into_iter().chain(21..30).collect::<Vec<_>>());
         assert_eq!(judged(&outcomes), (10..20).map(|packet| (packet, false)).collect::<Vec<_>>());
-        let outcomes = all.judge(&report(&[(25, 100)]), 64);
+        let outcomes = judge(&mut all, &[(25, 100)], 64);
         assert_eq!(arrived(&outcomes), (30..100).collect::<Vec<_>>());
         assert_eq!(judged(&outcomes).first(), Some(&(25, false)));
         assert_eq!(outcomes.skipped_bytes, Some(100), "of 20 to 24 only the first is unknown");
-        let outcomes = all.judge(&report(&[(150, 160), (90, 100)]), 0);
+        let outcomes = judge(&mut all, &[(150, 160), (90, 100)], 0);
         assert_eq!(outcomes.data(), Tally { judged: 60, lost: 50 });
         let lost: Vec<u64> = outcomes.lost().map(|packet| packet.packet).collect();
         assert_eq!(lost, (100..150).collect::<Vec<_>>());
@@ -292,7 +311,7 @@ mod tests {
         for _ in 0..2 {
             all.push(Sent { bytes: 100, contents, ..Sent::default() });
         }
-        let outcomes = all.judge(&report(&[(2, 3), (0, 1)]), 0);
+        let outcomes = judge(&mut all, &[(2, 3), (0, 1)], 0);
         assert_eq!(outcomes.all(), Tally { judged: 3, lost: 1 });
         assert_eq!(outcomes.data(), Tally { judged: 1, lost: 0 });
     }
@@ -303,7 +322,23 @@ mod tests {
         assert_eq!(all.push(Sent::default()).map(|sent| sent.bytes), Some(100));
         assert!(all.get(0).is_none() && all.get(1).is_some());
         // The next packet is already known to have arrived.
-        assert_eq!(arrived(&all.judge(&report(&[(65, 66), (1, 2)]), 64)), [1, 65]);
+        assert_eq!(arrived(&judge(&mut all, &[(65, 66), (1, 2)], 64)), [1, 65]);
         assert!(all.push(Sent::default()).is_none());
+    }
+
+    #[test]
+    fn a_number_that_was_left_out_has_no_outcome_and_must_not_be_reported() {
+        let rig = || {
+            let mut all = sent(3);
+            assert!(all.skip().is_none());
+            all.push(Sent { bytes: 100, ..Sent::default() });
+            all
+        };
+        let outcomes = judge(&mut rig(), &[(4, 5), (0, 2)], 0);
+        assert_eq!(judged(&outcomes), [(0, false), (1, false), (2, true), (4, false)]);
+        assert_eq!(outcomes.all(), Tally { judged: 4, lost: 1 });
+        for lie in [vec![(0, 5)], vec![(3, 4), (0, 2)], vec![(4, 5), (3, 4)]] {
+            assert!(rig().judge(&report(&lie), 0).is_none(), "{lie:?}");
+        }
     }
 }

@@ -38,6 +38,10 @@ fn flow(passenger: u32, target: &str) -> FlowEntry {
     }
 }
 
+fn rate(rate_bps: Option<u64>, source: &str, ceiling_bps: Option<u64>) -> RateEntry {
+    RateEntry { rate_bps, source: source.into(), ceiling_bps }
+}
+
 fn document() -> Document {
     let seat = PassengerEntry {
         passenger: 3,
@@ -55,6 +59,8 @@ fn document() -> Document {
         age_us: 7_384_000_000,
         interval_us: 5_000_000,
         keys_overdue: false,
+        sending: Some(rate(Some(18_900_000), "learned", Some(20_000_000))),
+        receiving: Some(rate(None, "arrivals", None)),
         classes: vec![unused, class("best-effort", 1_250_000, 12)],
         passengers: vec![seat],
         all_passengers: 3,
@@ -81,13 +87,15 @@ fn classes_hold_passengers_and_those_their_flows() {
     assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{text}");
     assert_eq!(lines[0], "ground gateway 0.1.0, up 1 min 30 s; written 1 s ago");
     assert_eq!(lines[2], "link with D-ABCD for 2 h 3 min; rates, waits and drops of the last 5 s");
+    assert_eq!(lines[3], "sends at 18.9 Mbit/s (learned, at most 20 Mbit/s)");
+    assert_eq!(lines[4], "receives at an unknown rate (arrivals)");
     let of = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(of(lines[4]), "best-effort 2.00 M – 1.3 ms 25 ms 0 12");
-    assert_eq!(of(lines[5]), "10.0.0.7 1.60 M – 1.3 ms 25 ms 0 2");
-    assert_eq!(of(lines[6]), "tcp origin.example:443 160 – 1.3 ms 25 ms 0");
-    assert!(lines[7].starts_with("  … tcp aaaa") && lines[7].contains("a… "), "{}", lines[7]);
-    assert_eq!(lines[8], "2 more passengers, counted in each class");
-    assert_eq!(lines[9], "10 more flows");
+    assert_eq!(of(lines[6]), "best-effort 2.00 M – 1.3 ms 25 ms 0 12");
+    assert_eq!(of(lines[7]), "10.0.0.7 1.60 M – 1.3 ms 25 ms 0 2");
+    assert_eq!(of(lines[8]), "tcp origin.example:443 160 – 1.3 ms 25 ms 0");
+    assert!(lines[9].starts_with("  … tcp aaaa") && lines[9].contains("a… "), "{}", lines[9]);
+    assert_eq!(lines[10], "2 more passengers, counted in each class");
+    assert_eq!(lines[11], "10 more flows");
     assert!(!text.contains("operator") && !text.contains("counter_0 "), "{text}");
     assert!(text.contains("counter_11 11000000"), "{text}");
 }

@@ -68,7 +68,11 @@ impl Core for HubCore {
                 self.agenda.ask_again(id);
             }
         }
-        let others = [self.sharing.next_timeout(), self.budget.next_timeout()];
+        let others = [
+            self.sharing.next_timeout(),
+            self.bottlenecks.next_timeout(),
+            self.budget.next_timeout(),
+        ];
         let timers = [self.agenda.next_timer(), self.responder.next_timeout()];
         let timers = timers.into_iter().chain(others);
         timers.flatten().min().unwrap_or(Duration::MAX)
@@ -95,6 +99,9 @@ impl Core for HubCore {
         }
         if self.sharing.next_timeout().is_some_and(|at| at <= now) {
             self.share_out(now);
+        }
+        if self.bottlenecks.next_timeout().is_some_and(|at| at <= now) {
+            self.compare_queues(now);
         }
     }
 

@@ -13,6 +13,9 @@ const IN_FLIGHT_SLACK: Duration = Duration::from_millis(60);
 const HOLD: f64 = 1.5;
 /// Packets that are sent after that without a report.
 const PROBE_PACKETS: u64 = 2;
+/// Bytes that may be unreported before as many are reported: 4 MiB are a round trip at 56 Mbit/s ×
+/// 600 ms. A peer that lies about the first arrivals gains no more.
+pub const UNPROVEN_BYTES: u64 = 4 << 20;
 /// Idle time after which the rate has to be confirmed, with ever fewer packets.
 const CONFIRM_AFTER: Duration = Duration::from_secs(60);
 
@@ -25,6 +28,8 @@ pub struct Flight {
     held_at: Option<Duration>,
     /// Bytes that may be sent until arrivals confirm the rate.
     unconfirmed_bytes: Option<u64>,
+    /// Bytes that reports were about.
+    reported_bytes: u64,
 }
 
 /// Bytes that may be unreported at a capacity and a round trip.
@@ -36,6 +41,11 @@ pub fn window(capacity_bps: Option<f64>, rtt: Duration) -> u64 {
 }
 
 impl Flight {
+    /// Bytes since the newest reported packet.
+    pub fn unreported_bytes(&self) -> u64 {
+        self.unreported_bytes
+    }
+
     /// Returns `true` if data must wait for a report.
     pub fn is_held(&self) -> bool {
         self.held_at.is_some()
@@ -54,8 +64,9 @@ impl Flight {
         }
     }
 
-    /// Takes the bytes that a report leaves unreported.
-    pub fn reported(&mut self, in_flight_bytes: u64, window: u64) {
+    /// Takes the bytes that a report is about, and those that it leaves unreported.
+    pub fn reported(&mut self, bytes: u64, in_flight_bytes: u64, window: u64) {
+        self.reported_bytes += bytes;
         self.unreported_bytes = in_flight_bytes;
         let limit = self.limit(window);
         self.held_at = self.held_at.filter(|_| in_flight_bytes >= limit);
@@ -102,6 +113,7 @@ impl Flight {
     }
 
     fn limit(&self, window: u64) -> u64 {
+        let window = window.min(self.reported_bytes.max(UNPROVEN_BYTES));
         self.unconfirmed_bytes.map_or(window, |most| most.min(window))
     }
 }

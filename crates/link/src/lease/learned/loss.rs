@@ -9,8 +9,11 @@ use crate::lease::baseline::Baseline;
 const SEVERE: f64 = 0.10;
 /// Loss of the channel that is assumed before it is known.
 const PRIOR: f64 = 0.02;
-/// Loss of the channel below which a window takes every loss for congestion.
-const MIN_CHANNEL: f64 = 0.005;
+/// Maximum loss of the channel; anything beyond is an outage. A peer that reports losses that did
+/// not happen is sent at most 1 / (1 − 0.7) = 3.3 times what arrives.
+const MAX_CHANNEL: f64 = 0.7;
+/// Round trips of our own clock after which a round ends, whatever the peer's clock says.
+const MAX_ROUND_TRIPS: u32 = 2;
 /// Share of the capacity from which on losses may be congestion.
 const BUSY: f64 = 0.5;
 /// Share of the loss before the rate was lowered at which the loss persists.
@@ -20,6 +23,8 @@ const PERSISTS: f64 = 0.6;
 const PERSISTENT_ROUNDS: u32 = 3;
 /// Minimum number of packets in a round.
 const MIN_PACKETS: u64 = 16;
+/// Packets that prove a loss, because it is not learned while others keep a queue.
+const PROVING_PACKETS: f64 = 500.0;
 /// Number of consecutive lost packets, and their share of the losses, that make an outage.
 const OUTAGE_PACKETS: u64 = 16;
 const OUTAGE_SHARE: f64 = 0.5;
@@ -50,7 +55,9 @@ struct Severe {
 
 #[derive(Debug, Clone, Copy)]
 struct Round {
+    /// Beginning, on the peer's clock and on ours.
     arrived_at: Duration,
+    began: Duration,
     packets: u64,
     lost: u64,
     longest_run: u64,
@@ -93,19 +100,20 @@ impl LossRounds {
 
     /// Share of packets that the channel loses.
     pub fn channel(&self) -> f64 {
-        if self.baseline.is_known() { self.baseline.loss() } else { PRIOR }
+        if self.baseline.is_known() { self.baseline.loss().min(MAX_CHANNEL) } else { PRIOR }
     }
 
-    /// Loss of the channel beside others that answer losses. Others that keep a queue have hardly a
-    /// loss of the channel, and an error of ours would be unfair to them.
-    pub fn beside_others(&self) -> f64 {
-        let loss = self.baseline.proven_loss();
-        if loss >= MIN_CHANNEL { loss } else { 0.0 }
+    /// Counts a report beside others, who keep a queue. Returns the loss that is certainly the
+    /// channel's.
+    pub fn beside_others(&mut self, seen: &Observation) -> f64 {
+        self.baseline.judged_in_queue(seen.judged, seen.lost);
+        self.baseline.proven_loss(PROVING_PACKETS)
     }
 
     /// Upper limit of that share.
     fn max_channel(&self) -> f64 {
-        if self.baseline.is_known() { self.baseline.max_loss().max(PRIOR) } else { PRIOR }
+        let known = || self.baseline.max_loss().clamp(PRIOR, MAX_CHANNEL);
+        if self.baseline.is_known() { known() } else { PRIOR }
     }
 
     /// Returns `true` if the last round lost more.
@@ -142,18 +150,20 @@ impl LossRounds {
         if is_old {
             return None;
         }
-        let arrived = seen.arrived;
-        let round = self.round.get_or_insert_with(|| Round::beginning(arrived));
+        let beginning = Round::beginning(seen);
+        let round = self.round.get_or_insert(beginning);
         // The first report of a round only marks its beginning.
-        if arrived > round.arrived_at {
+        if seen.arrived > round.arrived_at || seen.now > round.began {
             round.add(seen, kind);
         }
         let round = *round;
-        let span = arrived.saturating_sub(round.arrived_at);
+        let span = seen.arrived.saturating_sub(round.arrived_at);
+        // The peer's clock may be wrong, but not long.
+        let span = span.max(seen.now.saturating_sub(round.began) / MAX_ROUND_TRIPS);
         if span < rtt || round.packets < MIN_PACKETS {
             return None;
         }
-        self.round = Some(Round::beginning(arrived));
+        self.round = Some(beginning);
         let sent_bps = 8.0 * round.bytes as f64 / span.as_secs_f64();
         let is_busy = capacity_bps.is_some_and(|capacity| sent_bps >= BUSY * capacity);
         let excess = self.excess(round, is_busy, seen.now);
@@ -197,9 +207,10 @@ impl LossRounds {
 }
 
 impl Round {
-    fn beginning(arrived_at: Duration) -> Self {
+    fn beginning(seen: &Observation) -> Self {
         Self {
-            arrived_at,
+            arrived_at: seen.arrived,
+            began: seen.now,
             packets: 0,
             lost: 0,
             longest_run: 0,

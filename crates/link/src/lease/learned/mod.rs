@@ -24,15 +24,24 @@
 //! the rate.
 
 mod arrivals;
+mod channel;
+mod competition;
 mod flight;
+mod group;
 mod jump;
 mod loss;
 mod packets;
 mod policer;
 mod queue;
+mod resume;
 mod rivals;
+mod siblings;
+mod trace;
 mod train;
 mod trains;
+
+#[cfg(test)]
+mod liar_tests;
 
 use std::time::Duration;
 
@@ -41,12 +50,17 @@ use bentpipe_units::BitRate;
 use super::Observation;
 use arrivals::Arrivals;
 pub use arrivals::Knot;
-use flight::Flight;
+pub use channel::Channel;
+use flight::{Flight, UNPROVEN_BYTES};
 use loss::{Excess, LossRounds};
 use packets::{PACKET_BYTES, bytes_in};
 use policer::Policer;
 use queue::{AfterDrain, Queue};
-use rivals::{Rivals, Verdict};
+pub use resume::Earlier;
+use resume::Resume;
+use rivals::{MIN_NOISE, Rivals, Verdict};
+use siblings::Siblings;
+pub use trace::Trace as QueueTrace;
 use train::Measured;
 use trains::Trains;
 
@@ -73,8 +87,6 @@ const NEWS: f64 = 1.25;
 const BUSY_BYTES: usize = 500;
 /// Maximum wait of data for a drain, in round trips beyond the queue.
 const MAX_DRAIN: f64 = 1.5;
-/// Minimum difference between two queues that differ.
-const MIN_NOISE: Duration = Duration::from_millis(3);
 /// Minimum round trip; below it, timers and scheduling look like queues.
 const MIN_UNIT: Duration = Duration::from_millis(20);
 
@@ -89,6 +101,8 @@ pub struct Learner {
     policer: Policer,
     flight: Flight,
     rivals: Rivals,
+    resume: Resume,
+    siblings: Siblings,
     /// Bits per second that the path carries; `None` before the first estimate.
     capacity_bps: Option<f64>,
     /// A train has confirmed the first estimate.
@@ -106,6 +120,8 @@ pub struct Learner {
     padding: u64,
     /// Capacity that was logged last.
     logged_bps: f64,
+    /// Time of the last measurement of the capacity.
+    measured_at: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -118,9 +134,16 @@ enum Phase {
 }
 
 impl Learner {
-    /// Creates a learner that knows nothing, never exceeds `cap`, and may send `padding` bytes before
-    /// there is data. [`Self::on_round_trip`] replaces `rtt`, the first guess.
-    pub fn new(cap: BitRate, padding: u64, rtt: Duration, now: Duration) -> Self {
+    /// Creates a learner that never exceeds `cap`, may send `padding` bytes before there is data, and
+    /// knows at most the rate of an `earlier` session. [`Self::on_round_trip`] replaces `rtt`, the
+    /// first guess.
+    pub fn new(
+        cap: BitRate,
+        padding: u64,
+        earlier: Option<Earlier>,
+        rtt: Duration,
+        now: Duration,
+    ) -> Self {
         Self {
             cap,
             arrivals: Arrivals::default(),
@@ -130,6 +153,8 @@ impl Learner {
             policer: Policer::default(),
             flight: Flight::default(),
             rivals: Rivals::default(),
+            resume: Resume::new(earlier),
+            siblings: Siblings::default(),
             capacity_bps: None,
             is_confirmed: false,
             share: CRUISE,
@@ -140,6 +165,7 @@ impl Learner {
             last_sent: now,
             padding,
             logged_bps: 0.0,
+            measured_at: Duration::ZERO,
         }
     }
 
@@ -167,6 +193,16 @@ impl Learner {
     /// The capacity, if it is known.
     pub fn capacity(&self) -> Option<BitRate> {
         self.capacity_bps.map(|bps| BitRate::from_bps(bps as u64).min(self.cap))
+    }
+
+    /// The capacity that a train confirmed, and the time of its last measurement.
+    pub fn confirmed(&self) -> Option<(BitRate, Duration)> {
+        Some((self.capacity().filter(|_| self.is_confirmed)?, self.measured_at))
+    }
+
+    /// Returns `true` while others keep a queue.
+    pub fn competes(&self) -> bool {
+        self.rivals.are_there()
     }
 
     /// Returns `true` if data must wait for a report or for a queue to drain.
@@ -243,6 +279,7 @@ impl Learner {
             return;
         }
         self.last_sent = now;
+        self.siblings.sent(bytes);
         self.padding = self.padding.saturating_sub(bytes as u64);
         if let Some(capacity) = self.capacity_bps {
             if self.flight.begin_confirmation(idle, bytes_in(capacity, self.unit)) {
@@ -285,7 +322,7 @@ impl Learner {
             self.rivals.limited(seen.now);
         }
         let window = self.window_bytes();
-        self.flight.reported(seen.in_flight_bytes, window);
+        self.flight.reported(seen.judged_bytes, seen.in_flight_bytes, window);
         self.queue.note_path(&new, &self.arrivals, self.capacity_bps);
         let least = self.note_queue(&new, seen);
         if self.rivals.are_there() {
@@ -303,16 +340,20 @@ impl Learner {
         }
         match (least, excess) {
             (_, Some(excess)) => self.cut(excess, seen),
-            (Some(least), None) if least > self.budget() => self.drain(seen),
+            (Some(least), None) if least > self.budget() => self.drain(seen.now),
             _ => {}
         }
     }
 
-    /// Takes the first estimate from packets that arrived further apart than they were sent.
+    /// Takes the first estimate from packets that arrived further apart than they were sent, and from
+    /// an earlier session.
     fn begin(&mut self, seen: &Observation) {
-        let Some(passage) = self.arrivals.train(MIN_FIRST_BYTES, STRETCHED) else { return };
-        self.capacity_bps = Some(passage.arrived_bps);
-        self.share = UNCONFIRMED;
+        let most = 8.0 * UNPROVEN_BYTES as f64 / self.unit.as_secs_f64();
+        let passage = self.arrivals.train(MIN_FIRST_BYTES, STRETCHED);
+        let measured = passage.map(|passage| passage.arrived_bps.min(most));
+        let Some(first) = self.resume.first(measured, seen) else { return };
+        self.capacity_bps = Some(first.bps.min(most));
+        self.share = if first.is_confirmed { CRUISE } else { UNCONFIRMED };
         self.flight.release();
         self.settled_at = seen.now;
         self.trains.be_bold();
@@ -335,7 +376,7 @@ impl Learner {
             AfterDrain::None => least,
             AfterDrain::First(found) if self.rivals.are_there() => {
                 if self.rivals.was_all_ours(found, self.unit, seen.now) {
-                    self.leave(seen);
+                    self.leave(seen.now);
                 }
                 None
             }
@@ -355,50 +396,11 @@ impl Learner {
         }
     }
 
-    /// Lets a CUBIC window decide, because others keep a queue.
-    fn begin_to_compete(&mut self, seen: &Observation) {
-        let Some(capacity) = self.capacity_bps else { return };
-        self.rivals.compete(capacity, seen, self.unit);
-        self.trains.give_up();
-        self.phase = Phase::Cruising;
-        tracing::debug!(capacity, window = ?self.rivals.window_bytes(), "others keep a queue");
-    }
-
-    /// Follows the window.
-    fn compete(&mut self, seen: &Observation) {
-        if let Some(passage) = self.arrivals.last(self.unit) {
-            self.capacity_bps = Some(passage.arrived_bps);
-        }
-        self.rivals.observe(seen, self.loss.beside_others());
-        let (queue, budget) = (self.queue.newest(), self.budget());
-        let arrived = self.capacity_bps.unwrap_or_default();
-        if self.rivals.are_gone(arrived, queue, (budget, self.unit), seen.now) {
-            self.leave(seen);
-        } else if let Some(pause) = self.rivals.pause(queue, (budget, self.unit), seen.now) {
-            self.pause_until(seen.now + pause);
-            self.queue.drained(seen.now + pause);
-        }
-    }
-
-    /// Sends no data until then.
-    fn pause_until(&mut self, until: Duration) {
-        self.phase = Phase::Draining(until);
-        self.resumed_at = until;
-    }
-
-    /// Ends the competition, because nobody else keeps a queue.
-    fn leave(&mut self, seen: &Observation) {
-        tracing::debug!(capacity = self.capacity_bps, "no queue of others");
-        self.rivals.leave(seen.now);
-        self.loss.skip_until(seen.now);
-        self.drain(seen);
-        self.trains.be_bold();
-    }
-
     /// Uses the result of a train.
     fn take(&mut self, measured: Measured, seen: &Observation) {
         let Some(capacity) = self.capacity_bps else { return };
         self.flight.confirmed();
+        self.measured_at = seen.now;
         let Measured { bps, gain, succeeded, polices } = measured;
         tracing::debug!(?measured, capacity, "a train");
         if polices {
@@ -416,6 +418,8 @@ impl Learner {
             }
             return;
         }
+        // Beside siblings, a train that is not carried takes its arrivals from theirs.
+        let bps = if self.siblings.are_there && !succeeded { bps.min(capacity) } else { bps };
         let weight = if self.is_confirmed && !succeeded { TRAIN_WEIGHT } else { 1.0 };
         self.capacity_bps = Some(capacity + weight * (bps - capacity));
         self.rivals.note_capacity(capacity, seen.now);
@@ -432,27 +436,29 @@ impl Learner {
     }
 
     /// Lowers the capacity to what arrives in a queue, and lets the queue drain.
-    fn drain(&mut self, seen: &Observation) {
+    fn drain(&mut self, now: Duration) {
         let Some(capacity) = self.capacity_bps else { return };
-        self.rivals.note_capacity(capacity, seen.now);
+        self.rivals.note_capacity(capacity, now);
         let packets = Duration::from_secs_f64((QUEUE_PACKETS * PACKET_BYTES * 8) as f64 / capacity);
         let span = QUEUE_SPAN.max(packets);
         // A pause of ours before would look like a low rate.
         let Some(passage) = self.arrivals.last_sent_from(span, self.resumed_at) else { return };
         let arrived = passage.arrived_bps.min(capacity);
         self.capacity_bps = Some(arrived);
+        self.measured_at = now;
         self.share = AFTER_QUEUE;
         let rtt = self.queue.rtt().unwrap_or(self.unit);
         let fits = bytes_in(arrived, rtt);
-        let excess = seen.in_flight_bytes.saturating_sub(fits);
+        let excess = self.flight.unreported_bytes().saturating_sub(fits);
         let most = self.queue.newest() + self.unit.mul_f64(MAX_DRAIN);
         let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(most);
-        let until = seen.now + wait;
+        let until = now + wait;
         tracing::debug!(queue = ?self.queue.newest(), arrived, ?wait, "a queue");
         self.pause_until(until);
         self.settled_at = until;
         self.queue.drained(until);
         self.postpone_train(until);
+        self.siblings.drain_began = true;
     }
 
     /// Lowers the capacity because more was lost than the channel loses.
@@ -461,6 +467,7 @@ impl Learner {
         tracing::debug!(?excess, capacity, "losses beyond the channel's");
         self.capacity_bps = Some(excess.capacity_bps.min(capacity));
         self.is_confirmed = true;
+        self.measured_at = seen.now;
         self.share = AFTER_CUT;
         self.settled_at = seen.now;
         self.loss.skip_until(seen.now);

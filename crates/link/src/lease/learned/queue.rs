@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::arrivals::{Arrivals, Knot};
 use super::jump;
 use super::packets::PACKET_BYTES;
+use super::trace::Trace;
 use crate::lease::Observation;
 use crate::lease::delay::Delay;
 
@@ -26,6 +27,7 @@ pub struct Queue {
     newest: Duration,
     jitter_s: f64,
     drained: Option<Drained>,
+    trace: Trace,
 }
 
 /// A drain, until the packets of a round trip after it are reported.
@@ -71,6 +73,11 @@ impl Queue {
         self.newest
     }
 
+    /// Queue over the time of sending.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
     /// Mean difference between the delays of two arrivals, in seconds.
     pub fn jitter_s(&self) -> f64 {
         self.jitter_s
@@ -114,6 +121,7 @@ impl Queue {
         for knot in new.iter().skip(usize::from(new.len() > 1)) {
             let queue = self.delay.sample(knot.sent, knot.arrived, seen.rtt, seen.now);
             self.newest = queue;
+            self.trace.note(knot.sent, queue);
             if knot.sent >= settled_at {
                 let rest = queue.saturating_sub(own(knot.sent));
                 least = Some(least.map_or(rest, |least| least.min(rest)));

@@ -120,6 +120,13 @@ pub enum Verdict {
     Others,
 }
 
+/// Difference of two queues that is chance: twice the mean difference of delays, but at least this.
+pub const MIN_NOISE: Duration = Duration::from_millis(3);
+/// Length up to which a queue may be jitter, if that is more than [`MIN_NOISE`].
+const JITTER_NOISES: u32 = 4;
+/// Difference of two queues from which on the second is shorter.
+const FALLING_NOISES: u32 = 2;
+
 impl Rivals {
     /// Judges the shortest queue in the round trip after a drain, which found `before`.
     pub fn judge(
@@ -130,7 +137,10 @@ impl Rivals {
         now: Duration,
     ) -> Verdict {
         let Found { before, least } = found;
-        let stays = least > (budget / MIN_PART).max(MIN_QUEUE) && least > before.mul_f64(OTHERS);
+        // Jitter that keeps the order looks like a queue.
+        let jitter = if noise > MIN_NOISE { noise * JITTER_NOISES } else { Duration::ZERO };
+        let shortest = (budget / MIN_PART).max(MIN_QUEUE).max(jitter);
+        let stays = least > shortest && least > before.mul_f64(OTHERS);
         if !stays {
             self.drains = 0;
             return Verdict::Ours;
@@ -140,7 +150,9 @@ impl Rivals {
         if self.left.as_ref().is_some_and(|(at, _)| now < *at + LATELY) {
             return Verdict::Others;
         }
-        if self.drains < DRAINS {
+        // With jitter, a queue of ours needs several drains. It becomes shorter with each.
+        let falls = noise > MIN_NOISE && least + noise * FALLING_NOISES < previous;
+        if self.drains < DRAINS || falls {
             return Verdict::Unclear;
         }
         self.drains = 0;
