@@ -62,7 +62,7 @@ use bentpipe_resolver::Serving;
 use bentpipe_status::{Gateway, Reporter};
 use bentpipe_uplink::Uplink;
 use bentpipe_uplink::accept::{accept, accept_from};
-pub use bentpipe_uplink::{identity, passengers};
+pub use bentpipe_uplink::{descriptors, identity, passengers};
 use bentpipe_web::{Ahead, Page, Web};
 pub use error::StartError;
 #[cfg(any(test, feature = "fuzzing"))]

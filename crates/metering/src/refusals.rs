@@ -53,11 +53,13 @@ pub enum Limit {
     Memory,
     /// Flows of one session of the link.
     LinkFlows,
+    /// Descriptors of the process.
+    Descriptors,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::TcpFlows,
         Self::UdpFlows,
         Self::IpFlows,
@@ -75,6 +77,7 @@ impl Limit {
         Self::Handshakes,
         Self::Memory,
         Self::LinkFlows,
+        Self::Descriptors,
     ];
 
     /// Name in counters and in the log.
@@ -97,6 +100,7 @@ impl Limit {
             Self::Handshakes => "handshakes",
             Self::Memory => "memory",
             Self::LinkFlows => "link-flows",
+            Self::Descriptors => "descriptors",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | this page | [`Uplink`], which opens flows to the ground gateway |
 //! | [`accept`] | acceptance of clients, each with its permit |
+//! | [`descriptors`] | the number of connections that fits into the process's limit |
 //! | [`identity`] | the device of a client |
 //! | [`passengers`] | passengers, permits and limits |
 //! | [`classes`] | the class of a flow |
@@ -14,6 +15,7 @@
 
 pub mod accept;
 pub mod classes;
+pub mod descriptors;
 pub mod identity;
 pub mod lazy_flow;
 pub mod passengers;
@@ -31,9 +33,11 @@ use bentpipe_link::{SettingsError, SnapshotLimits};
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::classes::{Classes, FlowRequest};
+use crate::descriptors::Fitted;
 use crate::identity::{Identity, Neighbours, Newcomer, Whose};
 use crate::passengers::{FlowPermit, GATEWAY, Kind, Limit, Passengers};
 use bentpipe_config::{AirConfig, AirLimits};
@@ -97,6 +101,8 @@ pub struct Uplink {
     /// Log of refused flows.
     pub log: RateLimitedLog,
     unproven_log: RateLimitedLog,
+    /// Places for connections that wait until their client's device is known.
+    unknown: Arc<Semaphore>,
     /// `true` if received QUIC datagrams are restored to their sending order.
     pub quic_in_order: bool,
     /// Classes of new flows.
@@ -114,12 +120,13 @@ pub struct Uplink {
 impl Uplink {
     /// Creates the state of `config`, which opens flows over `connector` in tasks of `flows`.
     pub fn new(config: &AirConfig, connector: Arc<dyn Connector>, flows: Flows) -> Self {
+        let fitted = Fitted::of_process(config);
         let limits = config.limits.clone();
         let classes = Arc::new(Classes::new(config.rules.clone()));
         let udp = &limits.udp;
         let bounds = [
             Limit {
-                all: limits.max_flows,
+                all: fitted.connections,
                 each: limits.max_flows_per_passenger,
                 each_per_second: limits.flows_per_second_per_passenger,
                 burst_seconds: TCP_BURST_SECONDS,
@@ -150,6 +157,7 @@ impl Uplink {
             flows,
             log,
             unproven_log,
+            unknown: Arc::new(Semaphore::new(fitted.unknown)),
             quic_in_order: config.link.quic_in_order,
             classes,
             usage,

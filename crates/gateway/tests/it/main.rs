@@ -2,6 +2,7 @@
 
 mod bench;
 mod claims;
+mod descriptors;
 mod dns;
 mod failures;
 mod hosts;
