@@ -380,6 +380,9 @@ impl Air {
                 serving.push(Box::pin(udp.serve(services.clone(), self.quic, self.raw.clone())));
             }
             serving.push(Box::pin(uplink.follow_neighbours()));
+            if let Some(transparent) = &self.transparent {
+                serving.push(Box::pin(transparent.keep_rules(&uplink.counters)));
+            }
             if let Some(web) = services.web.clone() {
                 serving.push(match &self.preload {
                     Some((socket, preloader)) => Box::pin(socket.serve(preloader)),
