@@ -48,6 +48,7 @@ use bentpipe_relay::flows::Flows;
 use bentpipe_relay::police::PassengerCeiling;
 use bentpipe_relay::{OnClassChange, Outcome, Relay, reset_on_close};
 use bentpipe_status::Session;
+use bentpipe_transport::still::OUTAGE_LASTS;
 use bentpipe_transport::{
     Claim, Connector, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach, wait_for_reach,
 };
@@ -58,9 +59,6 @@ const FIRST_BYTES_WAIT: Duration = Duration::from_millis(10);
 
 /// Maximum wait of a proxy client for a link that is not up yet, before it gets an error.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Outage after which new clients get an error at once instead of waiting. Most fades are shorter.
-const OUTAGE_LASTS: Duration = Duration::from_secs(20);
 
 /// Burst of new TCP connections of a passenger, in seconds of its average rate. Browsers open about
 /// 30 for a page, and restore several pages at once.
