@@ -9,6 +9,7 @@
 //! | [`passengers`] | passengers, permits and limits |
 //! | [`classes`] | the class of a flow |
 //! | [`lazy_flow`] | a flow that opens with its first bytes |
+//! | [`upload`] | uploads that are answered before they end |
 //! | [`write_timeout`] | connections whose client does not read |
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ pub mod descriptors;
 pub mod identity;
 pub mod lazy_flow;
 pub mod passengers;
+pub mod upload;
 pub mod write_timeout;
 
 use std::io;

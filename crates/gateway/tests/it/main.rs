@@ -4,6 +4,7 @@ mod bench;
 mod claims;
 mod descriptors;
 mod dns;
+mod early;
 mod failures;
 mod hosts;
 mod http;
