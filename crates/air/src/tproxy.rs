@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_net::interception::{Changes, Leads, Part, Rules, RulesError};
+use bentpipe_net::interception::{Changes, Leads, NEW_SOURCES_PER_SECOND, Part, Rules, RulesError};
 use bentpipe_net::{self as net, SocketError};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
@@ -24,6 +24,7 @@ use crate::error::StartError;
 use bentpipe_config::Tproxy;
 use bentpipe_metering::counters::Counters;
 use bentpipe_metering::rate_limited_log::RateLimitedLog;
+use bentpipe_metering::refusals::{Holding, Limit};
 use bentpipe_relay::reset_on_close;
 
 /// Interval between checks of the rules if the kernel reports no change. It reports changes of
@@ -91,7 +92,9 @@ impl Transparent {
         let mut changes = Changes::subscribe().inspect_err(|error| {
             tracing::warn!(%error, "the kernel does not report changes of nftables");
         });
+        let mut dropped = 0;
         loop {
+            self.count_new_sources(&mut dropped, counters);
             match self.rules.restore() {
                 Ok(false) => {}
                 Ok(true) => {
@@ -111,6 +114,24 @@ impl Transparent {
             if let Ok(Err(error)) = timeout(RESTORE_INTERVAL, changed).await {
                 changes = Err(error);
             }
+        }
+    }
+
+    /// Counts the packets that the kernel dropped since the last call. It had dropped `before` then.
+    fn count_new_sources(&self, before: &mut u64, counters: &Counters) {
+        let Ok(now) = self.rules.dropped_new_sources() else { return };
+        // A table that was installed again counts from zero.
+        let new = now.checked_sub(*before).unwrap_or(now);
+        *before = now;
+        if new > 0 {
+            let packets = usize::try_from(new).unwrap_or(usize::MAX);
+            counters.refusals.refused_times(Limit::NewSources, new, || Holding {
+                newcomer: "devices of the cabin, with packets from new source addresses".to_owned(),
+                holds: packets,
+                held: packets,
+                most: NEW_SOURCES_PER_SECOND as usize,
+                largest: None,
+            });
         }
     }
 

@@ -55,11 +55,13 @@ pub enum Limit {
     LinkFlows,
     /// Descriptors of the process.
     Descriptors,
+    /// New source addresses of one device per second; counts packets.
+    NewSources,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::TcpFlows,
         Self::UdpFlows,
         Self::IpFlows,
@@ -78,6 +80,7 @@ impl Limit {
         Self::Memory,
         Self::LinkFlows,
         Self::Descriptors,
+        Self::NewSources,
     ];
 
     /// Name in counters and in the log.
@@ -101,6 +104,7 @@ impl Limit {
             Self::Memory => "memory",
             Self::LinkFlows => "link-flows",
             Self::Descriptors => "descriptors",
+            Self::NewSources => "new-sources",
         }
     }
 }

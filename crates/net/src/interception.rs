@@ -24,6 +24,7 @@ use netlink_packet_route::AddressFamily;
 
 pub use beside::obstacles;
 pub use neighbours::shortages;
+pub use sources::NEW_PER_SECOND as NEW_SOURCES_PER_SECOND;
 pub use terms::{GROUP, Leads, MARK, Part, RulesError, TABLE};
 pub use watch::Changes;
 
@@ -103,6 +104,12 @@ impl Rules {
             self.replace_table()?;
         }
         Ok(restored)
+    }
+
+    /// Number of packets from new sources that were dropped since the table was installed, because
+    /// their devices exceeded [`NEW_SOURCES_PER_SECOND`].
+    pub fn dropped_new_sources(&self) -> io::Result<u64> {
+        watch::counted_in(table::SOURCES_CHAIN)
     }
 
     fn replace_table(&self) -> Result<(), RulesError> {

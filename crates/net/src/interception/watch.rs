@@ -4,8 +4,10 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use netlink_packet_core::NetlinkMessage;
-use netlink_packet_netfilter::nftables::{NfTablesMessage, RuleAttribute, RuleMessage};
+use netlink_packet_core::{NetlinkMessage, Nla};
+use netlink_packet_netfilter::nftables::{
+    ExpressionAttribute, Expressions, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
+};
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
 };
@@ -60,6 +62,36 @@ impl Changes {
 /// Number of rules in our table.
 pub fn nft_rules() -> io::Result<usize> {
     Ok(our_rules()?.len())
+}
+
+/// Number of packets counted by the rules of our chain `name`.
+pub fn counted_in(name: &str) -> io::Result<u64> {
+    let is_in_chain = |rule: &RuleMessage| {
+        rule.attributes.iter().any(|it| matches!(it, RuleAttribute::Chain(chain) if chain == name))
+    };
+    let rules = our_rules()?;
+    let attributes = rules.iter().filter(|rule| is_in_chain(rule)).flat_map(|it| &it.attributes);
+    let expressions = attributes.filter_map(|attribute| match attribute {
+        RuleAttribute::Expressions(all) => Some(all),
+        _ => None,
+    });
+    Ok(expressions.flatten().filter_map(packets).sum())
+}
+
+/// Packets of a counter (`NFTA_COUNTER_PACKETS`).
+fn packets(element: &ListAttribute<ExpressionAttribute>) -> Option<u64> {
+    let ListAttribute::Element(attributes) = element else { return None };
+    attributes.iter().find_map(|attribute| match attribute {
+        ExpressionAttribute::Data(Expressions::Other { expression_type, attributes })
+            if expression_type == "counter" =>
+        {
+            let packets = attributes.iter().find(|attribute| attribute.kind() == 2)?;
+            let mut value = [0; 8];
+            (packets.value_len() == value.len()).then(|| packets.emit_value(&mut value))?;
+            Some(u64::from_be_bytes(value))
+        }
+        _ => None,
+    })
 }
 
 fn our_rules() -> io::Result<Vec<RuleMessage>> {
