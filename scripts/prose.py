@@ -36,7 +36,9 @@ HASH_NAMES = {"Makefile", "Dockerfile", "bench-dns", "run"}
 HASH_COMMENT = re.compile(r"(?:^|\s)#+(?![!\w])\s?(.*)")
 
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)\s]*)?\)")
-PATH = re.compile(r"`((?:crates|deploy|docs|examples|experiments|fuzz|profiles|scripts)/[\w./-]+)`")
+PATH = re.compile(
+    r"`((?:crates|deploy|docs|examples|experiments|fuzz|profiles|scripts)/[\w./-]+|[a-z-]+/(?:src|tests)/[\w./-]+)`"
+)
 
 
 def sentences(prose):

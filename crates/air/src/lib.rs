@@ -62,7 +62,7 @@ use bentpipe_resolver::Serving;
 use bentpipe_status::{Gateway, Reporter};
 use bentpipe_uplink::Uplink;
 use bentpipe_uplink::accept::{accept, accept_from};
-pub use bentpipe_uplink::{identity, passengers};
+pub use bentpipe_uplink::{descriptors, identity, passengers};
 use bentpipe_web::{Ahead, Page, Web};
 pub use error::StartError;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -380,6 +380,9 @@ impl Air {
                 serving.push(Box::pin(udp.serve(services.clone(), self.quic, self.raw.clone())));
             }
             serving.push(Box::pin(uplink.follow_neighbours()));
+            if let Some(transparent) = &self.transparent {
+                serving.push(Box::pin(transparent.keep_rules(&uplink.counters)));
+            }
             if let Some(web) = services.web.clone() {
                 serving.push(match &self.preload {
                     Some((socket, preloader)) => Box::pin(socket.serve(preloader)),

@@ -8,11 +8,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
-use bentpipe_net::interception::{Leads, Part, Rules, RulesError};
+use bentpipe_net::interception::{Changes, Leads, NEW_SOURCES_PER_SECOND, Part, Rules, RulesError};
 use bentpipe_net::{self as net, SocketError};
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
 
 use super::capture::Capture;
 use super::passengers::FlowPermit;
@@ -20,12 +22,26 @@ use super::services::Services;
 use super::udp::Udp;
 use crate::error::StartError;
 use bentpipe_config::Tproxy;
+use bentpipe_metering::counters::Counters;
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
+use bentpipe_metering::refusals::{Holding, Limit};
 use bentpipe_relay::reset_on_close;
+
+/// Interval between checks of the rules if the kernel reports no change. It reports changes of
+/// nftables, and none of policy routing to this socket.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Minimum time between two checks.
+const RESTORE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Probable cause, for the log.
+const REMOVED: &str = "another program removed them, for example `nft flush ruleset` or a reload \
+     of nftables.service";
 
 /// Listeners, and the rules that redirect to them. Dropping removes the rules.
 pub struct Transparent {
     // Fields drop in order, so the rules are removed before the listeners close.
-    _rules: Rules,
+    rules: Rules,
     listeners: Vec<TcpListener>,
     udp: Option<Udp>,
 }
@@ -62,12 +78,61 @@ impl Transparent {
             }
             installed => installed?,
         };
-        Ok(Self { _rules: rules, listeners, udp })
+        Ok(Self { rules, listeners, udp })
     }
 
     /// Takes the sockets for UDP; returns them only once.
     pub fn take_udp(&mut self) -> Option<Udp> {
         self.udp.take()
+    }
+
+    /// Restores the rules whenever another program has removed them. Never returns.
+    pub async fn keep_rules(&self, counters: &Counters) {
+        let log = RateLimitedLog::default();
+        let mut changes = Changes::subscribe().inspect_err(|error| {
+            tracing::warn!(%error, "the kernel does not report changes of nftables");
+        });
+        let mut dropped = 0;
+        loop {
+            self.count_new_sources(&mut dropped, counters);
+            match self.rules.restore() {
+                Ok(false) => {}
+                Ok(true) => {
+                    counters.rules_restored.add(1);
+                    log.warn("the rules of interception are installed again", &REMOVED);
+                }
+                Err(error) => log.warn("the rules of interception are missing", &error),
+            }
+            // A pause, in case another program removes them each time.
+            sleep(RESTORE_PAUSE).await;
+            let changed = async {
+                match &changes {
+                    Ok(changes) => changes.changed().await,
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            if let Ok(Err(error)) = timeout(RESTORE_INTERVAL, changed).await {
+                changes = Err(error);
+            }
+        }
+    }
+
+    /// Counts the packets that the kernel dropped since the last call. It had dropped `before` then.
+    fn count_new_sources(&self, before: &mut u64, counters: &Counters) {
+        let Ok(now) = self.rules.dropped_new_sources() else { return };
+        // A table that was installed again counts from zero.
+        let new = now.checked_sub(*before).unwrap_or(now);
+        *before = now;
+        if new > 0 {
+            let packets = usize::try_from(new).unwrap_or(usize::MAX);
+            counters.refusals.refused_times(Limit::NewSources, new, || Holding {
+                newcomer: "devices of the cabin, with packets from new source addresses".to_owned(),
+                holds: packets,
+                held: packets,
+                most: NEW_SOURCES_PER_SECOND as usize,
+                largest: None,
+            });
+        }
     }
 
     /// Listeners, one per address family.

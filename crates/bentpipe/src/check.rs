@@ -10,12 +10,14 @@ use std::path::Path;
 
 use bentpipe_cli::log;
 use bentpipe_cli::out::{say, show};
+use bentpipe_gateway::air::descriptors::Fitted;
 use bentpipe_gateway::config::{
     AirConfig, AirDns, AirLink, ConfigError, GroundConfig, HttpCache, LeaseSource, Listen,
     ModemConfig, ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
 };
 use bentpipe_gateway::transports::{aerotcp, link};
 use bentpipe_link::{IDLE_GRANT, MAX_RATE};
+use bentpipe_net::descriptors::descriptor_limit;
 use bentpipe_net::interception;
 use bentpipe_units::ByteSize;
 
@@ -174,6 +176,10 @@ fn air(config: &AirConfig) -> Sheet {
         sheet.row("modem", modem_said(modem));
     }
     listeners(&mut sheet, &config.listen);
+    let fitted = Fitted::of(config, descriptor_limit());
+    if let Some(shortage) = fitted.shortage {
+        sheet.row("note", shortage);
+    }
     classes(&mut sheet, &config.classes, link.rate, "sends");
     let rules = &config.rules;
     sheet.row("rules", format!("{}; {} for what none matches", rules.rules.len(), rules.default));

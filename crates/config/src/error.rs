@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::secret::{may_hold_secret, shown, without_keys};
 use super::source::Source;
 
 /// A problem in a configuration file: its position, the faulty line, and the correction.
@@ -79,21 +80,22 @@ impl ConfigError {
         help: impl Into<String>,
     ) -> Self {
         let place = span.map(|span| line_of(source.text, span.start));
-        let text = place.and_then(|line| source.text.lines().nth(line)).unwrap_or_default();
-        let text = if place.is_some_and(|line| is_secret(source.text, line)) { "" } else { text };
         Self {
             file: source.file.to_owned(),
             line: place.map(|line| line + 1),
-            text: text.trim().to_owned(),
-            why: why.into(),
-            help: help.into(),
+            text: place.map(|line| shown(source.text, line)).unwrap_or_default(),
+            why: without_keys(&why.into()),
+            help: without_keys(&help.into()),
         }
     }
 
     pub(super) fn from_toml(source: &Source<'_>, error: &toml::de::Error) -> Self {
         let (mut why, help) = explain(error.message());
         let line = error.span().map(|span| line_of(source.text, span.start));
-        if line.is_some_and(|line| is_secret(source.text, line)) && why.starts_with("invalid ") {
+        let quotes = ["invalid ", "unknown variant "];
+        if line.is_some_and(|line| may_hold_secret(source.text, line))
+            && quotes.iter().any(|start| error.message().starts_with(start))
+        {
             // serde's message begins with the rejected value.
             why = "this value cannot stand here; it may be a secret and is not shown".to_owned();
         }
@@ -104,30 +106,6 @@ impl ConfigError {
 /// The line, counted from zero, of the byte at `place`.
 fn line_of(text: &str, place: usize) -> usize {
     text[..place.min(text.len())].matches('\n').count()
-}
-
-/// Words in keys whose values are omitted from messages.
-const SECRETS: [&str; 3] = ["password", "secret", "token"];
-
-/// Maximum edit distance at which a misspelt key still counts as one of [`SECRETS`].
-const MAX_SLIPS: usize = 2;
-
-/// Returns whether the line may hold a secret. It may if one of these contains a secret's name: the
-/// line itself, the key that it continues, or its table.
-fn is_secret(text: &str, line: usize) -> bool {
-    let before: Vec<&str> = text.lines().take(line + 1).collect();
-    let is_table = |line: &&str| line.trim_start().starts_with('[');
-    let key = before.iter().rev().find(|line| line.contains('=') || is_table(line));
-    let table = before.iter().rev().find(|line| is_table(line));
-    let names_secret = |line: &&str| {
-        let mut words = line.split(|c: char| !c.is_ascii_alphabetic()).map(str::to_ascii_lowercase);
-        words.any(|word| {
-            let slips = |secret: &&str| strsim::damerau_levenshtein(&word, secret) <= MAX_SLIPS;
-            word == "auth" || SECRETS.iter().any(slips)
-        })
-    };
-    before.last().into_iter().chain(key).any(names_secret)
-        || table.is_some_and(|line| line.contains("auth"))
 }
 
 /// Turns serde's message into a problem and a correction.
@@ -264,9 +242,28 @@ mod tests {
     }
 
     #[test]
+    fn no_message_shows_a_private_key() {
+        let key = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY=";
+        let of = |link: &str| {
+            let text = format!(
+                "[link]\n{link}\npeer = \"192.0.2.1:4500\"\nrate = \"1 Mbit/s\"\n\
+                 peer-public-key = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n\
+                 [listen]\nsocks5 = \"127.0.0.1:1080\"\n"
+            );
+            AirConfig::parse(Path::new("/etc/bentpipe/air.toml"), &text).unwrap_err().to_string()
+        };
+        for name in ["private-key", "private-key-file", "privat-key", "mtu", "rtt"] {
+            let said = of(&format!("{name} = \"{key}\""));
+            assert!(said.contains("air.toml, line 2: "), "{name}: {said}");
+            assert!(!said.contains(&key[..20]), "{name}: {said}");
+        }
+        assert!(!said_of("autth = \"crew:hunter2\"").contains("hunter2"));
+    }
+
+    #[test]
     fn other_lines_are_shown() {
         for (listen, line) in [
-            ("auto = 1", "auto = 1"),
+            ("rtt = 1", "rtt = 1"),
             ("auth = { username = \"a\", password = \"b\" }\n[page]", "[page]"),
         ] {
             let said = said_of(listen);

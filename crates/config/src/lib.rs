@@ -13,6 +13,7 @@
 //! | `air_link`, `listen`, `dns`, `http`, `classes`, … | one table of the files each |
 //! | `auth` | a check of credentials |
 //! | `reading`, `source`, `placed`, `error` | parsing, and errors that show the line |
+//! | `secret` | omission of secrets from messages |
 //! | `schema` | the JSON Schema of the files |
 //! | `service` | files of a service manager: credentials and state |
 //! | `least`, `share`, `applies` | checks of values, and of settings against each other |
@@ -52,6 +53,7 @@ mod rate;
 mod reading;
 mod rule;
 mod schema;
+mod secret;
 mod service;
 mod share;
 mod site;

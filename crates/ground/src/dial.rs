@@ -65,6 +65,9 @@ impl Shared {
                 Some((tcp, class))
             }
             Err(code) => {
+                if tcp.lacked_descriptors() {
+                    self.fleet.report_lack_of_descriptors(permit);
+                }
                 tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
                 self.counters.count_reset(code);
                 stream.reset(code);

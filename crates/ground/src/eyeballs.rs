@@ -11,6 +11,7 @@ use bentpipe_flow::ResetCode;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Delay between the starts of two attempts (RFC 8305 section 5).
@@ -48,7 +49,15 @@ pub trait Connect: Send + Sync {
     type Stream: Send;
     /// Connects to `address`.
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Self::Stream>>;
+    /// Takes a slot for an attempt during another attempt of the same flow. Returns `None` if no
+    /// slot is free. A flow's only attempt needs none.
+    fn slot(&self) -> Option<Slot> {
+        Some(Slot(None))
+    }
 }
+
+/// Slot for an attempt during another attempt of the same flow.
+pub struct Slot(pub Option<OwnedSemaphorePermit>);
 
 /// Connects to `name` within `deadline`; returns the first connection that succeeds. `permit`
 /// checks every address first and returns the address to dial, or `None`.
@@ -192,8 +201,14 @@ impl<'a, C: Connect> Race<'a, C> {
         }
     }
 
-    /// Starts the next attempt. Families alternate, IPv6 first.
+    /// Starts the next attempt, or waits for the pending one if no slot is free. Families
+    /// alternate, IPv6 first.
     fn begin(&mut self) {
+        let slot = if self.attempts.is_empty() { None } else { self.connector.slot() };
+        if slot.is_none() && !self.attempts.is_empty() {
+            self.not_before = Instant::now() + ATTEMPT_DELAY;
+            return;
+        }
         let v6_turn = self.last != Some(Family::V6) || self.v4.is_empty();
         let (family, ip) = match (v6_turn, self.v6.pop_front()) {
             (true, Some(ip)) => (Family::V6, ip),
@@ -206,7 +221,12 @@ impl<'a, C: Connect> Race<'a, C> {
             }
         };
         self.last = Some(family);
-        self.attempts.push(self.connector.connect(SocketAddr::new(ip, self.port)));
+        let connecting = self.connector.connect(SocketAddr::new(ip, self.port));
+        self.attempts.push(Box::pin(async move {
+            let connected = connecting.await;
+            drop(slot);
+            connected
+        }));
         self.not_before = Instant::now() + ATTEMPT_DELAY;
         self.begun += 1;
         if self.begun == MAX_ATTEMPTS {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bentpipe_flow::ResetCode;
 use bentpipe_link::Class;
+use bentpipe_net::descriptors::descriptor_limit;
 use bentpipe_units::BitRate;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -157,6 +158,13 @@ impl Fleet {
                 Err(ResetCode::Limit)
             }
         }
+    }
+
+    /// Reports that the process had no descriptor left for an admitted flow.
+    pub fn report_lack_of_descriptors(&self, permit: &FlowPermit) {
+        let most = descriptor_limit();
+        let who = || self.holding(permit.number, permit.kind, most);
+        self.counters.refusals.refused(Limit::Descriptors, who);
     }
 
     /// Flows of `kind` held by this aircraft, and by the aircraft with most.

@@ -10,12 +10,14 @@
 //! | [`eyeballs`], `tcp`, [`sources`] | connections by Happy Eyeballs, and their source addresses |
 //! | `udp`, [`ports`] | NAT for UDP and ICMP, and the ports for it |
 //! | `dial`, `claim` | from a target to its destination, and verification of class claims |
+//! | [`descriptors`] | the limits that fit into the process's limit on descriptors |
 //! | `pages`, `origins` | Split HTTP, and TLS to the origins of sites |
 //! | `error` | errors that end the gateway |
 
 #![forbid(unsafe_code)]
 
 mod claim;
+pub mod descriptors;
 mod dial;
 mod error;
 pub mod eyeballs;
@@ -32,6 +34,7 @@ mod udp;
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -39,10 +42,11 @@ use std::time::Duration;
 use bentpipe_flow::{Host, ResetCode, Service, Target};
 use bentpipe_link::{Class, PublicKey, SettingsError};
 use bentpipe_masque::MAX_UNPROVEN;
+use bentpipe_net::descriptors::descriptor_limit;
 use bentpipe_net::{Inherited, ip};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use bentpipe_metering::strangers;
 use bentpipe_status::notify;
@@ -55,10 +59,11 @@ use bentpipe_metering::rate_limited_log::RateLimitedLog;
 use bentpipe_relay::flows::{Flows, noted};
 use bentpipe_relay::police::policed;
 use bentpipe_relay::{Outcome, Relay, RelayLimits};
-use bentpipe_split_http::GroundPages;
+use bentpipe_split_http::{GroundPages, GroundSettings};
 use bentpipe_status::{Gateway, Reporter, Session};
 use bentpipe_transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
-use fleet::{Fleet, FlowLimits, FlowPermit};
+use descriptors::Fitted;
+use fleet::{Fleet, FlowPermit};
 use names::Names;
 use policy::Policy;
 use resolve::KnownNames;
@@ -82,6 +87,8 @@ struct Shared {
     sources: Sources,
     known: Arc<KnownNames>,
     names: Names,
+    /// Slots for attempts to connect during other attempts of the same flow.
+    slots: Arc<Semaphore>,
     pages: Option<GroundPages>,
     sites: Vec<Upstream>,
     log: RateLimitedLog,
@@ -192,20 +199,23 @@ impl Ground {
         }
         let counters = Arc::<Counters>::default();
         let limits = &config.limits;
-        let most = FlowLimits {
-            streams: limits.max_flows,
-            datagrams: limits.udp.max_flows,
-            ip: limits.ip.max_flows,
-        };
+        let fitted = Fitted::of(config, descriptor_limit());
+        if let Some(shortage) = &fitted.shortage {
+            tracing::warn!("{shortage}");
+        }
+        let most = fitted.flows;
         let known = Arc::new(KnownNames::new(&config.hosts));
         let policy = Policy::new(&config.dial);
         let sources = Sources::new(&config.dial.sources);
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone())),
-            names: Names::new(known.clone(), &config.dns, &config.dial.allow, counters.clone())?,
+            names: Names::new(known.clone(), &config.dns, &config.dial.allow, counters.clone())?
+                .with_most(fitted.questions),
             known,
+            slots: Arc::new(Semaphore::new(fitted.flows.streams)),
             pages: config.split_http.as_ref().map(|pages| {
                 let settings = pages.settings(&config.sites, limits.idle_timeout.into());
+                let settings = GroundSettings { pages: fitted.pages, ..settings };
                 GroundPages::new(settings, counters.clone())
             }),
             sites: config.sites.clone(),
@@ -327,6 +337,11 @@ impl Ground {
 }
 
 impl Shared {
+    /// Connector with the source addresses of `who`.
+    fn tcp(&self, who: &impl Hash) -> Tcp<'_> {
+        Tcp::of(&self.policy, &self.sources, &self.slots, who)
+    }
+
     /// Serves a flow until it ends or is evicted.
     async fn serve(&self, incoming: Incoming, permit: FlowPermit) {
         let over = permit.over();
@@ -392,7 +407,7 @@ impl Shared {
         mut stream: Box<dyn FlowStream>,
         permit: FlowPermit,
     ) {
-        let tcp = Tcp::of(&self.policy, &self.sources, &from);
+        let tcp = self.tcp(&from);
         let dialled =
             self.dial((&from.0, &target), (class, claim), &tcp, &mut *stream, &permit).await;
         if let Some((tcp, class)) = dialled {

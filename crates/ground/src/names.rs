@@ -35,6 +35,7 @@ use bentpipe_transport::{FlowDatagrams, FlowStream};
 use ipnet::IpNet;
 use private::PrivateFilter;
 use pushes::Pushes;
+pub use quota::{DESCRIPTORS_OF_QUERY, MAX_ASKED};
 use quota::{QueryQuota, QuerySlot};
 use rates::{QUESTIONS_PER_SECOND, QueryRates};
 use upstream::Upstream;
@@ -87,6 +88,11 @@ impl Names {
         let pushes = config.push_rate.map(Pushes::new);
         let (dialled, quota, rates) = Default::default();
         Ok(Self { known, dialled, upstream, quota, rates, private, pushes, counters })
+    }
+
+    /// Limits the pending queries to `most`.
+    pub fn with_most(self, most: usize) -> Self {
+        Self { quota: QueryQuota::of(most), ..self }
     }
 
     /// Answers the messages of a flow of `aircraft` until it ends or has been idle for `idle`. A

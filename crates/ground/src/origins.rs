@@ -11,7 +11,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::Shared;
-use super::tcp::Tcp;
 use bentpipe_config::Upstream;
 use bentpipe_origin::tls::Failed;
 use bentpipe_split_http::{Connection, Origins};
@@ -36,7 +35,7 @@ impl Origins for PageOrigins<'_> {
                 return self.connect_site(site).await;
             }
             // All connections of a page to one origin use the same source address.
-            let from = Tcp::of(&self.shared.policy, &self.shared.sources, &host);
+            let from = self.shared.tcp(&host);
             let host = host.parse().map_err(|_| ResetCode::Forbidden)?;
             let target = Target { host, port };
             let tcp = self.shared.reach(&self.aircraft, &from, ip::TCP, &target).await?;
@@ -49,7 +48,7 @@ impl PageOrigins<'_> {
     /// Connects to a site's origin and authenticates it.
     async fn connect_site(&self, site: &Upstream) -> Result<Box<dyn Connection>, ResetCode> {
         let shared = self.shared;
-        let from = Tcp::of(&shared.policy, &shared.sources, &site.name.as_str());
+        let from = shared.tcp(&site.name.as_str());
         let tcp = shared.reach(&self.aircraft, &from, ip::TCP, &site.origin).await?;
         let Some(client) = site.client.clone() else { return Ok(Box::new(tcp)) };
         match shared.secure(site, client, tcp).await {

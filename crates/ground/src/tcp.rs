@@ -2,12 +2,15 @@
 
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bentpipe_net as net;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
-use super::eyeballs::Connect;
+use super::eyeballs::{Connect, Slot};
 use super::policy::Policy;
 use super::sources::Sources;
 
@@ -16,13 +19,34 @@ pub struct Tcp<'a> {
     policy: &'a Policy,
     /// Source addresses: IPv4, then IPv6.
     from: [Option<IpAddr>; 2],
+    /// Slots for attempts during another attempt of the same flow.
+    slots: Arc<Semaphore>,
+    lacked_descriptors: AtomicBool,
 }
 
 impl<'a> Tcp<'a> {
-    /// Creates a connector with the source addresses of `who`.
-    pub fn of(policy: &'a Policy, sources: &Sources, who: &impl Hash) -> Self {
+    /// Creates a connector with the source addresses of `who`. `slots` limits the attempts during
+    /// other attempts.
+    pub fn of(
+        policy: &'a Policy,
+        sources: &Sources,
+        slots: &Arc<Semaphore>,
+        who: &impl Hash,
+    ) -> Self {
         let from = [false, true].map(|v6| sources.of(who, v6));
-        Self { policy, from }
+        Self { policy, from, slots: slots.clone(), lacked_descriptors: AtomicBool::new(false) }
+    }
+
+    /// Returns `true` if an attempt failed because no descriptor was left.
+    pub fn lacked_descriptors(&self) -> bool {
+        self.lacked_descriptors.load(Relaxed)
+    }
+
+    async fn open(&self, address: SocketAddr) -> std::io::Result<TcpStream> {
+        match self.from[usize::from(address.is_ipv6())] {
+            None => TcpStream::connect(address).await,
+            Some(from) => net::bound(from)?.connect(address).await,
+        }
     }
 }
 
@@ -32,13 +56,18 @@ impl Connect for Tcp<'_> {
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
         Box::pin(async move {
             self.policy.path(address)?;
-            let tcp = match self.from[usize::from(address.is_ipv6())] {
-                None => TcpStream::connect(address).await?,
-                Some(from) => net::bound(from)?.connect(address).await?,
-            };
+            let tcp = self.open(address).await.inspect_err(|error| {
+                if net::descriptors::is_shortage(error) {
+                    self.lacked_descriptors.store(true, Relaxed);
+                }
+            })?;
             net::tune(&tcp)?;
             Ok(tcp)
         })
+    }
+
+    fn slot(&self) -> Option<Slot> {
+        self.slots.clone().try_acquire_owned().ok().map(|slot| Slot(Some(slot)))
     }
 }
 
@@ -56,7 +85,10 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
         let codes = async |policy: Policy| {
-            let tcp = Tcp { policy: &policy, from: [None; 2] }.connect(here).await.err();
+            let tcp = Tcp::of(&policy, &Sources::new(&[]), &Arc::new(Semaphore::new(0)), &0)
+                .connect(here)
+                .await
+                .err();
             let route = Routes(&policy).connect(here).await.err();
             [tcp, route].map(|error| error.map(|error| eyeballs::code_of(&error)))
         };
@@ -70,8 +102,8 @@ mod tests {
     async fn connections_leave_from_the_address_that_is_configured() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let policy = Policy::new(&toml::from_str("allow = [\"127.0.0.0/8\"]").unwrap());
-        let from = [Some("127.0.0.9".parse().unwrap()), None];
-        let tcp = Tcp { policy: &policy, from };
+        let sources = Sources::new(&["127.0.0.9".parse().unwrap()]);
+        let tcp = Tcp::of(&policy, &sources, &Arc::new(Semaphore::new(0)), &0);
         let _tcp = tcp.connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, seen) = listener.accept().await.unwrap();
         assert_eq!(seen.ip(), IpAddr::from([127, 0, 0, 9]));

@@ -84,6 +84,8 @@ counters! {
     datagrams_too_large,
     /// Datagrams that cannot be assigned: unknown contexts, unknown senders, invalid headers.
     datagrams_unknown,
+    /// Restorations of the interception rules after another program removed them (air).
+    rules_restored,
     /// Packets of clients that were refused because their IP protocol, or their ICMP type, is not
     /// carried.
     ip_refused,

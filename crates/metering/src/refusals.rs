@@ -53,11 +53,15 @@ pub enum Limit {
     Memory,
     /// Flows of one session of the link.
     LinkFlows,
+    /// Descriptors of the process.
+    Descriptors,
+    /// New source addresses of one device per second; counts packets.
+    NewSources,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::TcpFlows,
         Self::UdpFlows,
         Self::IpFlows,
@@ -75,6 +79,8 @@ impl Limit {
         Self::Handshakes,
         Self::Memory,
         Self::LinkFlows,
+        Self::Descriptors,
+        Self::NewSources,
     ];
 
     /// Name in counters and in the log.
@@ -97,6 +103,8 @@ impl Limit {
             Self::Handshakes => "handshakes",
             Self::Memory => "memory",
             Self::LinkFlows => "link-flows",
+            Self::Descriptors => "descriptors",
+            Self::NewSources => "new-sources",
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | [`udp`] | datagrams with their addresses, hop limits, marks and ICMP errors |
 //! | [`path`] | the path MTU and the source address towards a destination |
 //! | [`netlink`] | requests to the kernel by netlink |
+//! | [`descriptors`] | the limit on descriptors, and its division |
 //! | [`atomic_file`] | files that are replaced as a whole |
 //! | [`interception`] | the nftables table and the policy route of transparent interception |
 //! | [`ip`] | numbers of IP protocols |
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic_file;
+pub mod descriptors;
 mod error;
 pub mod interception;
 pub mod ip;
@@ -32,6 +34,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
 
+pub use descriptors::raise_descriptor_limit;
 pub use error::SocketError;
 
 /// Backlog of connections not yet accepted: more than a cabin's burst at boarding.
@@ -199,18 +202,6 @@ pub fn bound(source: IpAddr) -> io::Result<TcpSocket> {
     setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
     socket.bind((source, 0).into())?;
     Ok(socket)
-}
-
-/// Raises the descriptor limit to the system's maximum. With two descriptors per flow, the default
-/// of 1,024 would not suffice.
-pub fn raise_descriptor_limit() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
-    {
-        tracing::warn!(%error, soft, "the limit on descriptors stays low: flows may fail");
-    }
 }
 
 /// Sockets inherited from the service manager, by name.

@@ -38,7 +38,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::counters::Counters;
 use crate::flows::Grip;
 use crate::police::PolicerHandle;
-use crate::still::Stillness;
+use crate::still::{Opening, Stillness};
 use crate::transport::FlowStream;
 use crate::usage::Meter;
 use half::{Broke, Half};
@@ -81,6 +81,7 @@ pub struct Relay {
     counters: Arc<Counters>,
     timer: Pin<Box<Sleep>>,
     still: Stillness,
+    opening: Opening,
     stalled_since: Option<Instant>,
     answered: bool,
     ended: bool,
@@ -111,6 +112,7 @@ impl Relay {
             counters,
             timer: Box::pin(sleep_until(now)),
             still: Stillness::new(standing, now),
+            opening: Opening::new(standing, now),
             stalled_since: None,
             answered: false,
             ended: false,
@@ -255,10 +257,15 @@ impl Relay {
     /// Earliest time at which the flow may have to end if it stays idle.
     fn deadline(&self) -> Instant {
         let quiet = self.still.look_at(self.patience());
-        match self.stalled_since {
-            Some(since) => quiet.min(since + self.limits.stall),
-            None => quiet,
-        }
+        let stalled = self.stalled_since.map(|since| since + self.limits.stall);
+        [stalled, self.opening.look_at()].into_iter().flatten().fold(quiet, Instant::min)
+    }
+
+    /// Returns `true` if the flow must end now, because the link has been silent since before the
+    /// peer could learn of the flow.
+    fn is_refused(&mut self, now: Instant) -> bool {
+        self.opening.look_at().is_some_and(|at| at <= now)
+            && self.opening.look(self.flow.standing(), now)
     }
 
     /// Returns `true` if the flow must end now, because it was idle while the link was up.
@@ -281,7 +288,7 @@ impl Relay {
         }
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            if self.deadline() <= now && self.is_over(now) {
+            if self.deadline() <= now && (self.is_refused(now) || self.is_over(now)) {
                 let code = if self.answered || self.limits.answer.is_none() {
                     ResetCode::Idle
                 } else {

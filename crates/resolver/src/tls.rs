@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -25,12 +25,16 @@ use super::certificates::Certificates;
 use super::resolver::{By, Resolver, STREAM_IDLE};
 use bentpipe_config::Encrypted;
 use bentpipe_uplink::Uplink;
+use bentpipe_uplink::upload::Upload;
 
 /// Time limit for a client's TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Path of queries (RFC 8484 section 4.1 leaves it to the server).
 const PATH: &str = "/dns-query";
+
+/// Error of a request's body.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const MEDIA_TYPE: &str = "application/dns-message";
 
@@ -131,12 +135,12 @@ impl Secure {
 async fn https(resolver: Arc<Resolver>, acceptor: TlsAcceptor, tcp: TcpStream, client: Asker) {
     let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await else { return };
     let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-    let answer = service_fn(move |request| {
-        let resolver = resolver.clone();
-        async move { Ok::<_, Infallible>(respond(&resolver, request, client).await) }
-    });
     let io = TokioIo::new(tls);
     if is_http2 {
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let (resolver, request) = (resolver.clone(), request.map(Upload::new));
+            async move { Ok::<_, Infallible>(respond(&resolver, request, client).await) }
+        });
         let mut server = http2::Builder::new(TokioExecutor::new());
         server.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
         server.max_send_buf_size(MAX_WAITING_BYTES);
@@ -145,6 +149,10 @@ async fn https(resolver: Arc<Resolver>, acceptor: TlsAcceptor, tcp: TcpStream, c
         server.keep_alive_interval(PING).keep_alive_timeout(PING);
         let _ = server.serve_connection(io, answer).await;
     } else {
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let resolver = resolver.clone();
+            async move { Ok::<_, Infallible>(respond(&resolver, request, client).await) }
+        });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(STREAM_IDLE);
         server.max_buf_size(MAX_MESSAGE);
@@ -152,9 +160,9 @@ async fn https(resolver: Arc<Resolver>, acceptor: TlsAcceptor, tcp: TcpStream, c
     }
 }
 
-async fn respond(
+async fn respond<B: Body<Data = Bytes, Error: Into<BoxError>>>(
     resolver: &Resolver,
-    request: Request<Incoming>,
+    request: Request<B>,
     client: Asker,
 ) -> Response<Full<Bytes>> {
     let message = match question(request).await {
@@ -190,7 +198,9 @@ fn refusal(status: StatusCode) -> Response<Full<Bytes>> {
 /// The body is read before a refusal, for two reasons. An HTTP/1.1 client that is still sending may
 /// lose a response after which the connection closes. Over HTTP/2, only the complete body shows
 /// whether the request is malformed (RFC 9113 section 8.1.1).
-async fn question(request: Request<Incoming>) -> Result<Bytes, StatusCode> {
+async fn question<B: Body<Data = Bytes, Error: Into<BoxError>>>(
+    request: Request<B>,
+) -> Result<Bytes, StatusCode> {
     let (head, body) = request.into_parts();
     let body = match timeout(STREAM_IDLE, Limited::new(body, MAX_MESSAGE).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),

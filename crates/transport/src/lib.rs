@@ -96,6 +96,9 @@ pub struct Standing {
     pub unheard: Duration,
     /// Bytes that were written and have not been sent yet.
     pub unsent_bytes: usize,
+    /// Length of the present outage, if this end opened the flow and the peer has not acknowledged
+    /// it. `None` for a transport that does not know it.
+    pub unopened: Option<Duration>,
 }
 
 /// Path of a gateway to its peer.

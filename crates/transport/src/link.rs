@@ -96,7 +96,8 @@ impl FlowStream for Flow {
     }
 
     fn standing(&self) -> Standing {
-        Standing { unheard: self.unheard(), unsent_bytes: self.unsent_bytes() }
+        let (unheard, unsent_bytes) = (self.unheard(), self.unsent_bytes());
+        Standing { unheard, unsent_bytes, unopened: self.unopened() }
     }
 
     fn confirm_class(&mut self, class: Class) {

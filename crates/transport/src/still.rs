@@ -10,6 +10,10 @@ use crate::Standing;
 /// this much later than its limit.
 pub const MAX_FORGIVEN: Duration = Duration::from_secs(3600);
 
+/// Length of an outage after which new flows are refused at once, and flows that wait for their
+/// opening are too. Most fades are shorter.
+pub const OUTAGE_LASTS: Duration = Duration::from_secs(20);
+
 /// Minimum time between two checks of a flow's state, because each check takes the lock of its
 /// session.
 const MIN_LOOK_GAP: Duration = Duration::from_secs(1);
@@ -76,9 +80,66 @@ impl Stillness {
     }
 }
 
+/// Wait of a new flow for the peer's acknowledgement of its opening. A flow that waits when an
+/// outage reaches [`OUTAGE_LASTS`] is refused, like new flows from then on.
+#[derive(Debug)]
+pub struct Opening {
+    /// Time of the next check; `None` once the peer knows the flow.
+    look_at: Option<Instant>,
+}
+
+impl Opening {
+    /// Starts the wait `now`, for a flow in this state.
+    pub fn new(standing: Standing, now: Instant) -> Self {
+        let mut opening = Self { look_at: None };
+        opening.look(standing, now);
+        opening
+    }
+
+    /// Time of the next check, if one is needed.
+    pub fn look_at(&self) -> Option<Instant> {
+        self.look_at
+    }
+
+    /// Returns `true` if the flow must be refused in its state `now`.
+    pub fn look(&mut self, standing: Standing, now: Instant) -> bool {
+        let left = standing.unopened.map(|outage| OUTAGE_LASTS.saturating_sub(outage));
+        self.look_at = left.map(|left| now + left.max(MIN_LOOK_GAP));
+        left == Some(Duration::ZERO)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flow_that_waits_for_its_opening_is_refused_after_twenty_seconds_of_outage() {
+        // Second of the flow, begin of the outage, acknowledgement; end.
+        for (at, outage, opened, end) in [
+            (0, 0, u64::MAX, Some(20)),
+            (10, 0, u64::MAX, Some(20)),
+            (0, 10, u64::MAX, Some(30)),
+            (0, 10, 5, None),
+            (19, 0, u64::MAX, Some(20)),
+            (30, 0, u64::MAX, Some(31)),
+            (0, 100, u64::MAX, Some(120)),
+        ] {
+            let began = Instant::now();
+            let standing = |now: Instant| {
+                let second = (now - began).as_secs();
+                let unopened = (second < opened).then(|| seconds(second.saturating_sub(outage)));
+                Standing { unopened, ..Standing::default() }
+            };
+            let now = began + seconds(at);
+            let mut opening = Opening::new(standing(now), now);
+            let mut ended = None;
+            while let Some(now) = opening.look_at().filter(|_| ended.is_none()) {
+                ended = opening.look(standing(now), now).then(|| (now - began).as_secs());
+            }
+            assert_eq!(ended, end, "{at}, {outage}, {opened}");
+        }
+    }
 
     const LIMIT: Duration = Duration::from_secs(180);
 
@@ -109,7 +170,7 @@ mod tests {
 
     /// An outage from second `from` to second `to`.
     fn outage(from: u64, to: u64) -> impl Fn(u64) -> Standing {
-        move |at| Standing { unheard: seconds(at.clamp(from, to) - from), unsent_bytes: 0 }
+        move |at| Standing { unheard: seconds(at.clamp(from, to) - from), ..Standing::default() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -141,7 +202,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_outage_before_the_flow_began_is_not_counted() {
         let began = Instant::now();
-        let before = Standing { unheard: seconds(500), unsent_bytes: 0 };
+        let before = Standing { unheard: seconds(500), ..Standing::default() };
         let (second, _) = over(&mut Stillness::new(before, began), began, |_| before);
         assert_eq!(second, LIMIT.as_secs());
     }
@@ -152,11 +213,12 @@ mod tests {
         let leaving = |at| Standing {
             unheard: Duration::ZERO,
             unsent_bytes: 100_000_usize.saturating_sub(100 * at as usize),
+            unopened: None,
         };
         let (second, _) = over(&mut new(began), began, leaving);
         assert!((1000..=1000 + 2 * LIMIT.as_secs()).contains(&second), "{second}");
         // Bytes that the peer never accepts do not count as activity.
-        let stuck = |_| Standing { unheard: Duration::ZERO, unsent_bytes: 7 };
+        let stuck = |_| Standing { unsent_bytes: 7, ..Standing::default() };
         let began = Instant::now();
         assert_eq!(over(&mut new(began), began, stuck).0, 2 * LIMIT.as_secs());
     }

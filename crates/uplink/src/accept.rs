@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_net::descriptors::{descriptor_limit, is_shortage};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpListener, TcpStream};
@@ -27,14 +28,11 @@ where
     accept_from(listener, uplink, |_| true, serve)
 }
 
-/// Maximum number of connections of one listener that wait until their client's device is known.
-const MAX_UNKNOWN: usize = 256;
-
 /// Accepts clients forever. Every client that `admits` and the limits allow gets its own task.
 ///
 /// A device that has just taken an address may connect before the kernel reports it as a neighbour.
-/// Its connection waits briefly, so that it counts for the device. If `MAX_UNKNOWN` wait already,
-/// it counts for [`EVERYONE_ELSE`](super::passengers::EVERYONE_ELSE) at once. Otherwise a device
+/// Its connection waits briefly, so that it counts for the device. If too many wait already, it
+/// counts for [`EVERYONE_ELSE`](super::passengers::EVERYONE_ELSE) at once. Otherwise a device
 /// with many addresses could escape its limits by filling the places.
 pub fn accept_from<'a, F>(
     listener: &'a TcpListener,
@@ -69,10 +67,11 @@ where
             match accepted {
                 Ok((tcp, client)) if !admits(client.ip()) => uplink.not_a_client(&tcp, client.ip()),
                 Ok((tcp, client)) if uplink.is_unproven(client.ip()) => {
-                    if unknown.len() < MAX_UNKNOWN {
+                    if let Ok(place) = uplink.unknown.clone().try_acquire_owned() {
                         let uplink = uplink.clone();
                         unknown.push(async move {
                             uplink.prove(client.ip()).await;
+                            drop(place);
                             (tcp, client)
                         });
                     } else {
@@ -81,7 +80,11 @@ where
                 }
                 Ok((tcp, client)) => begin(tcp, client, Knows::Address),
                 Err(error) => {
-                    if is_ours(&error) {
+                    if is_shortage(&error) {
+                        uplink.counters.over_limit.add(1);
+                        uplink.passengers.report_lack_of_descriptors(descriptor_limit());
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    } else if is_ours(&error) {
                         uplink.log.warn("cannot accept a client", &error);
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
@@ -91,9 +94,9 @@ where
     }
 }
 
-/// Returns `true` if accepting failed for lack of local resources; otherwise the client has gone.
+/// Returns `true` if accepting failed for lack of memory; otherwise the client has gone.
 fn is_ours(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+    matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
 
 #[cfg(test)]
@@ -153,6 +156,7 @@ mod tests {
         let mut uplink = Uplink::new(&config, Arc::new(Unused), Flows::default());
         uplink.set_identity(Arc::new(Nobody));
         let uplink = Arc::new(uplink);
+        let places = uplink.unknown.available_permits();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (served, mut numbers) = mpsc::unbounded_channel();
@@ -162,7 +166,7 @@ mod tests {
         };
         let clients = async {
             let mut waiting = Vec::new();
-            for _ in 0..=MAX_UNKNOWN {
+            for _ in 0..=places {
                 waiting.push(TcpStream::connect(address).await.unwrap());
             }
             assert_eq!(numbers.recv().await, Some(EVERYONE_ELSE));

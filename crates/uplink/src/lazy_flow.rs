@@ -21,7 +21,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use super::Uplink;
 use super::passengers::FlowPermit;
 use bentpipe_metering::usage::Meter;
-use bentpipe_transport::still::Stillness;
+use bentpipe_transport::still::{Opening, Stillness};
 use bentpipe_transport::{FlowStream, MAX_FIRST_BYTES, Open, OpenError, Reach, Standing};
 
 /// State of a flow, for HTTP code that uses it. Clones share it.
@@ -70,6 +70,7 @@ pub struct LazyFlow {
     reader: Option<Waker>,
     timer: Pin<Box<Sleep>>,
     still: Stillness,
+    opening: Opening,
     answered: bool,
     meter: Option<Meter>,
     permit: Option<Held>,
@@ -101,6 +102,7 @@ impl LazyFlow {
             reader: None,
             timer,
             still: Stillness::new(Standing::default(), now),
+            opening: Opening::new(Standing::default(), now),
             answered: false,
             meter,
             permit: None,
@@ -129,7 +131,9 @@ impl LazyFlow {
         if let Stage::Opening(opening) = &mut self.stage {
             match ready!(opening.as_mut().poll(cx)) {
                 Ok(flow) => {
-                    self.still = Stillness::new(flow.standing(), Instant::now());
+                    let (standing, now) = (flow.standing(), Instant::now());
+                    self.still = Stillness::new(standing, now);
+                    self.opening = Opening::new(standing, now);
                     self.stage = Stage::Flowing(flow);
                 }
                 Err(error) => {
@@ -187,7 +191,7 @@ impl LazyFlow {
         limits.idle.min(answer.unwrap_or(limits.idle))
     }
 
-    /// Ends a flow that is idle while its link is up.
+    /// Ends a flow that is idle while its link is up, or that the peer does not know in an outage.
     fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if let Some(held) = &mut self.permit
             && held.over.as_mut().poll(cx).is_ready()
@@ -196,18 +200,23 @@ impl LazyFlow {
             return Poll::Ready(self.broken(ResetCode::Limit));
         }
         let patience = self.patience();
-        let look_at = self.still.look_at(patience);
+        let look_at = self.look_at(patience);
         // A request on an idle flow has less time than the flow had.
         if look_at < self.timer.deadline() {
             self.timer.as_mut().reset(look_at);
         }
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
+            let standing = match &self.stage {
+                Stage::Flowing(flow) => flow.standing(),
+                _ => Standing::default(),
+            };
+            if self.opening.look_at().is_some_and(|at| at <= now)
+                && self.opening.look(standing, now)
+            {
+                return Poll::Ready(self.end(ResetCode::Timeout, true));
+            }
             if self.still.look_at(patience) <= now {
-                let standing = match &self.stage {
-                    Stage::Flowing(flow) => flow.standing(),
-                    _ => Standing::default(),
-                };
                 self.still.look(standing, now);
                 if self.still.over_at(patience) <= now {
                     let is_unanswered = self.is_unanswered();
@@ -215,10 +224,16 @@ impl LazyFlow {
                     return Poll::Ready(self.end(code, true));
                 }
             }
-            let look_at = self.still.look_at(patience);
+            let look_at = self.look_at(patience);
             self.timer.as_mut().reset(look_at);
         }
         Poll::Pending
+    }
+
+    /// Time of the next check.
+    fn look_at(&self, patience: Duration) -> Instant {
+        let quiet = self.still.look_at(patience);
+        self.opening.look_at().map_or(quiet, |at| at.min(quiet))
     }
 }
 

@@ -4,19 +4,23 @@
 //! |---|---|
 //! | this page | [`Uplink`], which opens flows to the ground gateway |
 //! | [`accept`] | acceptance of clients, each with its permit |
+//! | [`descriptors`] | the number of connections that fits into the process's limit |
 //! | [`identity`] | the device of a client |
 //! | [`passengers`] | passengers, permits and limits |
 //! | [`classes`] | the class of a flow |
 //! | [`lazy_flow`] | a flow that opens with its first bytes |
+//! | [`upload`] | uploads that are answered before they end |
 //! | [`write_timeout`] | connections whose client does not read |
 
 #![forbid(unsafe_code)]
 
 pub mod accept;
 pub mod classes;
+pub mod descriptors;
 pub mod identity;
 pub mod lazy_flow;
 pub mod passengers;
+pub mod upload;
 pub mod write_timeout;
 
 use std::io;
@@ -31,9 +35,11 @@ use bentpipe_link::{SettingsError, SnapshotLimits};
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::classes::{Classes, FlowRequest};
+use crate::descriptors::Fitted;
 use crate::identity::{Identity, Neighbours, Newcomer, Whose};
 use crate::passengers::{FlowPermit, GATEWAY, Kind, Limit, Passengers};
 use bentpipe_config::{AirConfig, AirLimits};
@@ -44,6 +50,7 @@ use bentpipe_relay::flows::Flows;
 use bentpipe_relay::police::PassengerCeiling;
 use bentpipe_relay::{OnClassChange, Outcome, Relay, reset_on_close};
 use bentpipe_status::Session;
+use bentpipe_transport::still::OUTAGE_LASTS;
 use bentpipe_transport::{
     Claim, Connector, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach, wait_for_reach,
 };
@@ -54,9 +61,6 @@ const FIRST_BYTES_WAIT: Duration = Duration::from_millis(10);
 
 /// Maximum wait of a proxy client for a link that is not up yet, before it gets an error.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Outage after which new clients get an error at once instead of waiting. Most fades are shorter.
-const OUTAGE_LASTS: Duration = Duration::from_secs(20);
 
 /// Burst of new TCP connections of a passenger, in seconds of its average rate. Browsers open about
 /// 30 for a page, and restore several pages at once.
@@ -97,6 +101,8 @@ pub struct Uplink {
     /// Log of refused flows.
     pub log: RateLimitedLog,
     unproven_log: RateLimitedLog,
+    /// Places for connections that wait until their client's device is known.
+    unknown: Arc<Semaphore>,
     /// `true` if received QUIC datagrams are restored to their sending order.
     pub quic_in_order: bool,
     /// Classes of new flows.
@@ -114,12 +120,13 @@ pub struct Uplink {
 impl Uplink {
     /// Creates the state of `config`, which opens flows over `connector` in tasks of `flows`.
     pub fn new(config: &AirConfig, connector: Arc<dyn Connector>, flows: Flows) -> Self {
+        let fitted = Fitted::of_process(config);
         let limits = config.limits.clone();
         let classes = Arc::new(Classes::new(config.rules.clone()));
         let udp = &limits.udp;
         let bounds = [
             Limit {
-                all: limits.max_flows,
+                all: fitted.connections,
                 each: limits.max_flows_per_passenger,
                 each_per_second: limits.flows_per_second_per_passenger,
                 burst_seconds: TCP_BURST_SECONDS,
@@ -150,6 +157,7 @@ impl Uplink {
             flows,
             log,
             unproven_log,
+            unknown: Arc::new(Semaphore::new(fitted.unknown)),
             quic_in_order: config.link.quic_in_order,
             classes,
             usage,

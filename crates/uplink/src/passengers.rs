@@ -184,18 +184,27 @@ impl Passengers {
         self.counters.refusals.refused(limit, || self.holding(newcomer, &who));
     }
 
+    /// Reports that a client was not accepted because the process has no descriptor left of `most`.
+    /// The client is unknown.
+    pub fn report_lack_of_descriptors(&self, most: usize) {
+        self.counters.refusals.refused(refusals::Limit::Descriptors, || {
+            let who = self.lock().standing(Kind::Streams as usize, EVERYONE_ELSE, most);
+            Holding { holds: 0, ..self.holding_of("a client not yet accepted".to_owned(), &who) }
+        });
+    }
+
     fn holding(&self, newcomer: &Newcomer, who: &Standing) -> Holding {
+        self.holding_of(self.identity.label(newcomer.client).to_string(), who)
+    }
+
+    fn holding_of(&self, newcomer: String, who: &Standing) -> Holding {
         let label = |number, client| match number {
             EVERYONE_ELSE => "everyone without a neighbour entry".to_owned(),
             _ => self.identity.label(client).to_string(),
         };
-        Holding {
-            newcomer: self.identity.label(newcomer.client).to_string(),
-            holds: who.holds,
-            held: who.held,
-            most: who.most,
-            largest: who.largest.map(|(number, client, held)| (label(number, client), held)),
-        }
+        let largest = who.largest.map(|(number, client, held)| (label(number, client), held));
+        let Standing { holds, held, most, .. } = *who;
+        Holding { newcomer, holds, held, most, largest }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

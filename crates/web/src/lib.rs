@@ -38,16 +38,17 @@ use bentpipe_webcache::{
     CACHE_STATUS, Cache, Forwarded, Key, OpenError, Origin, OriginError, Scheme, invalidates,
     is_only_if_cached,
 };
+use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as HttpBody;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::message::codings;
 use crate::message::head;
 use crate::message::interim::Interims;
-use crate::message::respond::{self, Body, text};
+use crate::message::respond::{self, Body, BoxError, text};
 pub use ahead::{Ahead, unpin_all};
 use bentpipe_config::{AirConfig, Site};
 use bentpipe_metering::counters::Counters;
@@ -136,12 +137,12 @@ impl Web {
 
     /// Answers `request` of the passenger with `permit` from the cache or the origin. Interim
     /// responses go to `interims`.
-    pub async fn exchange(
+    pub async fn exchange<B: RequestBody>(
         &self,
         uplink: &Arc<Uplink>,
         permit: &Arc<FlowPermit>,
         to: Destination,
-        mut request: Request<Incoming>,
+        mut request: Request<B>,
         interims: Interims,
     ) -> Response<Body> {
         uplink.counters.http_requests.add(1);
@@ -191,13 +192,13 @@ impl Web {
     }
 
     /// Forwards a request that no cache may answer, exactly once.
-    async fn pass(
+    async fn pass<B: RequestBody>(
         &self,
         uplink: &Arc<Uplink>,
         permit: &FlowPermit,
         client: OriginClient,
         key: Option<Key>,
-        request: Request<Incoming>,
+        request: Request<B>,
     ) -> Answered {
         uplink.counters.http_passed.add(1);
         let method = request.method().clone();
@@ -241,6 +242,11 @@ impl Web {
         }
     }
 }
+
+/// Body of a client's request.
+pub trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static> RequestBody for B {}
 
 fn key_of(scheme: Scheme, named: &Target, path: &str) -> Option<Key> {
     let host = match &named.host {

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Destination, Web};
+use super::{Destination, RequestBody, Web};
 use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
 use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
@@ -24,6 +24,7 @@ use crate::prefixed_io::{Prefix, PrefixedIo};
 use bentpipe_config::Site;
 use bentpipe_uplink::Uplink;
 use bentpipe_uplink::passengers::FlowPermit;
+use bentpipe_uplink::upload::Upload;
 use bentpipe_uplink::write_timeout::client_stream;
 
 /// Port of sites.
@@ -89,8 +90,9 @@ pub async fn serve(
     let mut connection = Connection { site, permit, uplink, web, gate: None };
     let served = if is_h2 {
         let connection = Arc::new(connection);
-        let answer = service_fn(move |request| {
+        let answer = service_fn(move |request: Request<Incoming>| {
             let connection = connection.clone();
+            let request = request.map(Upload::new);
             async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
         });
         http2_server().serve_connection(TokioIo::new(tls), answer).await
@@ -129,7 +131,7 @@ fn is_flood(error: &hyper::Error) -> bool {
 }
 
 impl Connection {
-    async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+    async fn answer<B: RequestBody>(&self, mut request: Request<B>) -> Response<Body> {
         if let Some(refused) = self.gate.as_ref().and_then(|gate| gate.next()) {
             return refusal(&self.uplink, &self.permit, refused);
         }
@@ -165,7 +167,7 @@ impl Connection {
     }
 
     /// Host field for the origin, if the request names only this site.
-    fn host(&self, request: &Request<Incoming>) -> Option<HeaderValue> {
+    fn host<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
         let said = request.uri().authority().map(|authority| authority.as_str().as_bytes());
         // HTTP/2 permits several fields.
         let hosts = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);

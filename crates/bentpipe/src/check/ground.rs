@@ -2,9 +2,11 @@
 
 use bentpipe_gateway::config::{AircraftConfig, Beam, Dial, GroundConfig, LeaseSource, Memory};
 
+use bentpipe_gateway::ground::descriptors::Fitted;
 use bentpipe_gateway::ground::{ports, sources};
 use bentpipe_gateway::transports::link;
 use bentpipe_link::MAX_RATE;
+use bentpipe_net::descriptors::descriptor_limit;
 use bentpipe_units::ByteSize;
 
 use super::rows::{aerotcp_windows, classes, memory, packets, status};
@@ -43,6 +45,9 @@ pub fn ground(config: &GroundConfig) -> Sheet {
     }
     dials(&mut sheet, &config.dial);
     if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
+        sheet.row("note", shortage);
+    }
+    if let Some(shortage) = Fitted::of(config, descriptor_limit()).shortage {
         sheet.row("note", shortage);
     }
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();

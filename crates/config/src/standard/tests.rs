@@ -60,7 +60,7 @@ fn impossible_settings_are_reported() {
         (&[LINK, MASQUE, &two.replace("two", "a:b")], "\"a:b\" cannot be a user's name"),
         (
             &[LINK, MASQUE, &two.replace("token-hash = \"", "token-hash = \"A")],
-            "no hash of a token",
+            "not a hash of a token",
         ),
         (&[LINK, MASQUE, "[[client]]\nname = \"a\"\n"], "prints the whole entry"),
         (&[LINK, &MASQUE.replace("a.pem", "b.pem")], "b.pem cannot be read"),

@@ -2,7 +2,9 @@
 
 mod bench;
 mod claims;
+mod descriptors;
 mod dns;
+mod early;
 mod failures;
 mod hosts;
 mod http;

@@ -14,7 +14,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::bench::{Bench, LOOPBACK, read_all, read_exactly, settled, start, through_socks, until};
+use crate::bench::{
+    Bench, LOOPBACK, read_all, read_exactly, settled, soon, start, through_socks, until,
+};
 use crate::tproxy::as_root;
 use crate::web_tproxy::{air_config, connected, in_gateway, read_from, until_back};
 use crate::wire;
@@ -215,6 +217,48 @@ async fn an_origin_that_says_nothing_is_given_up_after_the_end_of_the_request() 
         pass(20).await;
         let answer = String::from_utf8(read_all(&mut tcp).await.unwrap()).unwrap();
         assert!(answer.starts_with("HTTP/1.1 504 "), "{cache}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_outage_that_lasts_is_told_to_those_who_came_in_it() {
+    for cache in ["", "http-cache = {}"] {
+        let bench = start(cache, LOOPBACK);
+        let origin = Origin::start().await;
+        let to = origin.address;
+        let mut before = upload(&bench, to, 2).await;
+        before.write_all(&[b'x'; SIZE]).await.unwrap();
+        until("it is there", || origin.read.load(SeqCst) >= SIZE).await;
+        bench.up.set_reach(Reach::Out);
+        let opened = bench.up.opened().len();
+        let mut during = Vec::new();
+        for way in 0..4 {
+            during.push(upload(&bench, to, way).await);
+        }
+        let mut get = TcpStream::connect(bench.http).await.unwrap();
+        let request = format!("GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n");
+        get.write_all(request.as_bytes()).await.unwrap();
+        for tcp in &mut during {
+            tcp.write_all(&[b'x'; SIZE / 2]).await.unwrap();
+        }
+        until("all are open", || bench.up.opened().len() == opened + 5).await;
+        pass(15).await;
+        assert_eq!(bench.air.http_failed.get(), 0, "a fade may end");
+        pass(10).await;
+        for (way, mut tcp) in during.into_iter().chain([get]).enumerate() {
+            let mut answer = Vec::new();
+            let ended = soon("an end", tcp.read_to_end(&mut answer)).await;
+            let answer = String::from_utf8_lossy(&answer);
+            match way {
+                0 | 1 => assert!(ended.is_err(), "a reset"),
+                _ => assert!(answer.starts_with("HTTP/1.1 503 "), "{way}, {cache}: {answer}"),
+            }
+        }
+        // The flow that was open before continues.
+        bench.up.set_reach(Reach::Up);
+        origin.may_answer.notify_one();
+        let answer = read_all(&mut before).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 201 "), "{}", String::from_utf8_lossy(&answer));
     }
 }
 

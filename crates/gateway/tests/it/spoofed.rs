@@ -7,12 +7,14 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bentpipe_gateway::air::Air;
+use bentpipe_gateway::refusals::Limit;
 use bentpipe_net::Inherited;
 use hickory_proto::op::{Message, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{RData, Record, RecordType};
 use socket2::{Domain, Socket, Type};
 
+use crate::bench::until;
 use crate::dns::query;
 use crate::tproxy::{PATIENCE, as_root, sh};
 use crate::tproxy_udp::{connect, finished, namespace};
@@ -74,8 +76,12 @@ async fn gateways(client: mpsc::Sender<()>, done: &mpsc::Receiver<()>) {
     let (connector, acceptor) = over_link(&configs);
     start_ground(&configs, acceptor);
     let air = Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
+    let counters = air.counters();
     air.serve(async {
         finished(client, done).await;
+        // 251 sources of one device, of which 128 are a burst.
+        let dropped = || counters.refusals.count_refused(Limit::NewSources);
+        until("the kernel's drops are counted", || dropped() > 0).await;
         let rules = sh("nft list chain inet bentpipe_air cabin");
         let dropped = rules.lines().filter(|line| line.contains("oif missing counter"));
         let effective = dropped.filter(|line| !line.contains("counter packets 0 "));

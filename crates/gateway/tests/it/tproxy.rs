@@ -15,6 +15,7 @@ use bentpipe_net::Inherited;
 use nix::sched::{CloneFlags, unshare};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::bench::until;
 use crate::wire;
 
 /// Set in the copy of this test that runs as root of a user namespace.
@@ -113,21 +114,25 @@ fn in_gateway() {
     }
 }
 
+/// Configuration of an air gateway that intercepts.
+fn intercepting(tproxy: &str) -> AirConfig {
+    let folder = tempfile::tempdir().unwrap();
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    std::fs::write(folder.path().join("a.key"), key).unwrap();
+    let text = format!(
+        "[link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
+         peer-public-key = \"{key}\"\nrate = \"1 Mbit/s\"\n[listen]\n{tproxy}\n"
+    );
+    AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap()
+}
+
 async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     // Leftovers of a crashed run.
     sh("nft add table inet bentpipe_air\n\
         nft add chain inet bentpipe_air old\n\
         ip rule add fwmark 0x6270 lookup 25200 priority 25200\n\
         ip route add local default dev lo table 25200");
-    let folder = tempfile::tempdir().unwrap();
-    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-    std::fs::write(folder.path().join("a.key"), key).unwrap();
-    let text = format!(
-        "[link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
-         peer-public-key = \"{key}\"\nrate = \"1 Mbit/s\"\n\
-         [listen]\ntproxy = {{ port = 1081, interfaces = [\"cabin0\"] }}\n"
-    );
-    let config = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
+    let config = intercepting("tproxy = { port = 1081, interfaces = [\"cabin0\"] }");
     let (up, down) = wire::link([0; 32]);
     let air = Air::bind(&config, &mut Inherited::default(), up.clone()).unwrap();
     let rules = sh("nft list ruleset");
@@ -155,6 +160,53 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     assert_eq!(up.opened().len(), 2);
     assert_eq!(counters.finished.get(), 2);
     assert_eq!(counters.garbage.get(), 1, "the listener carries nothing sent to itself");
+}
+
+#[test]
+fn rules_that_another_program_removes_come_back() {
+    as_root("tproxy::rules_that_another_program_removes_come_back", || {
+        new_network();
+        sh("ip link add cabin0 type veth peer name seat0; ip link set cabin0 up");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for fail_closed in [false, true] {
+            runtime.block_on(flush(fail_closed));
+        }
+    });
+}
+
+async fn flush(fail_closed: bool) {
+    let tproxy = format!(
+        "tproxy = {{ port = 1081, interfaces = [\"cabin0\"], fail-closed = {fail_closed} }}"
+    );
+    let config = intercepting(&tproxy);
+    let air = Air::bind(&config, &mut Inherited::default(), wire::link([0; 32]).0).unwrap();
+    let rules = || {
+        let listed = sh("nft list table inet bentpipe_air; ip rule; ip -6 rule");
+        // Counters and sets of sources change by themselves.
+        let stays =
+            |line: &&str| ["tproxy", "drop", "jump", "fwmark"].iter().any(|it| line.contains(it));
+        let lines = listed.lines().filter(stays);
+        lines.map(|line| line.split(" counter ").next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let before = rules();
+    assert!(before.len() > 8, "{before:?}");
+    let counters = air.counters();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(air.serve(async { drop(stopped.await) }));
+    for (number, remove) in [
+        "nft flush ruleset",
+        "nft flush table inet bentpipe_air",
+        "ip rule del fwmark 0x6270; ip -6 rule del fwmark 0x6270",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        sh(remove);
+        until(remove, || counters.rules_restored.get() == number as u64 + 1).await;
+        assert_eq!(rules(), before, "{remove}");
+    }
+    stop.send(()).unwrap();
+    serving.await.unwrap();
 }
 
 fn as_client() {

@@ -39,6 +39,8 @@ pub struct Stream {
     theirs: SharedEnd,
     shut: bool,
     silence: Arc<Silence>,
+    /// Begin of the outage during which this end opened the flow.
+    opened_in: Option<Instant>,
 }
 
 /// Outages of a link.
@@ -71,12 +73,26 @@ fn pair_over(silence: &Arc<Silence>) -> (Stream, Stream) {
     let (a, b) = duplex(CREDIT_BYTES);
     let (at_a, at_b) = (SharedEnd::default(), SharedEnd::default());
     (
-        Stream { io: a, ours: at_a.clone(), theirs: at_b.clone(), shut: false, silence: silence() },
-        Stream { io: b, ours: at_b, theirs: at_a, shut: false, silence: silence() },
+        Stream::new(a, (at_a.clone(), at_b.clone()), silence()),
+        Stream::new(b, (at_b, at_a), silence()),
     )
 }
 
 impl Stream {
+    fn new(
+        io: DuplexStream,
+        (ours, theirs): (SharedEnd, SharedEnd),
+        silence: Arc<Silence>,
+    ) -> Self {
+        Self { io, ours, theirs, shut: false, silence, opened_in: None }
+    }
+
+    /// Length of the present outage if the flow was opened in it.
+    fn unopened(&self) -> Option<Duration> {
+        let since = self.silence.0.lock().0.filter(|since| Some(*since) == self.opened_in)?;
+        Some(since.elapsed())
+    }
+
     fn tell(&self, change: impl FnOnce(&mut End)) {
         let mut end = self.theirs.lock();
         change(&mut end);
@@ -115,7 +131,8 @@ impl FlowStream for Stream {
     }
 
     fn standing(&self) -> Standing {
-        Standing { unheard: self.silence.outages().all, unsent_bytes: 0 }
+        let unheard = self.silence.outages().all;
+        Standing { unheard, unsent_bytes: 0, unopened: self.unopened() }
     }
 }
 
@@ -305,6 +322,7 @@ impl Connector for Up {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
         Box::pin(async move {
             let (mut near, connector) = pair_over(&self.silence);
+            near.opened_in = self.silence.0.lock().0;
             self.opened.lock().push(open.clone());
             near.write_all(&open.first).await.unwrap();
             let is_known = open.first.first() != self.breaks_off.lock().as_ref();

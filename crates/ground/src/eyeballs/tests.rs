@@ -155,3 +155,29 @@ async fn attempts_and_time_are_bounded() {
     assert_eq!(network.log().len(), MAX_ATTEMPTS);
     assert_eq!(began.elapsed(), Duration::from_secs(10));
 }
+
+/// A network without slots for attempts during another attempt.
+struct WithoutSlots(Network);
+
+impl Connect for WithoutSlots {
+    type Stream = String;
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<String>> {
+        self.0.connect(address)
+    }
+    fn slot(&self) -> Option<Slot> {
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_slots_each_attempt_waits_for_the_one_before() {
+    let refused = Err(io::ErrorKind::ConnectionRefused);
+    let network = Network::new(&[("2a00::1", 1_000, refused), ("1.0.0.1", 10, Ok(()))]);
+    let network = WithoutSlots(network);
+    let names = Names { v6: Script(0, ips(&["2a00::1"])), v4: Script(0, ips(&["1.0.0.1"])) };
+    let permit = |ip: IpAddr| Some(ip);
+    let dialled = dial(&names, &network, &permit, ("x.test", 80), Duration::from_secs(10)).await;
+    assert_eq!(dialled.as_deref(), Ok("1.0.0.1"));
+    let log = network.0.log();
+    assert_eq!((log.len(), log[1].0 - log[0].0), (2, 1_000));
+}

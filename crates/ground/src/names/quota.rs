@@ -11,11 +11,15 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::upstream::MAX_SERVERS;
 use bentpipe_metering::refusals::Holding;
 
 /// Maximum number of pending queries of all aircraft; one aircraft alone gets 1,024. Each takes
 /// about 2 KiB and a socket (up to three with slow servers): 10 MiB and up to 15,360 descriptors.
-const MAX_ASKED: usize = 5120;
+pub const MAX_ASKED: usize = 5120;
+
+/// Maximum number of descriptors of one query: a socket for each name server.
+pub const DESCRIPTORS_OF_QUERY: usize = MAX_SERVERS;
 
 /// Age below which a query is not evicted, because most servers answer within that time. With 1,024
 /// slots, an aircraft can query 512 unanswered names per second before a query is refused.

@@ -10,6 +10,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use bentpipe_net::descriptors::{descriptor_limit, is_shortage};
 use bentpipe_net::ip;
 use bentpipe_net::path::{self, Paths};
 use bentpipe_net::udp;
@@ -273,13 +274,17 @@ impl Mappings {
         NatBinding { mappings: self.clone(), mapping, address, peer, _exclusive: exclusive }
     }
 
-    /// Counts a refusal by the kernel, if it has no free port.
+    /// Counts a refusal by the kernel, if it has no free port or descriptor.
     fn count_kernel(&self, error: &io::Error, owner: MappingKey, address: SocketAddr) {
-        if error.kind() == io::ErrorKind::AddrInUse {
-            let most = Range::of_kernel().count();
-            let who = || Holding { most, ..self.holding(owner, address) };
-            self.counters.refusals.refused(Limit::KernelPorts, who);
-        }
+        let (limit, most) = match error {
+            error if error.kind() == io::ErrorKind::AddrInUse => {
+                (Limit::KernelPorts, Range::of_kernel().count())
+            }
+            error if is_shortage(error) => (Limit::Descriptors, descriptor_limit()),
+            _ => return,
+        };
+        let who = || Holding { most, ..self.holding(owner, address) };
+        self.counters.refusals.refused(limit, who);
     }
 
     /// Label of `owner` in the log.

@@ -84,3 +84,27 @@ fn flows_dropped_during_an_outage_leave_room_for_others() {
 fn flows_finished_during_an_outage_leave_room_for_others() {
     outage(true);
 }
+
+#[test]
+fn a_flow_waits_for_its_opening_until_the_peer_reports_it() {
+    let mut world = World::new(&Settings::default());
+    world.run(Duration::from_secs(1));
+    let target = "origin.example:80".parse().unwrap();
+    let open = |world: &mut World| {
+        let now = world.now;
+        let (_, session) = world.airs[0].current().unwrap();
+        session.open(&target, Class::BestEffort, 1, b"GET", now).unwrap().0
+    };
+    let waits = |world: &mut World, flow| world.airs[0].current().unwrap().1.is_unopened(flow);
+    let before = open(&mut world);
+    assert!(waits(&mut world, before), "it has not been sent");
+    world.run(Duration::from_secs(2));
+    assert!(!waits(&mut world, before));
+    world.is_out = true;
+    let during = open(&mut world);
+    world.run(Duration::from_secs(60));
+    assert!(!waits(&mut world, before) && waits(&mut world, during));
+    world.is_out = false;
+    world.run(Duration::from_secs(30));
+    assert!(!waits(&mut world, before) && !waits(&mut world, during));
+}

@@ -55,6 +55,7 @@ impl Symbol<'_> {
 impl FlowTable {
     /// Fills a symbol of `lane` with up to `room` bytes of frames.
     pub fn fill(&mut self, lane: Lane, room: usize, out: &mut Vec<u8>, now: Duration) -> Content {
+        self.openings.clear();
         let end = out.len() + room;
         let mut symbol = Symbol { out, end, paid: PerClass::default() };
         let leads = lane == Lane::Urgent && self.control_leads(now);
@@ -105,6 +106,7 @@ impl FlowTable {
         if let Some(turn) = turn {
             self.turns.scheduler_mut().spent(turn, bytes, now);
         }
+        self.openings.push(id);
         if flow.is_datagrams() {
             self.fill_first_datagram(id, class, symbol, now);
             self.refresh(id, now);

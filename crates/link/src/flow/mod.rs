@@ -14,6 +14,7 @@
 //! | `table`, `event` | all flows, the calls of their owners, and events for them |
 //! | `peer` | frames of the peer |
 //! | `fill`, `datagram` | contents of the next symbol |
+//! | `openings` | openings of our streams, until the peer acknowledges them |
 //! | `classes`, `traffic` | class limits, claims, counters |
 
 mod bursts;
@@ -27,6 +28,7 @@ mod fill;
 mod limits;
 mod lingering;
 mod memory;
+mod openings;
 mod peer;
 mod pool;
 mod pre_open;

@@ -38,6 +38,8 @@ pub struct FlowState {
     pub turn: Option<Handle>,
     /// Data may be sent: our OPEN has been sent, or the peer's has arrived.
     pub opened: bool,
+    /// Symbol that carries our OPEN, once it has been sent.
+    pub opened_by: Option<(Lane, u64)>,
     pub ended: Option<ResetCode>,
     /// The owner has dropped the flow.
     pub released: bool,
@@ -112,6 +114,7 @@ impl FlowState {
             passenger,
             turn: None,
             opened: false,
+            opened_by: None,
             ended: None,
             released: false,
             waits_finished: false,

@@ -38,6 +38,8 @@ pub struct FlowTable {
     pub(super) bursts: Bursts,
     pub(super) datagrams: Datagrams,
     pub(super) events: VecDeque<FlowEvent>,
+    /// Flows whose OPEN is in the symbol that was filled last.
+    pub(super) openings: Vec<u64>,
     /// Refusals since they were last taken.
     pub(super) refusals: FlowRefusals,
     /// Start of the session.
@@ -61,6 +63,7 @@ impl FlowTable {
             bursts: Bursts::default(),
             datagrams: Datagrams::default(),
             events: VecDeque::new(),
+            openings: Vec::new(),
             refusals: FlowRefusals::default(),
             began: now,
             last_traffic: now,

@@ -52,6 +52,14 @@ impl Flow {
         self.with(None, |session, _, now| (session.unheard(now), None)).unwrap_or_default()
     }
 
+    /// Length of the present outage, if the peer has not acknowledged the opening of the flow.
+    pub fn unopened(&self) -> Option<Duration> {
+        let look = |session: &mut Session, flow: u64, now| {
+            (session.is_unopened(flow).then(|| session.outage(now)), None)
+        };
+        self.with(None, look).flatten()
+    }
+
     /// Bytes written that have not been sent yet.
     pub fn unsent_bytes(&self) -> usize {
         self.with(None, |session, flow, _| (session.unsent_bytes(flow), None)).unwrap_or_default()

@@ -90,6 +90,13 @@ impl SendLane {
         self.base + self.slots.len() as u64
     }
 
+    /// Returns `true` if the peer has reported the symbol `number`.
+    pub fn is_reported(&self, number: u64) -> bool {
+        let index = number.checked_sub(self.base);
+        let slot = index.map(|index| self.slots.get(index as usize));
+        slot.is_none_or(|slot| slot.is_some_and(|slot| slot.state == State::Reported))
+    }
+
     /// Bytes of unreported symbols, with bookkeeping.
     pub fn retained_bytes(&self) -> usize {
         self.retained_bytes

@@ -38,6 +38,12 @@ impl Session {
         self.flows.take_refusals()
     }
 
+    /// Returns `true` if the peer has not acknowledged the opening of our stream `flow`.
+    pub fn is_unopened(&self, flow: u64) -> bool {
+        let reported = |lane, number| self.send.reliable[lane as usize].is_reported(number);
+        self.flows.is_unopened(flow, reported)
+    }
+
     /// Writes bytes to a flow.
     pub fn write(&mut self, flow: u64, data: &[u8], now: Duration) -> Write {
         self.flows.write(flow, data, now)

@@ -304,6 +304,7 @@ impl Session {
             spare::give_content(content);
             return PacketContents::default();
         }
+        self.flows.sent_as((lane, number));
         frame::put_symbol_head(&mut self.plaintext, lane, number);
         self.plaintext.extend_from_slice(&content);
         let content = spare::fitted(content);

@@ -15,7 +15,7 @@ use super::terms::TABLE;
 use super::words;
 
 /// New sources of one device per second.
-const NEW_PER_SECOND: u64 = 8;
+pub const NEW_PER_SECOND: u64 = 8;
 
 /// Burst of new sources of one device. A router has as many as the devices behind it: with 300, the
 /// last appears after 22 s.

@@ -22,7 +22,7 @@ use crate::netlink;
 
 const BASE_CHAIN: &str = "prerouting";
 const CABIN_CHAIN: &str = "cabin";
-const SOURCES_CHAIN: &str = "sources";
+pub const SOURCES_CHAIN: &str = "sources";
 
 /// Priority of the base chain, called "mangle" by nft: before routing and DNAT.
 const MANGLE: i32 = -150;

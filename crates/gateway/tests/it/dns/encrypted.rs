@@ -319,3 +319,24 @@ impl Sender {
         }
     }
 }
+
+/// Many clients discard a response if their upload is reset.
+#[tokio::test]
+async fn a_message_too_large_over_http2_is_read_before_its_refusal_counts() {
+    let Encrypted { addresses: [_, doh], client, .. } = encrypted().await;
+    let io = hyper_util::rt::TokioIo::new(tls(doh, client, "h2").await);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut send, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    tokio::spawn(connection);
+    for _ in 0..2 {
+        let (body, read) = crate::early::upload(5);
+        let request = http::Request::post("https://dns.example/dns-query");
+        let request = request.header("content-type", "application/dns-message");
+        let answer = send.send_request(request.body(body).unwrap());
+        let answer = soon("an answer", answer).await.unwrap();
+        assert_eq!(answer.status(), http::StatusCode::PAYLOAD_TOO_LARGE);
+        let words = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+        assert!(!words.to_bytes().is_empty());
+        until("all 320 KiB are read", || read.load(SeqCst) == 5).await;
+    }
+}

@@ -129,7 +129,8 @@ async fn refusals_by_the_kernel_and_for_a_taken_destination_are_counted() {
     let to = "127.0.0.1:1".parse().unwrap();
     mappings.count_kernel(&io::ErrorKind::AddrInUse.into(), OWNER, to);
     mappings.count_kernel(&io::ErrorKind::PermissionDenied.into(), OWNER, to);
-    assert_eq!(count(Limit::KernelPorts), 1);
+    mappings.count_kernel(&io::Error::from_raw_os_error(libc::EMFILE), OWNER, to);
+    assert_eq!((count(Limit::KernelPorts), count(Limit::Descriptors)), (1, 1));
     let esp = MappingKey { protocol: 50, source: 0, ..OWNER };
     let first = mappings.taken.take(50, to.ip()).unwrap();
     let refused = mappings.binding(esp, to, Arc::new(Nothing)).err().unwrap();

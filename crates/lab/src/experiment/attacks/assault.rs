@@ -10,10 +10,19 @@ use super::tally::Tally;
 use super::{Attack, cabin, shares, site, stranger};
 use crate::emu::Service;
 
+/// Connections that are opened concurrently.
+const OPENING: usize = 256;
+/// The same for `addresses`. The gateway's kernel drops most of their first packets, so each takes
+/// 3 s: 683 connections per second.
+const OPENING_OF_ADDRESSES: usize = 2_048;
+
 /// An attack that continues until it is dropped.
 pub struct Assault {
     tally: Arc<Tally>,
-    stated: u32,
+    /// Stated strength times the factor.
+    demanded: u64,
+    /// Fraction of it that the attacker's sockets allow.
+    reachable: f64,
     _services: Vec<Service>,
 }
 
@@ -24,8 +33,9 @@ impl Assault {
         let tally = Arc::<Tally>::default();
         let size = u64::from(attack.stated()) * u64::from(factor);
         let one = match attack {
-            Attack::SybilTcp | Attack::Addresses => {
-                cabin::hold_connections(scene, size, tally.clone())?
+            Attack::SybilTcp => cabin::hold_connections(scene, size, OPENING, tally.clone())?,
+            Attack::Addresses => {
+                cabin::hold_connections(scene, size, OPENING_OF_ADDRESSES, tally.clone())?
             }
             Attack::SpoofedUdp => cabin::spoof(scene, size, seed, tally.clone())?,
             Attack::OpenRate => cabin::open(scene, size, tally.clone())?,
@@ -45,14 +55,17 @@ impl Assault {
                     }
                 });
                 let _services = halves.into_iter().collect::<Result<_, _>>()?;
-                return Ok(Self { tally, stated: attack.stated(), _services });
+                return Ok(Self { tally, demanded: size, reachable: 1.0, _services });
             }
             Attack::Shares => shares::download(scene, size, seed, tally.clone())?,
             Attack::Hoard | Attack::Vanish => {
                 bail!("{attack} is played in virtual time")
             }
         };
-        Ok(Self { tally, stated: attack.stated(), _services: vec![one] })
+        let is_capped = attack == Attack::HubPorts;
+        let most = if is_capped { cabin::MAX_SOCKETS.min(size) } else { size };
+        let reachable = most as f64 / size as f64;
+        Ok(Self { tally, demanded: size, reachable, _services: vec![one] })
     }
 
     /// Returns `true` once the attack is established.
@@ -65,16 +78,14 @@ impl Assault {
         &self.tally.bytes
     }
 
-    /// Fraction of the due attempts that the attacker had time for. An attack that holds
-    /// connections counts as full strength once there were as many attempts as stated, even if some
-    /// were refused.
+    /// Attempts so far ÷ attempts of the stated strength times the factor.
     pub fn strength(&self) -> f64 {
-        let [made, due] = [&self.tally.made, &self.tally.due].map(|count| count.load(Relaxed));
-        match due {
-            0 if self.stands() => 1.0,
-            0 => (made as f64 / f64::from(self.stated)).min(1.0),
-            due => made as f64 / due as f64,
-        }
+        self.tally.strength(self.demanded)
+    }
+
+    /// Strength that the attacker's sockets allow.
+    pub fn reachable(&self) -> f64 {
+        self.reachable
     }
 
     /// Attempts so far, and those that the attacker saw refused.

@@ -19,15 +19,13 @@ use super::victim::question;
 use crate::emu::Service;
 use crate::emu::{AIR_CABIN, DEVICE, EmuError, SERVER};
 
-/// Connections that are opened concurrently.
-const OPENING: usize = 256;
 /// Timeout for opening a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// Lifetime of a connection in an attack that only opens connections.
 const SHORT_LIFE: Duration = Duration::from_millis(50);
 /// Maximum sockets of the attacker. A process here may have 20,000 descriptors, some of which
 /// have other uses.
-const MAX_SOCKETS: u64 = 12_000;
+pub const MAX_SOCKETS: u64 = 12_000;
 /// New UDP flows per second from one address, which the gateways allow.
 const FLOWS_PER_ADDRESS: u64 = 45;
 /// Interval at which held flows are used, so that none of them becomes idle.
@@ -38,11 +36,17 @@ const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
 
-/// Opens `total` connections from all addresses in turn, sends a byte on each and leaves it idle.
-pub fn hold_connections(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
+/// Opens `total` connections from all addresses in turn, `at_once` of them concurrently. Sends a
+/// byte on each and leaves it idle.
+pub fn hold_connections(
+    scene: &Scene,
+    total: u64,
+    at_once: usize,
+    tally: Arc<Tally>,
+) -> Result<Service, EmuError> {
     let addresses = scene.attacker.addresses.clone();
     tally::start(&scene.attacker.host, move || async move {
-        let opening = Arc::new(Semaphore::new(OPENING));
+        let opening = Arc::new(Semaphore::new(at_once));
         for number in 0..total {
             let from = addresses[number as usize % addresses.len()];
             let (tally, opening) = (tally.clone(), opening.clone());
@@ -50,8 +54,9 @@ pub fn hold_connections(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<
             let Ok(place) = opening.acquire_owned().await else { return };
             tokio::spawn(async move {
                 let opened = timeout(CONNECT_LIMIT, connect(from)).await;
-                drop(place);
                 tally.made.fetch_add(1, Relaxed);
+                tally.tried.fetch_add(1, Relaxed);
+                drop(place);
                 if let Ok(Ok(mut tcp)) = opened {
                     // The byte is echoed; then nothing arrives until the connection ends.
                     while tcp.read(&mut [0; 8]).await.is_ok_and(|bytes| bytes > 0) {}
@@ -59,7 +64,7 @@ pub fn hold_connections(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<
                 tally.refused.fetch_add(1, Relaxed);
             });
         }
-        let _ = opening.acquire_many(OPENING as u32).await;
+        let _ = opening.acquire_many(at_once as u32).await;
         tally.stands.store(true, Relaxed);
         std::future::pending().await
     })
@@ -176,6 +181,7 @@ pub fn take_ports(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Servic
                 Err(_) => drop(tally.refused.fetch_add(1, Relaxed)),
             }
             tally.made.fetch_add(1, Relaxed);
+            tally.tried.fetch_add(1, Relaxed);
             sleep(gap).await;
         }
         tally.stands.store(true, Relaxed);

@@ -136,7 +136,8 @@ async fn play(
     };
     attacked.borrow_mut().failures.extend(ended);
     let (seen, counts) = ([calm.into_inner(), attacked.into_inner()], assault.counts());
-    let (strength, evidence) = (assault.strength(), before.since(scene).await?);
+    let strength = [assault.strength(), assault.reachable()];
+    let evidence = before.since(scene).await?;
     Ok(Found { attack, seen, counts, strength, peak_bytes, evidence, shares })
 }
 

@@ -47,6 +47,7 @@ pub fn download(
             let (at, half) = (number as usize / 2, addresses.len() / 4);
             let place =
                 if number % 2 == 0 { at % half } else { half + at % (addresses.len() - half) };
+            tally.tried.fetch_add(1, Relaxed);
             tokio::spawn(keep_downloading(addresses[place], tally.clone()));
             sleep(Duration::from_secs(1) / OPENED_PER_SECOND as u32).await;
         }

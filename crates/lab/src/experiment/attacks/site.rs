@@ -58,6 +58,7 @@ pub fn start(
             let Ok(place) = opening.acquire_owned().await else { return };
             tokio::spawn(async move {
                 let opened = timeout(CONNECT_LIMIT, connect(&tls)).await;
+                tally.tried.fetch_add(1, Relaxed);
                 drop(place);
                 match opened {
                     Ok(Ok(stream)) if attack == Attack::SiteReset => {
