@@ -68,7 +68,7 @@ fn one(worked: &Worked<'_>, claim: &Claim, verdict: &Verdict) -> Markup {
         details {
             summary {
                 @match verdict.found {
-                    Some(found) => { "found " b { (value(claim, found)) } ", " }
+                    Some(found) => { "measured " b { (value(claim, found)) } ", " }
                     None => {}
                 }
                 "it must be " (bound(claim, verdict))

@@ -58,9 +58,9 @@ fn goals(out: &mut String, worked: &Worked<'_>) {
     if goals.is_empty() {
         return;
     }
-    heading(out, "##", "What Bentpipe is to show");
-    paragraph(out, &format!("Of what is asked of it: {}.", counts(&goals, ["met", "missed"])));
-    row(out, &["study", "asked", "found", "bound", "", "by"]);
+    heading(out, "##", "Goals");
+    paragraph(out, &format!("{}.", counts(&goals, ["met", "missed"])));
+    row(out, &["study", "goal", "measured", "bound", "verdict", "basis"]);
     row(out, &["---", "---", "---", "---", "---", "---"]);
     for (claim, verdict) in &goals {
         let found = verdict.found.map_or_else(|| "–".into(), |found| value(claim, found));
@@ -160,7 +160,7 @@ fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
         let why = if verdict.cover.planned == 0 { "In the full run only" } else { "Not measured" };
         return format!("*{why}:* {said}");
     }
-    let found = verdict.found.map(|found| format!("found {}, ", value(claim, found)));
+    let found = verdict.found.map(|found| format!("measured {}, ", value(claim, found)));
     let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
     let why = claim.differs(verdict.outcome).map(|why| format!(" {}", plain(why)));
     let outcome = match verdict.outcome {
@@ -168,7 +168,7 @@ fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
         _ => "Not reproduced",
     };
     let cover = verdict.cover.words();
-    format!("*{outcome}:* {said} ({found}asked {bound}; {cover}.){}", why.unwrap_or_default())
+    format!("*{outcome}:* {said} ({found}bound {bound}; {cover}.){}", why.unwrap_or_default())
 }
 
 fn of_paper<'a>(worked: &'a Worked<'a>, paper: &'a str) -> impl Iterator<Item = &'a Judged<'a>> {

@@ -192,14 +192,14 @@ fn goals(worked: &Worked<'_>) -> Markup {
         worked.verdicts.iter().filter(|(claim, _)| claim.paper == "bentpipe").collect();
     html! {
         @if !goals.is_empty() {
-            h2 { "What Bentpipe is to show" }
+            h2 { "Goals" }
             ul.claims.goals { @for (claim, verdict) in goals {
                 li {
                     (badge(verdict.outcome, claim.words(verdict.outcome)))
                     p {
                         a href={ "#claim-" (claim.id.replace('/', "-")) } { (claim.claim) }
                         @if let Some(found) = verdict.found {
-                            span.beside { "found " (super::claims::value(claim, found)) "; asked: " (super::claims::bound(claim, verdict)) }
+                            span.beside { "measured " (super::claims::value(claim, found)) "; bound: " (super::claims::bound(claim, verdict)) }
                         }
                         span.beside { (verdict.cover.words()) }
                     }

@@ -151,9 +151,9 @@ fn measured_values_differ_visibly_from_goals() {
     let (page, text) = with(None, look);
     let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
     assert!(claim.contains("found <b>2.5 s</b>, it must be below 2.4999 s"), "{claim}");
-    assert!(page.contains("found 2.5 s; asked: below 2.4999 s"));
+    assert!(page.contains("measured 2.5 s; bound: below 2.4999 s"));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("(found 2.5 s, asked below 2.4999 s;"), "{text}");
+    assert!(text.contains("(measured 2.5 s, bound below 2.4999 s;"), "{text}");
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_claim_that_lacks_cells_says_so() {
     assert!(claim.contains("3 of 4 cells, 2 runs each"), "{claim}");
     assert!(claim.contains("da2gc: open, 1 of its cells missing, runs of "), "{claim}");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let says = "undecided HTTP/2 is slower. (found ∞, asked above 1.5 × in every cell; 3 of 4 cells, 2 runs each)";
+    let says = "undecided HTTP/2 is slower. (measured ∞, bound above 1.5 × in every cell; 3 of 4 cells, 2 runs each)";
     assert!(text.contains(says), "{text}");
     assert!(
         text.contains("Claims: 0 reproduced, 0 not reproduced, 1 undecided, 1 not measured"),
@@ -292,7 +292,7 @@ fn the_text_has_the_same_in_80_columns() {
         "{text}"
     );
     for says in [
-        "  missed          small: Bentpipe takes a second. (found 2.5 s, asked below 1 s;",
+        "  missed          small: Bentpipe takes a second. (measured 2.5 s, bound below 1 s;",
         "                  1 of 1 cell, 2 runs each)",
         "  reproduced      HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
     ] {

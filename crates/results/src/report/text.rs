@@ -31,14 +31,14 @@ pub fn text(report: &Report<'_>) -> String {
     let goals: Vec<_> =
         worked.verdicts.iter().filter(|(claim, _)| claim.paper == "bentpipe").collect();
     if !goals.is_empty() {
-        line(&mut out, "What Bentpipe is to show");
+        line(&mut out, "Goals");
         for (claim, verdict) in &goals {
             let found = verdict
                 .found
-                .map_or_else(String::new, |found| format!("found {}, ", value(claim, found)));
+                .map_or_else(String::new, |found| format!("measured {}, ", value(claim, found)));
             let (study, bound) = (&claim.experiment, bound(claim, verdict));
             let cover = verdict.cover.words();
-            let text = format!("{study}: {} ({found}asked {bound}; {cover})", claim.claim);
+            let text = format!("{study}: {} ({found}bound {bound}; {cover})", claim.claim);
             judged(&mut out, claim, verdict, &text);
         }
         out.push('\n');
@@ -87,9 +87,10 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
             Outcome::NotMeasured => continue,
             Outcome::Reproduced => format!("{} ({cover})", claim.claim),
             Outcome::NotReproduced | Outcome::Undecided => {
-                let found = verdict.found.map(|found| format!("found {}, ", value(claim, found)));
+                let found =
+                    verdict.found.map(|found| format!("measured {}, ", value(claim, found)));
                 let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
-                format!("{} ({found}asked {bound}; {cover})", claim.claim)
+                format!("{} ({found}bound {bound}; {cover})", claim.claim)
             }
         };
         judged(out, claim, verdict, &text);
