@@ -9,6 +9,7 @@ mod har;
 pub mod loader;
 pub mod modem;
 pub mod profile;
+pub mod record;
 pub mod result;
 pub mod scratch;
 pub mod sim;

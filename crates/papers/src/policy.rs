@@ -1,6 +1,7 @@
 //! The Rural-PAWS policy between real kernels: testbeds with their own gateways, whose links show
 //! what each class sends.
 
+use bentpipe_lab::contender::pair::Rates;
 use bentpipe_lab::emu::Testbed;
 use bentpipe_lab::experiment::rural_paws;
 use bentpipe_lab::traffic::emu::EmuTraffic;
@@ -34,7 +35,7 @@ pub fn run(
             testbed.measure()?
         };
         let limits = rural_paws::limits(&spec);
-        let mut cabin = EmuTraffic::on(testbed, profile, &limits, machine.scratch)
+        let mut cabin = EmuTraffic::on(testbed, profile, &limits, Rates::Typed, machine.scratch)
             .map_err(TestbedError::Policy)?;
         let before = lateness(cabin.testbed())?;
         let capture = capture(machine, cabin.testbed(), job, run)?;

@@ -447,8 +447,7 @@ impl FlowPermit {
         self.newcomer.asker()
     }
 
-    /// Label of the passenger, for example in usage records. Sources that may be invented share
-    /// one, because each label takes one of the day's.
+    /// Label of the passenger, for example in usage records. Sources that may be invented share it.
     pub fn label(&self) -> Arc<str> {
         let Some(whose) = self.newcomer.whose else { return OTHERS.into() };
         let name = self.passengers.identity.name(self.client);
@@ -474,7 +473,6 @@ impl FlowPermit {
         let most = PoolLimits { all: usize::MAX, each: MAX_SITE_CONNECTIONS, own_may_end: true };
         let mut table = self.passengers.lock();
         if table.is_open(&self.grip) {
-            // Never refused, because own entries may be evicted.
             let _ = table.make_room(SITES, self.number, most, &mut ended);
             table.pools[SITES].enter(&self.grip);
         }
@@ -482,8 +480,7 @@ impl FlowPermit {
         self.passengers.settle(&self.newcomer, ended);
     }
 
-    /// Admits another flow of the same kind for the same passenger, without evicting one of its
-    /// own.
+    /// Admits another flow of this kind for this passenger, without evicting one of its own.
     pub fn another(&self) -> Option<FlowPermit> {
         self.passengers.enter(self.newcomer, self.kind, false).ok()
     }

@@ -42,6 +42,20 @@ pub enum Transport {
     AeroTcp,
 }
 
+/// Origin of the gateways' rates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rates {
+    /// The rates of the link are in the files.
+    #[default]
+    Typed,
+    /// The gateways learn their rates.
+    Learned,
+    /// The gateways learn their rates from data alone, without padding.
+    LearnedUnpadded,
+    /// CUBIC below this rate.
+    Congestion(BitRate),
+}
+
 /// Description of a pair.
 #[derive(Debug, Clone)]
 pub struct PairSpec {
@@ -53,6 +67,8 @@ pub struct PairSpec {
     pub forward: BitRate,
     /// Rate at which the aircraft sends.
     pub back: BitRate,
+    /// Origin of the rates.
+    pub rates: Rates,
     /// SOCKS5 address of the air gateway.
     pub socks5: SocketAddr,
     /// HTTP proxy address of the air gateway, if any.
@@ -113,6 +129,27 @@ impl PassedQuic {
     }
 }
 
+impl Rates {
+    /// Settings of a sender whose link has `rate`.
+    fn setting(self, rate: BitRate) -> String {
+        match self {
+            Self::Typed => format!("rate = \"{} bit/s\"\n", rate.bps()),
+            Self::Learned | Self::LearnedUnpadded => String::new(),
+            Self::Congestion(cap) => {
+                format!("rate = \"{} bit/s\"\nlease = \"none\"\n", cap.bps())
+            }
+        }
+    }
+
+    /// Setting under `[link]` of either file.
+    const fn padding_setting(self) -> &'static str {
+        match self {
+            Self::LearnedUnpadded => "learn-bytes = \"0 B\"\n",
+            _ => "",
+        }
+    }
+}
+
 /// Both gateways; they run until dropped.
 #[derive(Debug)]
 pub struct Pair {
@@ -130,6 +167,7 @@ impl PairSpec {
             rtt: profile.link.rtt().max(MIN_RTT),
             forward: profile.link.forward.rate().unwrap_or(UNLIMITED),
             back: profile.link.return_.rate().unwrap_or(UNLIMITED),
+            rates: Rates::Typed,
             socks5,
             http_proxy: None,
             peer,
@@ -156,11 +194,12 @@ impl PairSpec {
         };
         let mut text = format!(
             "[link]\ntransport = \"{transport}\"\nprivate-key-file = \"air.key\"\n\
-             peer = \"{}\"\npeer-public-key = \"{}\"\nrate = \"{} bit/s\"\n{}{}\n\
+             peer = \"{}\"\npeer-public-key = \"{}\"\n{}{}{}{}\n\
              [listen]\nsocks5 = \"{}\"\nclients = [\"0.0.0.0/0\"]\n",
             self.peer,
             ground.public(),
-            self.back.bps(),
+            self.rates.setting(self.back),
+            self.rates.padding_setting(),
             self.quic.link_setting(),
             self.coding_setting(),
             self.socks5
@@ -195,17 +234,18 @@ impl PairSpec {
             Transport::AeroTcp => "aerotcp-listen",
         };
         let mut text = format!(
-            "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n{}{}\n\
+            "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n{}{}{}\n\
              [dial]\nallow = {:?}\n\n[dns]\nservers = {:?}\n\n\
-             [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
+             [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\n{}\
              max-flows = {}\nflows-per-second = {}\nhighest-class = \"operator\"\n{}",
             self.peer,
+            self.rates.padding_setting(),
             self.quic.link_setting(),
             self.coding_setting(),
             self.allow,
             self.name_servers.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
             air.public(),
-            self.forward.bps(),
+            self.rates.setting(self.forward),
             self.max_flows,
             self.flows_per_second,
             self.aircraft
@@ -310,7 +350,7 @@ mod tests {
     use bentpipe_gateway::config::{AeroTcp as TableOfAeroTcp, AirConfig, GroundConfig};
 
     #[test]
-    fn the_configs_are_ones_the_gateways_take() {
+    fn generated_configs_are_accepted_by_the_gateways() {
         let folder = tempfile::tempdir().unwrap();
         let (air_key, ground_key) = (new_key().unwrap(), new_key().unwrap());
         for (name, key) in [("air.key", &air_key), ("ground.key", &ground_key)] {

@@ -53,6 +53,12 @@ pub enum EmuError {
         /// Error from the kernel.
         source: io::Error,
     },
+    /// An observation is full: it holds this number of packets.
+    #[error(
+        "an observation of the emulated link holds {0} packets and there were more: \
+         observe a shorter run, or a slower link"
+    )]
+    LongObservation(usize),
     /// The emulator could not make or open a network namespace.
     #[error("cannot make a network namespace for the host {host:?}: {source}")]
     Namespace {

@@ -19,6 +19,7 @@ mod host;
 mod lateness;
 mod measure;
 mod net;
+mod observation;
 mod offload;
 mod others;
 mod plan;
@@ -42,6 +43,7 @@ pub use measure::{
     ATTEMPTS, DELAY_TOLERANCE_S, DirectionMeasured, Figure, LinkMeasured, MeasureError, Measured,
     Quantity, RATE_TOLERANCE, UNLIMITED_FLOOR_BPS,
 };
+pub use observation::{MAX_PASSAGES, Observation};
 pub use others::Others;
 pub use plan::{
     AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, SERVER, is_site, passenger,

@@ -28,10 +28,14 @@ pub struct Others {
 }
 
 impl Testbed {
-    /// Starts `flows` endless CUBIC transfers of other users over the radio link, towards the
-    /// aircraft or away from it. They share the link's queue with the measured traffic and cross no
-    /// gateway.
-    pub fn others(&self, flows: u32, towards_air: bool) -> Result<Others, EmuError> {
+    /// Starts `flows` endless transfers of other users over the radio link, towards the aircraft or
+    /// away from it. They share the link's queue with the measured traffic and cross no gateway.
+    pub fn others(
+        &self,
+        flows: u32,
+        congestion: Congestion,
+        towards_air: bool,
+    ) -> Result<Others, EmuError> {
         let [terminals, correspondents] = &self.other_hosts()?;
         let (from, source, to, sink) = if towards_air {
             (correspondents, CORRESPONDENTS.v4, terminals, TERMINALS.v4)
@@ -39,10 +43,10 @@ impl Testbed {
             (terminals, TERMINALS.v4, correspondents, CORRESPONDENTS.v4)
         };
         let address = SocketAddr::new(sink.into(), PORT);
-        let listener = listen(to, address, Congestion::Cubic)?;
+        let listener = listen(to, address, congestion)?;
         let receiving = Service::start(to, move || receive(listener))?;
         let sending = Service::start(from, move || async move {
-            let flows = (0..flows).map(|_| send(source, address));
+            let flows = (0..flows).map(|_| send(source, address, congestion));
             futures_util::future::join_all(flows).await;
         })?;
         Ok(Others { _ends: [sending, receiving] })
@@ -85,12 +89,12 @@ async fn receive(listener: std::net::TcpListener) {
 }
 
 /// Sends until it is dropped, and reopens a connection that breaks.
-async fn send(from: Ipv4Addr, to: SocketAddr) {
+async fn send(from: Ipv4Addr, to: SocketAddr, congestion: Congestion) {
     let given = vec![0x5a; CHUNK_BYTES];
     loop {
         let open = async {
             let socket = TcpSocket::new_v4()?;
-            Congestion::Cubic.set(&socket2::SockRef::from(&socket))?;
+            congestion.set(&socket2::SockRef::from(&socket))?;
             socket.bind(SocketAddr::new(from.into(), 0))?;
             socket.connect(to).await
         };

@@ -11,6 +11,7 @@ use super::capture::Capture;
 use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Interface, Route};
+use super::observation::Observation;
 use super::plan::{AIR, AIR_CABIN, CLIENT, GROUND, GROUND_INTERNET, PASSENGERS, SERVER, SITES};
 use super::tun;
 use super::wire::{Wire, WireCounters};
@@ -57,6 +58,9 @@ impl LinkCounters {
         wire(&self.forward) + wire(&self.return_) + self.unfetched
     }
 }
+
+/// Place of the direction towards the aircraft among those of a wire.
+const FORWARD: usize = 1;
 
 impl Testbed {
     /// Brings up a testbed with the radio link `link`. Its terrestrial path is `terrestrial`, or an
@@ -136,6 +140,11 @@ impl Testbed {
     /// capture ends when the returned value is dropped or another capture starts.
     pub fn capture(&self, path: &Path) -> io::Result<Capture> {
         Capture::start(self.radio.wire.tap().clone(), self.radio.epoch, path)
+    }
+
+    /// Begins to record the passage of every packet towards the aircraft through the radio link.
+    pub fn observe(&self) -> Observation {
+        Observation::start(self.radio.wire.observer(FORWARD).clone(), self.radio.epoch.elapsed())
     }
 
     /// Counters of the terrestrial path; `None` if it is a cable.

@@ -19,8 +19,10 @@ use parking_lot::{Mutex, MutexGuard};
 use super::capture::{Seen, Tap};
 use super::ecn;
 use super::error::EmuError;
+use super::observation::Observer;
 use super::offload::{FRAME_BYTES, HEADER_BYTES, Segments};
 use super::share::{self, Share};
+use crate::record::{OTHERS_FLOW, OWN_FLOW, Passage};
 
 /// Memory for packets in flight in one direction: 128 MiB, which is 2 s of 500 Mbit/s. Packets
 /// beyond it are lost outside the model and counted in [`WireCounters::overflowed`].
@@ -106,6 +108,7 @@ pub struct Wire {
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
     counters: [Arc<Mutex<WireCounters>>; 2],
+    observers: [Arc<Observer>; 2],
     tap: Arc<Tap>,
 }
 
@@ -126,18 +129,24 @@ impl Wire {
         let [near, far] = directions;
         let lanes = [Lane::new(near, 0, tap.clone()), Lane::new(far, 1, tap.clone())];
         let counters = [Arc::clone(&lanes[0].counters), Arc::clone(&lanes[1].counters)];
+        let observers = [Arc::clone(&lanes[0].observer), Arc::clone(&lanes[1].observer)];
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new()
             .name(format!("wire {name}"))
             .spawn(move || carry(epoch, &devices, lanes, &stopped))
             .map_err(EmuError::Thread)?;
-        Ok(Self { stop, thread: Some(thread), counters, tap })
+        Ok(Self { stop, thread: Some(thread), counters, observers, tap })
     }
 
     /// Tap that receives the wire's packets, with the directions in the order given to
     /// [`Wire::start`].
     pub(super) fn tap(&self) -> &Arc<Tap> {
         &self.tap
+    }
+
+    /// Observer of a direction, by its place in those given to [`Wire::start`].
+    pub(super) fn observer(&self, way: usize) -> &Arc<Observer> {
+        &self.observers[way]
     }
 
     /// Counters so far, in the order of the directions given to [`Wire::start`].
@@ -242,6 +251,11 @@ fn wait(devices: &[OwnedFd; 2], stop: &EventFd, timeout: Option<Duration>) -> bo
     fds[2].any().unwrap_or(false)
 }
 
+/// Flow of a packet in a record.
+const fn flow_of(is_others: bool) -> u64 {
+    if is_others { OTHERS_FLOW } else { OWN_FLOW }
+}
+
 /// One direction: its model and the packets in flight.
 struct Lane {
     model: Direction,
@@ -250,7 +264,7 @@ struct Lane {
     /// Ordered by delivery time, then by the order in which they were offered.
     under_way: BinaryHeap<Reverse<UnderWay>>,
     /// Packets in the queue under an AQM.
-    waiting: BTreeMap<u64, Vec<u8>>,
+    waiting: BTreeMap<u64, Queued>,
     offered: u64,
     in_flight_bytes: usize,
     spare: Vec<Vec<u8>>,
@@ -259,6 +273,15 @@ struct Lane {
     fates: Vec<Option<(Duration, bool)>>,
     tally: WireCounters,
     counters: Arc<Mutex<WireCounters>>,
+    observer: Arc<Observer>,
+}
+
+/// A packet whose fate an AQM has not decided yet.
+struct Queued {
+    at: Duration,
+    bytes: usize,
+    is_others: bool,
+    frame: Vec<u8>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -282,6 +305,7 @@ impl Lane {
             fates: Vec::new(),
             tally: WireCounters::default(),
             counters: Arc::default(),
+            observer: Arc::default(),
         }
     }
 
@@ -316,11 +340,20 @@ impl Lane {
         for index in 0..count {
             let bytes = segments.map_or(frame.len() - HEADER_BYTES, |s| s.packet_bytes(index));
             let packet = Packet { bytes, flow, is_ect: capable };
+            let waited = self.observer.is_on().then(|| self.model.backlog(now));
             let (fate, marked) = self.model.offer_packet(now, packet);
-            if let Fate::Waiting(number) = fate
-                && let Some(copy) = self.copy(frame, segments, index)
-            {
-                self.waiting.insert(number, copy);
+            if let Fate::Waiting(number) = fate {
+                if let Some(frame) = self.copy(frame, segments, index) {
+                    self.waiting.insert(number, Queued { at: now, bytes, is_others, frame });
+                }
+            } else if let Some(waited) = waited {
+                self.observer.see(Passage {
+                    flow: flow_of(is_others),
+                    at: now,
+                    bytes,
+                    waited,
+                    fate,
+                });
             }
             self.tap.leave(self.way, || Seen::of(frame, segments, index, self.way, now, fate));
             if is_others {
@@ -387,7 +420,13 @@ impl Lane {
     /// Puts in flight what an AQM has let pass by `now`.
     fn settle(&mut self, now: Duration) {
         while let Some(decision) = self.model.decide(now) {
-            let Some(mut frame) = self.waiting.remove(&decision.number) else { continue };
+            let Some(queued) = self.waiting.remove(&decision.number) else { continue };
+            let Queued { at: came, bytes, is_others, mut frame } = queued;
+            if self.observer.is_on() {
+                let (flow, fate, waited) =
+                    (flow_of(is_others), decision.fate, now.saturating_sub(came));
+                self.observer.see(Passage { flow, at: came, bytes, waited, fate });
+            }
             let Fate::Delivered { at } = decision.fate else {
                 self.in_flight_bytes -= frame.capacity();
                 continue;

@@ -149,6 +149,7 @@ fn services(on_board: &Identity, origin: &SecureOrigin, folder: &Path) -> anyhow
         ),
         ground: site,
         hosts: vec![(SITE.to_owned(), SERVER.v4.into())],
+        ..More::default()
     })
 }
 

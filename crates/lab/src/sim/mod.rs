@@ -11,7 +11,6 @@ pub mod net;
 pub mod pair;
 pub mod parallel;
 pub mod quic;
-pub mod record;
 pub mod rival;
 pub mod scene;
 pub mod share;

@@ -23,6 +23,7 @@ use super::rival::{End, Rival};
 use super::trace::{Digest, Event, Outcome};
 use super::way::{Tap, Way};
 use crate::profile::Profile;
+use crate::record::OWN_FLOW;
 
 /// Pacing rate of an unlimited direction. One core cannot reach it.
 const UNLIMITED: BitRate = BitRate::from_bps(10_000_000_000);
@@ -64,9 +65,6 @@ opens!(AirCore, aerotcp::AirCore);
 /// Number of the sender of a datagram, and its content: [`OWN_FLOW`], or one more than the index of
 /// a rival. The number is the packet's flow on the link.
 type Load = (u64, Vec<u8>);
-
-/// Flow of the pair's own packets.
-pub const OWN_FLOW: u64 = 0;
 
 /// An air end, a hub end, and the link between them, perhaps with rivals on it.
 pub struct Pair<A = AirCore, H = HubCore> {

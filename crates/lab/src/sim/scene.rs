@@ -5,8 +5,8 @@
 //! use std::time::Duration;
 //!
 //! use bentpipe_lab::profile::Profile;
-//! use bentpipe_lab::sim::pair::OWN_FLOW;
-//! use bentpipe_lab::sim::record::Span;
+//! use bentpipe_lab::record::OWN_FLOW;
+//! use bentpipe_lab::record::Span;
 //! use bentpipe_lab::sim::scene::Scene;
 //! use bentpipe_link::Settings;
 //!
@@ -29,13 +29,13 @@ use bentpipe_link::Settings;
 use parking_lot::Mutex;
 
 use super::pair::{FlowKey, Pair};
-use super::record::{Reading, Record};
 use super::rival::Rival;
 use super::trace::Digest;
 use super::transfer::NoSession;
 use super::tunnel::Tunnel;
-use super::way::Passage;
 use crate::profile::Profile;
+use crate::record::Passage;
+use crate::record::{Reading, Record};
 use crate::result::Sample;
 
 /// Interval of readings.
@@ -135,8 +135,8 @@ impl Scene {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::pair::OWN_FLOW;
-    use crate::sim::record::Span;
+    use crate::record::OWN_FLOW;
+    use crate::record::Span;
     use crate::sim::rival::bulk::Controller;
     use crate::sim::rival::{Bulk, Call, End, Session};
     use bentpipe_link::Control;

@@ -6,21 +6,7 @@ use std::time::Duration;
 
 use bentpipe_channel::{Counters, Direction, DirectionSpec, Fate, Packet};
 
-/// Passage of a packet: what it met on the link.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Passage {
-    /// Flow of the packet.
-    pub flow: u64,
-    /// Time at which it was offered.
-    pub at: Duration,
-    /// IP bytes.
-    pub bytes: usize,
-    /// Time that it waited in the queue before its transmission. In front of a full queue, the
-    /// time that it would have waited.
-    pub waited: Duration,
-    /// Fate, never [`Fate::Waiting`].
-    pub fate: Fate,
-}
+use crate::record::Passage;
 
 /// Receives every passage, as soon as its fate is known.
 pub type Tap = Box<dyn FnMut(Passage) + Send>;

@@ -1,5 +1,6 @@
 //! Cells of `bentpipe lab run learned` that run in seconds.
 
+use bentpipe_lab::experiment::engine::Engine;
 use bentpipe_lab::experiment::learned::play::{self, Choice};
 use bentpipe_lab::experiment::learned::{Figure, Found, Lease, Outcome, cells};
 
@@ -7,7 +8,7 @@ use bentpipe_lab::experiment::learned::{Figure, Found, Lease, Outcome, cells};
 fn fast(lease: Lease, names: &[&str]) -> Vec<Outcome> {
     let cells = cells::fast().into_iter().filter(|cell| names.contains(&&*cell.name)).collect();
     let choice = Choice { cells, lease, runs: Some(1), seed: 1 };
-    play::run(&choice, &|_, _| {}).unwrap()
+    play::run(&choice, &Engine::Sim, &|_, _| {}).unwrap()
 }
 
 fn missed(outcomes: &[Outcome]) -> Vec<(&str, &str)> {
@@ -57,7 +58,7 @@ fn a_learned_rate_and_cubic_both_keep_a_good_part_of_a_short_queue() {
     for seed in [1, 7] {
         let cells = cells::all().into_iter().filter(|cell| names.contains(&cell.name)).collect();
         let choice = Choice { cells, lease: Lease::Learned, runs: Some(1), seed };
-        for outcome in play::run(&choice, &|_, _| {}).unwrap() {
+        for outcome in play::run(&choice, &Engine::Sim, &|_, _| {}).unwrap() {
             let value = |name: &str| {
                 let found = outcome.found.iter().find(|one| one.target.figure.name() == name);
                 found.and_then(|found| found.value).unwrap()

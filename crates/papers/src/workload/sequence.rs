@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
+use bentpipe_lab::emu::Congestion;
 use bentpipe_lab::workload::client::{Connection, HttpError};
 use bentpipe_lab::workload::origin::{Arrival, Uploads};
 use bentpipe_results::{Content, Row};
@@ -39,7 +40,8 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     };
     let (all, up) = (u64::from(count) * bytes, scope.job.is_up());
     let flows = scope.scene.changes.cross_flows.unwrap_or(0);
-    let others = (flows > 0).then(|| scope.testbed.others(flows, !up)).transpose()?;
+    let others =
+        (flows > 0).then(|| scope.testbed.others(flows, Congestion::Cubic, !up)).transpose()?;
     if others.is_some() {
         std::thread::sleep(OTHERS_FIRST);
     }
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_breaks_is_tried_again_and_noted() {
+    async fn broken_transfers_are_retried_and_noted() {
         let broke = Broke::default();
         assert_eq!(broke.words(), None);
         let once = async || match broke.count.get() {
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_damaged_is_not_tried_again() {
+    async fn damaged_transfers_are_not_retried() {
         let (broke, tried) = (Broke::default(), Cell::new(0));
         let once = async || {
             tried.set(tried.get() + 1);

@@ -1,4 +1,4 @@
-//! The 15 s rhythm: Starlink assigns satellites anew every 15 s, and the round-trip time steps.
+//! The 15 s rhythm: Starlink assigns satellites again every 15 s, and the round-trip time steps.
 //!
 //! A model says that the round-trip time has a level for each slot of some length. Its gain is the logarithm
 //! of the likelihood over that of a constant, less the gain that chance gives to so many levels. The slots

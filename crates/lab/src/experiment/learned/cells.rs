@@ -9,10 +9,12 @@ use super::links;
 use super::traffic::{Other, Play, Warmth};
 use crate::experiment::grid::targets::Bound::{self, AtLeast, AtMost};
 use crate::profile::Profile;
-use crate::sim::record::Span;
+use crate::record::Span;
 
 /// Numbers of the cases.
 pub const CASES: std::ops::RangeInclusive<u8> = 1..=20;
+/// Cases whose links do not change: steady downloads, objects, starts, queues, and other senders.
+const EMULATED_CASES: [u8; 10] = [1, 2, 3, 4, 5, 6, 7, 10, 11, 12];
 /// Bound of [`Figure::Excess`], in every cell with a download.
 const EXCESS: Bound = AtMost(1.03);
 /// Round trips of A and B, in seconds.
@@ -58,6 +60,20 @@ impl Cell {
 }
 
 impl Cell {
+    /// Returns `true` if the cell also runs between real kernels: its link does not change, so that
+    /// it can be measured first, and all its senders are downloads.
+    pub fn is_emulated(&self) -> bool {
+        let are_kernels = |rivals: &[(Other, Duration)]| {
+            rivals.iter().all(|(other, _)| matches!(other, Other::Cubic | Other::Bbr))
+        };
+        let traffic = match &self.play {
+            Play::Bulk { rivals, .. } => are_kernels(rivals),
+            Play::Objects { .. } => true,
+            Play::Hub { .. } | Play::Idle { .. } => false,
+        };
+        traffic && EMULATED_CASES.contains(&self.case)
+    }
+
     /// A typed rate is that of the beginning.
     fn typed_at_first(self) -> Self {
         Self { first_rate: self.link.link.forward.rate_at(Duration::ZERO), ..self }

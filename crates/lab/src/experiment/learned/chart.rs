@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::sim::record::TraceRow;
+use crate::record::TraceRow;
 
 /// Size of the drawing, and of each panel in it.
 const WIDTH: f64 = 900.0;

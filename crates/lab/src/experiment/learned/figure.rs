@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::experiment::grid::targets::Bound;
-use crate::sim::pair::OWN_FLOW;
-use crate::sim::record::{Record, Span};
+use crate::record::OWN_FLOW;
+use crate::record::{Record, Span};
 
 /// Share of the truth at which a sender has found the rate.
 const FOUND: f64 = 0.9;

@@ -1,14 +1,18 @@
 //! Sessions whose rate nobody typed: how much of a path they find, how fast, and what they leave to
 //! others.
 //!
-//! [`cells`] lists the cells with their bounds. [`play`] runs them in virtual time, with the rate
-//! typed, without a rate, or learned ([`Lease`]).
+//! [`cells`] lists the cells with their bounds. [`play`] runs them with the rate typed, without a
+//! rate, or learned ([`Lease`]): all in virtual time, and those that real hosts can play also between
+//! real kernels ([`Cell::is_emulated`]).
 
 pub mod cells;
 pub mod chart;
+mod emulated;
 pub mod figure;
 pub mod links;
+mod plan;
 pub mod play;
+mod stage;
 pub mod table;
 mod traffic;
 

@@ -1,29 +1,25 @@
-//! Cells in virtual time.
+//! Cells in either engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bentpipe_link::Settings;
-use bentpipe_units::ByteSize;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::figure::{Evidence, Figure, Found};
+use super::plan::Plan;
+use super::stage::Stage;
 use super::traffic::{Other, Play, Warmth};
 use super::{Cell, Lease, LeaseError};
+use crate::experiment::engine::Engine;
 use crate::profile::Profile;
+use crate::record::{OTHERS_FLOW, OWN_FLOW, Passage, Record, Span, TraceRow};
 use crate::result::{Percentile, Row, Sample, Samples};
 use crate::sim::fleet::{Craft, Fleet};
-use crate::sim::pair::OWN_FLOW;
 use crate::sim::parallel;
-use crate::sim::record::{Record, Span, TraceRow};
-use crate::sim::rival::bulk::{Bulk, Controller};
-use crate::sim::rival::{Call, End, Rival, Session};
-use crate::sim::scene::Scene;
-use crate::sim::way::Passage;
 
 /// Objects that warm up a session.
 const WARM_OBJECTS: usize = 4;
@@ -44,6 +40,9 @@ const BULK_RUNS: usize = 3;
 const OBJECTS: usize = 200;
 /// Objects of one warm session.
 const OBJECTS_PER_SESSION: usize = 20;
+/// Default number of runs of a download in real time, and of objects.
+const EMULATED_BULK_RUNS: usize = 1;
+const EMULATED_OBJECTS: usize = 20;
 
 /// Result of a cell.
 #[derive(Debug, Clone)]
@@ -81,22 +80,27 @@ struct Part {
     broken: Option<String>,
 }
 
-/// Runs all cells, on as many threads as there are processors. `tell` receives the number of
-/// finished runs and their total number.
+/// Runs all cells, in virtual time on as many threads as there are processors, in real time one
+/// after the other. `tell` receives the number of finished runs and their total number.
 pub fn run(
     choice: &Choice,
+    engine: &Engine<'_>,
     tell: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Outcome>, LeaseError> {
     choice.lease.settings(None)?;
     let jobs: Vec<(usize, usize)> = (choice.cells.iter().enumerate())
-        .flat_map(|(index, cell)| (0..runs(cell, choice.runs)).map(move |run| (index, run)))
+        .flat_map(|(index, cell)| (0..runs(cell, choice, engine)).map(move |run| (index, run)))
         .collect();
     let done = AtomicUsize::new(0);
-    let parts = parallel::map(&jobs, |(index, run)| {
-        let part = one(&choice.cells[*index], choice.lease, choice.runs, choice.seed + *run as u64);
+    let one = |&(index, run): &(usize, usize)| {
+        let part = one(&choice.cells[index], choice, choice.lease, engine, run);
         tell(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
         part
-    });
+    };
+    let parts = match engine {
+        Engine::Sim => parallel::map(&jobs, one),
+        Engine::Emu(_) => jobs.iter().map(one).collect(),
+    };
     let mut by_cell: BTreeMap<usize, Vec<Part>> = BTreeMap::new();
     for ((index, _), part) in jobs.iter().zip(parts) {
         by_cell.entry(*index).or_default().push(part?);
@@ -104,7 +108,7 @@ pub fn run(
     let outcomes = by_cell.into_iter().map(|(index, parts)| {
         let cell = &choice.cells[index];
         let mut outcome = merge(cell, parts);
-        compare_with_typed(cell, choice, &mut outcome)?;
+        compare_with_typed(cell, choice, engine, &mut outcome)?;
         Ok(outcome)
     });
     outcomes.collect()
@@ -114,12 +118,13 @@ pub fn run(
 fn compare_with_typed(
     cell: &Cell,
     choice: &Choice,
+    engine: &Engine<'_>,
     outcome: &mut Outcome,
 ) -> Result<(), LeaseError> {
     let wanted = |found: &&mut Found| found.target.figure == Figure::ObjectOfTyped;
     let Some(found) = outcome.found.iter_mut().find(wanted) else { return Ok(()) };
-    let typed = (0..runs(cell, choice.runs))
-        .map(|run| one(cell, Lease::Static, choice.runs, choice.seed + run as u64))
+    let typed = (0..runs(cell, choice, engine))
+        .map(|run| one(cell, choice, Lease::Static, engine, run))
         .collect::<Result<Vec<Part>, _>>()?;
     found.value = found.value.zip(object_p95(&typed)).map(|(own, typed)| own / typed);
     Ok(())
@@ -131,42 +136,49 @@ fn object_p95(parts: &[Part]) -> Option<f64> {
 }
 
 /// Number of runs of a cell.
-fn runs(cell: &Cell, chosen: Option<usize>) -> usize {
+fn runs(cell: &Cell, choice: &Choice, engine: &Engine<'_>) -> usize {
+    let (downloads, objects) = match engine {
+        Engine::Sim => (cell.runs.unwrap_or(BULK_RUNS), cell.runs.unwrap_or(OBJECTS)),
+        Engine::Emu(_) => (EMULATED_BULK_RUNS, EMULATED_OBJECTS),
+    };
     match cell.play {
         Play::Bulk { .. } | Play::Hub { .. } | Play::Idle { .. } => {
-            chosen.or(cell.runs).unwrap_or(BULK_RUNS)
+            choice.runs.unwrap_or(downloads)
         }
         Play::Objects { warmth: Warmth::Warm(_), idle, .. } if idle.is_zero() => {
-            chosen.unwrap_or(OBJECTS).div_ceil(OBJECTS_PER_SESSION)
+            choice.runs.unwrap_or(objects).div_ceil(OBJECTS_PER_SESSION)
         }
-        Play::Objects { .. } => chosen.or(cell.runs).unwrap_or(OBJECTS),
+        Play::Objects { .. } => choice.runs.unwrap_or(objects),
     }
     .max(1)
 }
 
 /// Result of one run of a cell.
-fn one(cell: &Cell, lease: Lease, chosen: Option<usize>, seed: u64) -> Result<Part, LeaseError> {
-    let link = &cell.link.link;
-    let air = lease.settings(link.return_.rate())?;
-    let hub = lease.settings(cell.first_rate.or(link.forward.rate()))?;
-    let (air, hub) = match cell.play {
-        Play::Objects { warmth: Warmth::Cold, .. } => (unpadded(air), unpadded(hub)),
-        _ => (air, hub),
-    };
+fn one(
+    cell: &Cell,
+    choice: &Choice,
+    lease: Lease,
+    engine: &Engine<'_>,
+    run: usize,
+) -> Result<Part, LeaseError> {
+    lease.settings(None)?;
+    let seed = choice.seed + run as u64;
+    let padded = !matches!(cell.play, Play::Objects { warmth: Warmth::Cold, .. });
+    let plan = Plan { cell, lease, padded, others: &[], end: Duration::MAX, seed };
     let found = match &cell.play {
-        Play::Bulk { start, end, rivals } => bulk(cell, (&air, &hub), (*start, *end), rivals, seed),
-        Play::Hub { aircraft, start, end } => {
-            Ok(through_hub(cell, (&air, &hub), *aircraft, (*start, *end), seed))
+        Play::Bulk { start, end, rivals } => {
+            bulk(&Plan { others: rivals, end: *end, ..plan }, engine, *start)
         }
-        Play::Idle { end } => bulk(cell, (&air, &hub), (Duration::MAX, *end), &[], seed),
+        Play::Hub { aircraft, start, end } => through_hub(&plan, *aircraft, (*start, *end)),
+        Play::Idle { end } => bulk(&Plan { end: *end, ..plan }, engine, Duration::MAX),
         Play::Objects { bytes, warmth, idle } => {
             let several = matches!(warmth, Warmth::Warm(_)) && idle.is_zero();
-            let count = match chosen {
+            let count = match choice.runs {
                 _ if !several => 1,
                 Some(chosen) => chosen.min(OBJECTS_PER_SESSION),
                 None => OBJECTS_PER_SESSION,
             };
-            objects(cell, (&air, &hub), (*bytes, count), (*warmth, *idle), seed)
+            objects(&plan, engine, (*bytes, count), (*warmth, *idle))
         }
     };
     Ok(found.unwrap_or_else(|why| Part {
@@ -177,33 +189,23 @@ fn one(cell: &Cell, lease: Lease, chosen: Option<usize>, seed: u64) -> Result<Pa
     }))
 }
 
-/// The same end without padding: it learns nothing before the first data.
-fn unpadded(settings: Settings) -> Settings {
-    Settings { learn_bytes: ByteSize::from_bytes(0), ..settings }
-}
-
-fn bulk(
-    cell: &Cell,
-    (air, hub): (&Settings, &Settings),
-    (start, end): (Duration, Duration),
-    others: &[(Other, Duration)],
-    seed: u64,
-) -> Result<Part, String> {
-    let rivals = rivals(others, (air, hub), end, seed)?;
-    let mut scene = Scene::new(&cell.link, air, hub, rivals, seed).map_err(|it| it.to_string())?;
-    scene.pass_until(start.min(end));
-    let began = scene.now();
+fn bulk(plan: &Plan<'_>, engine: &Engine<'_>, start: Duration) -> Result<Part, String> {
+    let Plan { cell, others, end, .. } = *plan;
+    let mut stage = plan.start(engine)?;
+    stage.pass_until(start.min(end));
+    let began = stage.now();
     if start < end {
-        scene.start_bulk().ok_or("the session ended before the download")?;
+        stage.start_bulk()?;
     }
-    scene.pass_until(end);
-    let record = scene.record();
+    stage.pass_until(end);
+    let record = stage.record()?;
+    drop(stage);
     let kept = cell.bounds.iter().find_map(|target| match target.figure {
         Figure::RivalKept(span) => Some(span),
         _ => None,
     });
     let reference_bps = match kept.zip(others.first()) {
-        Some((span, (rival, from))) => Some(reference(cell, *rival, *from, end, span, seed)?),
+        Some((span, rival)) => Some(reference(plan, engine, *rival, span)?),
         None => None,
     };
     let evidence =
@@ -213,53 +215,28 @@ fn bulk(
 
 /// Mean rate of two rivals of one kind without us, in bit/s. The second takes our place.
 fn reference(
-    cell: &Cell,
-    rival: Other,
-    from: Duration,
-    end: Duration,
+    plan: &Plan<'_>,
+    engine: &Engine<'_>,
+    (rival, from): (Other, Duration),
     span: Span,
-    seed: u64,
 ) -> Result<f64, String> {
-    let typed =
-        Lease::Static.settings(cell.link.link.forward.rate()).map_err(|it| it.to_string())?;
     let others = [(rival, from), (rival, Duration::from_secs(1))];
-    let rivals = rivals(&others, (&typed, &typed), end, seed)?;
-    let mut scene =
-        Scene::new(&cell.link, &typed, &typed, rivals, seed).map_err(|it| it.to_string())?;
-    scene.pass_until(end);
-    let record = scene.record();
-    Ok((record.delivered_bps(1, span) + record.delivered_bps(2, span)) / 2.0)
-}
-
-fn rivals(
-    others: &[(Other, Duration)],
-    (air, hub): (&Settings, &Settings),
-    end: Duration,
-    seed: u64,
-) -> Result<Vec<Box<dyn Rival>>, String> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let rivals = others.iter().map(|(other, from)| -> Result<Box<dyn Rival>, String> {
-        let seed = random.random();
-        let bulk = |controller| Bulk::new(controller, *from, seed).map_err(|it| it.to_string());
-        Ok(match other {
-            Other::Cubic => Box::new(bulk(Controller::Cubic)?),
-            Other::Bbr => Box::new(bulk(Controller::Bbr)?),
-            Other::Session => Box::new(Session::new(air, hub, *from, seed)),
-            Other::Call => Box::new(Call::new(End::Hub, *from, end)),
-        })
-    });
-    rivals.collect()
+    let mut stage = Plan { lease: Lease::Static, others: &others, ..*plan }.start(engine)?;
+    stage.pass_until(plan.end);
+    let record = stage.record()?;
+    let both = [OTHERS_FLOW, OTHERS_FLOW + 1].map(|flow| record.delivered_bps(flow, span));
+    Ok(both.iter().sum::<f64>() / 2.0)
 }
 
 fn through_hub(
-    cell: &Cell,
-    (air, hub): (&Settings, &Settings),
+    plan: &Plan<'_>,
     aircraft: usize,
     (start, end): (Duration, Duration),
-    seed: u64,
-) -> Part {
-    let crafts = vec![Craft { air: air.clone(), hub: hub.clone() }; aircraft];
-    let mut fleet = Fleet::new(&cell.link.link, &crafts, seed);
+) -> Result<Part, String> {
+    let (air, hub) = plan.settings()?;
+    let link = &plan.cell.link.link;
+    let crafts = vec![Craft { air, hub }; aircraft];
+    let mut fleet = Fleet::new(link, &crafts, plan.seed);
     let passages: Arc<Mutex<Vec<Passage>>> = Arc::default();
     let tap = passages.clone();
     fleet.set_tap(Box::new(move |passage| tap.lock().push(passage)));
@@ -267,60 +244,60 @@ fn through_hub(
     (0..aircraft).for_each(|craft| fleet.fill(craft, true, false));
     fleet.run(end, |_| {});
     let passages = std::mem::take(&mut *passages.lock());
-    let record = Record::new(cell.link.link.forward.clone(), passages, Vec::new());
+    let record = Record::new(link.forward.clone(), passages, Vec::new());
     let rivals = aircraft.saturating_sub(1) as u64;
-    part(cell, &Evidence { record: &record, start, rivals, reference_bps: None }, Vec::new())
+    let evidence = Evidence { record: &record, start, rivals, reference_bps: None };
+    Ok(part(plan.cell, &evidence, Vec::new()))
 }
 
 fn objects(
-    cell: &Cell,
-    (air, hub): (&Settings, &Settings),
+    plan: &Plan<'_>,
+    engine: &Engine<'_>,
     (bytes, count): (u64, usize),
     (warmth, idle): (Warmth, Duration),
-    seed: u64,
 ) -> Result<Part, String> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut scene =
-        Scene::new(&cell.link, air, hub, Vec::new(), seed).map_err(|it| it.to_string())?;
+    let mut random = ChaCha8Rng::seed_from_u64(plan.seed);
+    let link = &plan.cell.link;
+    let mut stage = plan.start(engine)?;
     match warmth {
         Warmth::Cold => {}
-        Warmth::Attached => scene.pass(ATTACHED),
+        Warmth::Attached => stage.pass(ATTACHED),
         Warmth::Warm(bytes) => {
             for _ in 0..WARM_OBJECTS {
-                fetch(&mut scene, &cell.link, bytes)?;
-                quiet(&mut scene, &cell.link, &mut random);
+                fetch(&mut *stage, link, bytes)?;
+                quiet(&mut *stage, link, &mut random);
             }
         }
     }
-    let start = scene.now();
+    let start = stage.now();
     let mut samples = Vec::new();
     for _ in 0..count {
-        scene.pass(idle);
-        samples.push(fetch(&mut scene, &cell.link, bytes)?);
-        quiet(&mut scene, &cell.link, &mut random);
+        stage.pass(idle);
+        samples.push(fetch(&mut *stage, link, bytes)?);
+        quiet(&mut *stage, link, &mut random);
     }
-    let record = scene.record();
+    let record = stage.record()?;
     let evidence = Evidence { record: &record, start, rivals: 0, reference_bps: None };
-    Ok(part(cell, &evidence, samples))
+    Ok(part(plan.cell, &evidence, samples))
 }
 
 /// Completion of one object ÷ its limit at the rate of the link now.
-fn fetch(scene: &mut Scene, link: &Profile, bytes: u64) -> Result<Sample, String> {
+fn fetch(stage: &mut dyn Stage, link: &Profile, bytes: u64) -> Result<Sample, String> {
     let forward = &link.link.forward;
-    let rate = forward.rate_at(scene.now()).ok_or("the link has no rate")?;
+    let rate = forward.rate_at(stage.now()).ok_or("the link has no rate")?;
     let share = 1.0 - link.forward_loss();
     let sending_s = 8.0 * bytes as f64 / (share * rate.bps() as f64).max(1.0);
     let limit_s = link.link.rtt().as_secs_f64() + sending_s;
     let patience = (Duration::from_secs_f64(limit_s) * PATIENCE).max(MIN_PATIENCE);
-    Ok(match scene.fetch(bytes, patience) {
+    Ok(match stage.fetch(bytes, patience) {
         Sample::Finished(took_s) => Sample::Finished(took_s / limit_s),
         Sample::Cut(took_s) => Sample::Cut(took_s / limit_s),
     })
 }
 
-fn quiet(scene: &mut Scene, link: &Profile, random: &mut ChaCha8Rng) {
+fn quiet(stage: &mut dyn Stage, link: &Profile, random: &mut ChaCha8Rng) {
     let settled = link.link.rtt() * QUIET_ROUND_TRIPS;
-    scene.pass(settled + QUIET_RANDOM.mul_f64(random.random()));
+    stage.pass(settled + QUIET_RANDOM.mul_f64(random.random()));
 }
 
 fn part(cell: &Cell, evidence: &Evidence<'_>, samples: Vec<Sample>) -> Part {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::play::Outcome;
 use crate::experiment::table::{align, table};
-use crate::sim::record::TraceRow;
+use crate::record::TraceRow;
 
 /// A table with a line for each target. Missed targets have a mark.
 pub fn outcomes(outcomes: &[Outcome]) -> String {

@@ -14,11 +14,12 @@ use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::transports::link;
 use bentpipe_gateway::{air, counters, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass};
+use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass, SnapshotLimits};
 use bentpipe_net::Inherited;
+use bentpipe_units::BitRate;
 
 use super::order::port;
-use crate::contender::pair::{PairSpec, PassedQuic};
+use crate::contender::pair::{PairSpec, PassedQuic, Rates};
 use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, Testbed};
 use crate::emu::{Service, Serving};
 use crate::profile::Profile;
@@ -51,6 +52,8 @@ pub struct More {
     pub ground: String,
     /// Names that the ground resolves from this list.
     pub hosts: Vec<(String, IpAddr)>,
+    /// Origin of the rates.
+    pub rates: Rates,
 }
 
 impl Gateways {
@@ -80,6 +83,7 @@ impl Gateways {
             intercepts: Some("cabin"),
             quic,
             hosts: more.hosts,
+            rates: more.rates,
             classes: [
                 classes(&limits[DOWN]) + &more.ground,
                 classes(&limits[UP]) + &rules() + &more.air,
@@ -110,6 +114,12 @@ impl Gateways {
     pub fn counters(&self) -> [Counters; 2] {
         let hub = self.hub.status().first().map(|(_, status)| status.counters);
         [hub.unwrap_or_default(), self.air.counters().unwrap_or_default()]
+    }
+
+    /// Rate at which the hub sends.
+    pub fn hub_rate(&self) -> Option<BitRate> {
+        let aircraft = self.hub.status().first()?.1.aircraft;
+        self.hub.traffic(&aircraft, SnapshotLimits { passengers: 0, flows: 0 })?.sending.rate
     }
 
     /// IP bytes charged to a class so far, in each direction.

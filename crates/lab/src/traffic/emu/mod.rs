@@ -26,13 +26,13 @@ use bentpipe_link::Class;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
-use crate::contender::pair::PassedQuic;
+use crate::contender::pair::{PassedQuic, Rates};
 use crate::emu::Service;
 use crate::emu::Testbed;
 use crate::profile::Profile;
 use crate::scratch::no_folder;
 use fault::Fault;
-use gateways::Gateways;
+use gateways::{Gateways, More};
 use log::Log;
 use order::Order;
 
@@ -61,19 +61,20 @@ impl EmuTraffic {
     ) -> anyhow::Result<Self> {
         let testbed = Testbed::new(&profile.link, None, seed)?;
         testbed.measure()?;
-        Self::on(testbed, profile, limits, folder)
+        Self::on(testbed, profile, limits, Rates::Typed, folder)
     }
 
-    /// Like [`Self::start`], in a testbed that has been measured.
+    /// Like [`Self::start`], in a testbed that has been measured, with rates of this origin.
     pub fn on(
         testbed: Testbed,
         profile: &Profile,
         limits: &ClassLimits,
+        rates: Rates,
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir_in(folder).map_err(no_folder)?;
-        let gateways =
-            Gateways::start(&testbed, profile, limits, PassedQuic::default(), folder.path())?;
+        let (quic, more) = (PassedQuic::default(), More { rates, ..More::default() });
+        let gateways = Gateways::start_with(&testbed, profile, limits, quic, more, folder.path())?;
         let log = Arc::new(Log::new());
         let _server = server::start(&testbed.server, log.clone())?;
         let (orders, ordered) = unbounded_channel();
@@ -94,6 +95,16 @@ impl EmuTraffic {
         }
         self.testbed.sound_counters()?;
         Ok(())
+    }
+
+    /// Rate at which the hub sends, in bit/s; zero if it is unknown.
+    pub fn hub_rate_bps(&self) -> f64 {
+        self.gateways.hub_rate().map_or(0.0, |rate| rate.bps() as f64)
+    }
+
+    /// Notes that the lab failed to do `what`, which makes the run invalid.
+    pub fn failed(&self, what: &str, why: impl std::fmt::Display) {
+        self.log.failed(Fault::lab(what, why));
     }
 
     fn order(&self, order: Order) {

@@ -1,11 +1,10 @@
-//! Record of a run: every passage through the bottleneck, readings at an interval, and the figures
-//! that follow from them.
+//! Record of a run in either engine: every passage through the bottleneck, readings at an interval,
+//! and the figures that follow from them.
 
 use std::time::Duration;
 
 use bentpipe_channel::{DirectionSpec, Fate};
 
-use super::way::Passage;
 use crate::profile::FULL_PACKET_BYTES;
 
 /// Window over which a sender's rate counts as its rate: 0.2 s, or longer for slow links.
@@ -20,6 +19,27 @@ pub const EXCESS_WINDOW: Duration = Duration::from_secs(30);
 const EXCESS_STEP: Duration = Duration::from_secs(1);
 /// Minimum bytes sent in such a window. With fewer, one lost packet moves the figure.
 const MIN_EXCESS_BYTES: u64 = 1_000_000;
+
+/// Flow of the packets of the system under test.
+pub const OWN_FLOW: u64 = 0;
+/// Flow of the first other sender. In the emulator all others have this flow.
+pub const OTHERS_FLOW: u64 = 1;
+
+/// Passage of a packet: what it met on the link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Passage {
+    /// Flow of the packet.
+    pub flow: u64,
+    /// Time at which it was offered.
+    pub at: Duration,
+    /// IP bytes.
+    pub bytes: usize,
+    /// Time that it waited in the queue before its transmission. In front of a full queue, the
+    /// time that it would have waited.
+    pub waited: Duration,
+    /// Fate, never [`Fate::Waiting`].
+    pub fate: Fate,
+}
 
 /// Reading of a sender at a moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
