@@ -72,7 +72,7 @@ fn a_sweep_replaces_every_loss_of_a_direction() {
     assert_eq!(bursts, direction(raw).unwrap());
     let ninety = Ratio::new(0.9).unwrap();
     let error = spec.clone().with_loss(ninety, 4.0).unwrap_err().to_string();
-    assert!(error.contains("longer bursts"), "{error}");
+    assert!(error.contains("lengthen the bursts"), "{error}");
     assert!(spec.with_loss(six, 0.5).is_err());
     assert!(direction("").unwrap().with_loss(six, 4.0).is_err());
 }

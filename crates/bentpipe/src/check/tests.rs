@@ -128,15 +128,15 @@ fn cabin() -> tempfile::TempDir {
         write(&format!("{file}.key"), &made.signing_key.serialize_pem());
     }
     // The trust store of this machine is irrelevant to the example.
-    let air = include_str!("../../../examples/cabin/air.toml");
-    let ground = include_str!("../../../examples/cabin/ground.toml");
+    let air = include_str!("../../../../examples/cabin/air.toml");
+    let ground = include_str!("../../../../examples/cabin/ground.toml");
     let origin = "origin = \"https://portal.example\"\n";
     assert!(air.contains(origin));
     write("air.toml", &air.replace(origin, &format!("{origin}origin-ca = \"portal.pem\"\n")));
     let name = "[[site]]\nname = \"portal.example\"\n";
     assert!(ground.contains(name));
     write("ground.toml", &ground.replace(name, &format!("{name}origin-ca = \"portal.pem\"\n")));
-    write("portal.txt", include_str!("../../../examples/cabin/portal.txt"));
+    write("portal.txt", include_str!("../../../../examples/cabin/portal.txt"));
     folder
 }
 

@@ -83,7 +83,7 @@ fn is_same(one: &Row, other: &Row) -> bool {
 /// Pairs of figures: median and 95th percentile for several times, and the mean for everything else.
 fn pairs<'a>(row: &'a Row, other: &Row) -> Vec<Pair<'a>> {
     let pair = |what, of: fn(&Row) -> Option<f64>| Pair { row, what, sim: of(row), emu: of(other) };
-    if row.unit == "s" && row.n > 1 {
+    if row.unit == "s" && (row.p50.is_some() || row.mean.is_none()) {
         vec![pair("median", |row| row.p50), pair("p95", |row| row.p95)]
     } else {
         vec![pair("", |row| row.mean.or(row.p50))]

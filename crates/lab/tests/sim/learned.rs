@@ -71,11 +71,12 @@ fn a_learned_rate_and_cubic_both_keep_a_good_part_of_a_short_queue() {
 }
 
 #[test]
-fn cubic_does_not_find_the_rate_of_lossy_links() {
-    let outcomes = fast(Lease::None, &STEADY[..3]);
-    let expected =
-        [("bulk A", "utilisation"), ("bulk B", "utilisation"), ("time to 90 %, B", "time-to-90")];
-    assert_eq!(missed(&outcomes), expected);
+fn without_a_lease_the_channels_losses_do_not_bound_the_rate() {
+    let outcomes = fast(Lease::None, &["bulk A"]);
+    let found = outcomes[0].found.iter().find(|one| one.target.figure.name() == "utilisation");
+    let utilisation = found.and_then(|found| found.value).unwrap();
+    // If each loss were congestion, CUBIC would have a twentieth.
+    assert!(utilisation > 0.8, "{utilisation}");
 }
 
 #[test]

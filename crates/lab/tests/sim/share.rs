@@ -127,16 +127,15 @@ fn at_600_ms_with_marks() {
     everybody_gets_a_share(300, MARKING, 240);
 }
 
-/// A session without a lease treats loss as congestion, whatever its cause. Coding and
-/// retransmission do not hide it (RFC 9265). Therefore a radio link with its own loss needs a
-/// lease.
+/// A session without a lease learns what the channel loses and answers only losses beyond it.
+/// Coding and retransmission do not hide losses from it (RFC 9265).
 #[test]
-fn over_random_loss_it_gets_as_little_as_cubic_does() {
+fn over_random_loss_it_gets_several_times_what_cubic_does() {
     let direction = "rate = '10 Mbit/s'\ndelay = '300 ms'\nloss = '1 %'";
     let times = Times { stagger: Duration::ZERO, length: Duration::from_secs(120) };
     let goodput = |sender| race(&[sender], direction, times, 4).goodput_bps[0] / 1e6;
     let (ours, cubic) = (goodput(Sender::Link), goodput(Sender::Quic));
     println!("1 % random loss, 600 ms: ours {ours:.2} Mbit/s, CUBIC {cubic:.2} Mbit/s of 10");
-    assert!(ours < 2.0, "{ours:.2} Mbit/s");
-    assert!((0.5..2.0).contains(&(ours / cubic)), "{ours:.2} and {cubic:.2} Mbit/s");
+    assert!(cubic < 2.0, "{cubic:.2} Mbit/s");
+    assert!(ours > 2.5 * cubic, "{ours:.2} and {cubic:.2} Mbit/s");
 }

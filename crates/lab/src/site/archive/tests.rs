@@ -77,7 +77,7 @@ fn an_invalid_archive_is_refused_with_a_reason() {
         ("bytes = 3\n", "bytes = 4\n", "the index says 4"),
         ("bytes = 3\n", "bytes = 99999999999\n", "are taken"),
         ("name = \"d1.flickr.test\"", "name = \"d 1\"", "is not a name"),
-        ("visit = 3", "vist = 3", "no index of a site"),
+        ("visit = 3", "vist = 3", "not an index of a site"),
     ] {
         let error = read_changed(from, to);
         assert!(error.contains(why), "{to}: {error}");
