@@ -129,8 +129,10 @@ fn claims_are_reproduced_or_not_and_say_by_what() {
     assert_eq!(badge("small-slower"), "reproduced");
     assert_eq!(badge("bentpipe-fast"), "not-reproduced");
     assert_eq!(badge("small-kcptun"), "not-measured");
-    assert!(of("small-slower").contains("found <b>2 ×</b>, it must be above 1.5 × in every cell"));
-    assert!(of("bentpipe-fast").contains("found <b>2.5 s</b>, it must be below 1 s"));
+    assert!(
+        of("small-slower").contains("measured <b>2 ×</b>, it must be above 1.5 × in every cell")
+    );
+    assert!(of("bentpipe-fast").contains("measured <b>2.5 s</b>, it must be below 1 s"));
     let cover = |id| between(of(id), "<span class=\"beside\">", "</span>")[0];
     assert_eq!(cover("small-slower"), "4 of 4 cells, 2 runs each");
     assert_eq!(cover("bentpipe-fast"), "1 of 1 cell, 2 runs each");
@@ -150,7 +152,7 @@ fn measured_values_differ_visibly_from_goals() {
     };
     let (page, text) = with(None, look);
     let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
-    assert!(claim.contains("found <b>2.5 s</b>, it must be below 2.4999 s"), "{claim}");
+    assert!(claim.contains("measured <b>2.5 s</b>, it must be below 2.4999 s"), "{claim}");
     assert!(page.contains("measured 2.5 s; bound: below 2.4999 s"));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("(measured 2.5 s, bound below 2.4999 s;"), "{text}");
@@ -194,7 +196,7 @@ fn impossible_values_are_shown_and_not_counted() {
     let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
     assert!(
         claim.contains("1 of 1 cell, 1 run each, values of 1 set aside")
-            && claim.contains("found <b>2 s</b>")
+            && claim.contains("measured <b>2 s</b>")
     );
     assert!(text.contains("Set aside: ") && text.contains("plt 1"), "{text}");
     assert!(!with(None, super::text).contains("Set aside"));
@@ -292,8 +294,8 @@ fn the_text_has_the_same_in_80_columns() {
         "{text}"
     );
     for says in [
-        "  missed          small: Bentpipe takes a second. (measured 2.5 s, bound below 1 s;",
-        "                  1 of 1 cell, 2 runs each)",
+        "  missed          small: Bentpipe takes a second. (measured 2.5 s, bound below 1",
+        "                  s; 1 of 1 cell, 2 runs each)",
         "  reproduced      HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
     ] {
         assert!(text.contains(says), "{says}: {text}");
