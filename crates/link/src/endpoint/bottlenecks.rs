@@ -20,6 +20,9 @@ use super::sharing::Sessions;
 const EVERY: Duration = Duration::from_millis(500);
 /// Maximum number of sessions that are compared: 496 pairs × 64 bins take some 50 us.
 const MAX_COMPARED: usize = 32;
+/// Maximum number of pairs that are remembered: those of one comparison, 496 × 40 bytes = 20 KiB.
+/// Beyond it, no new pair is made until one ends.
+const MAX_PAIRS: usize = MAX_COMPARED * (MAX_COMPARED - 1) / 2;
 /// Correlation of two queues from which on they look alike …
 const ALIKE: f64 = 0.6;
 /// … and up to which they do not.
@@ -110,6 +113,9 @@ impl Bottlenecks {
     }
 
     fn score(&mut self, pair: Pair, correlation: Option<f64>) {
+        if self.scores.len() >= MAX_PAIRS && !self.scores.contains_key(&pair) {
+            return;
+        }
         let score = self.scores.entry(pair).or_default();
         match correlation {
             Some(found) if found >= ALIKE => *score = (*score + 1).min(MAX_SCORE),

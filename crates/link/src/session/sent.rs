@@ -168,7 +168,7 @@ impl SentPackets {
     }
 
     /// Returns the outcomes that `report` reveals, or `None` if it names a number that was left out.
-    /// Of the newest `late_by` packets, those it does not name are still waited for.
+    /// The newest `late_by` packets have no outcome yet unless the report names them.
     pub fn judge(&mut self, report: &Report, late_by: u64) -> Option<Outcomes> {
         let arrived = self.note_arrived(report)?;
         let mut end = report.largest.saturating_sub(late_by).min(self.next);
