@@ -8,7 +8,7 @@ use bentpipe_units::BitRate;
 use super::breaker::Breaker;
 use super::client::LeaseClient;
 use super::demand::{ClassDemands, Waiting};
-use super::learned::{Earlier, Knot, Learner};
+use super::learned::{ArrivalSample, Earlier, Learner};
 use super::leases::Leases;
 use super::{Demand, Grant, Lease, LeaseMode, ModemRate, Observation, Source};
 
@@ -213,10 +213,10 @@ impl Control {
     }
 
     /// Handles the observation of a report, and the arrivals in it.
-    pub fn observe(&mut self, seen: &Observation, knots: &[Knot]) {
+    pub fn observe(&mut self, seen: &Observation, samples: &[ArrivalSample]) {
         let lease = self.leases.best(seen.now);
         if let Some(learner) = &mut self.learner {
-            learner.observe(seen, knots);
+            learner.observe(seen, samples);
         }
         if lease.source != Source::Learned {
             self.breaker.observe(seen, lease.rate);

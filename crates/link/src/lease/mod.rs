@@ -39,7 +39,7 @@ pub use beam::{Beam, BeamError, check};
 pub use control::Control;
 pub use demand::Waiting;
 pub use divide::{Want, divide_beside};
-pub use learned::{Channel, Earlier, Knot, QueueTrace};
+pub use learned::{ArrivalSample, Channel, Earlier, QueueTrace};
 
 pub use crate::wire::lease::{Demand, Grant};
 

@@ -11,7 +11,7 @@ use super::skips::Skips;
 use crate::Class;
 use crate::congestion::{BURST_PACKETS, Congestion, PERSISTENT_TIMEOUTS, ReportNews, Saved};
 use crate::crypto::Rng;
-use crate::lease::{Channel, Control as LeaseControl, Earlier, Knot, Observation};
+use crate::lease::{ArrivalSample, Channel, Control as LeaseControl, Earlier, Observation};
 use crate::memory::{Observed, REMEMBERED_LIFETIME, Remembered, Reported};
 use crate::pacer::Pacer;
 use crate::redundancy::{Estimator, Loss, Outcome};
@@ -316,21 +316,21 @@ impl Path {
 
     /// Passes an observation to what decides the rate. `total_bytes` are those up to its newest
     /// packet.
-    fn observe(&mut self, seen: &Observation, total_bytes: u64, knots: &[Knot]) {
+    fn observe(&mut self, seen: &Observation, total_bytes: u64, knots: &[ArrivalSample]) {
         if self.congestion.is_none() {
             return self.lease.observe(seen, knots);
         }
-        let newest = Knot { sent: seen.sent_at, arrived: seen.arrived, total_bytes };
+        let newest = ArrivalSample { sent: seen.sent_at, arrived: seen.arrived, total_bytes };
         self.channel.observe(seen, newest);
     }
 
     /// Arrivals in a report with a curve, oldest first, as far as the packets are still recorded.
-    fn knots(&self, report: &Report, curve: &Curve) -> Vec<Knot> {
+    fn knots(&self, report: &Report, curve: &Curve) -> Vec<ArrivalSample> {
         let points = curve.points(report.largest, report.arrived);
         let knot = |(packet, arrived)| {
             let known = self.packets.get(packet).filter(|sent| !sent.skipped)?;
             let Sent { at: sent, total_bytes, .. } = known;
-            Some(Knot { sent, arrived, total_bytes })
+            Some(ArrivalSample { sent, arrived, total_bytes })
         };
         points.into_iter().filter_map(knot).collect()
     }

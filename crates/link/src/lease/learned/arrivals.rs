@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Maximum number of recorded arrivals, 32 bytes each.
-const MAX_KNOTS: usize = 512;
+const MAX_SAMPLES: usize = 512;
 
 /// A packet that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Knot {
+pub struct ArrivalSample {
     /// Sending time, on our clock.
     pub sent: Duration,
     /// Arrival time, on the peer's clock.
@@ -20,7 +20,7 @@ pub struct Knot {
 /// Recent arrivals, oldest first.
 #[derive(Debug, Default)]
 pub struct Arrivals {
-    knots: VecDeque<Knot>,
+    samples: VecDeque<ArrivalSample>,
 }
 
 /// Passage of several packets.
@@ -37,55 +37,56 @@ pub struct Passage {
 impl Arrivals {
     /// Adds the arrivals of a report, oldest first. Those that are known already are skipped.
     /// Returns the new ones with the newest known before them.
-    pub fn add(&mut self, knots: &[Knot]) -> Vec<Knot> {
-        let last = self.knots.back().copied();
-        let is_new = |knot: &&Knot| {
+    pub fn add(&mut self, samples: &[ArrivalSample]) -> Vec<ArrivalSample> {
+        let last = self.samples.back().copied();
+        let is_new = |sample: &&ArrivalSample| {
             last.is_none_or(|last| {
-                knot.total_bytes > last.total_bytes && knot.arrived >= last.arrived
+                sample.total_bytes > last.total_bytes && sample.arrived >= last.arrived
             })
         };
-        let new: Vec<Knot> = last.into_iter().chain(knots.iter().filter(is_new).copied()).collect();
-        self.knots.extend(new.iter().skip(usize::from(last.is_some())));
-        while self.knots.len() > MAX_KNOTS {
-            self.knots.pop_front();
+        let new: Vec<ArrivalSample> =
+            last.into_iter().chain(samples.iter().filter(is_new).copied()).collect();
+        self.samples.extend(new.iter().skip(usize::from(last.is_some())));
+        while self.samples.len() > MAX_SAMPLES {
+            self.samples.pop_front();
         }
         new
     }
 
     /// Passage of the packets sent from `from` to `to`. `None` with fewer than three arrivals.
     pub fn between(&self, from: Duration, to: Duration) -> Option<Passage> {
-        let first = self.knots.partition_point(|knot| knot.sent < from);
-        let end = self.knots.partition_point(|knot| knot.sent <= to);
+        let first = self.samples.partition_point(|sample| sample.sent < from);
+        let end = self.samples.partition_point(|sample| sample.sent <= to);
         if end < first + 3 {
             return None;
         }
-        passage(self.knots[first], self.knots[end - 1])
+        passage(self.samples[first], self.samples[end - 1])
     }
 
     /// Passage of the last packets that arrived over at least `span`.
     pub fn last(&self, span: Duration) -> Option<Passage> {
-        let newest = *self.knots.back()?;
+        let newest = *self.samples.back()?;
         let from = newest.arrived.checked_sub(span)?;
-        let first = self.knots.partition_point(|knot| knot.arrived <= from).checked_sub(1)?;
-        passage(self.knots[first], newest)
+        let first = self.samples.partition_point(|sample| sample.arrived <= from).checked_sub(1)?;
+        passage(self.samples[first], newest)
     }
 
     /// The same for packets sent from `sent_from` on.
     pub fn last_sent_from(&self, span: Duration, sent_from: Duration) -> Option<Passage> {
-        let newest = *self.knots.back()?;
+        let newest = *self.samples.back()?;
         let from = newest.arrived.checked_sub(span)?;
-        let first = self.knots.partition_point(|knot| knot.arrived <= from).checked_sub(1)?;
-        let first = *self.knots.get(first).filter(|first| first.sent >= sent_from)?;
+        let first = self.samples.partition_point(|sample| sample.arrived <= from).checked_sub(1)?;
+        let first = *self.samples.get(first).filter(|first| first.sent >= sent_from)?;
         passage(first, newest)
     }
 
     /// Passage of the longest run of recent packets that were sent at least `stretched` times as fast
     /// as they arrived, with at least `bytes` after the first.
     pub fn train(&self, bytes: u64, stretched: f64) -> Option<Passage> {
-        let last = self.knots.len().checked_sub(1)?;
+        let last = self.samples.len().checked_sub(1)?;
         let ends = (1..=last).rev();
         let runs = ends.flat_map(|end| (0..end).map(move |first| (first, end)));
-        let found = runs.filter_map(|(first, end)| passage(self.knots[first], self.knots[end]));
+        let found = runs.filter_map(|(first, end)| passage(self.samples[first], self.samples[end]));
         let trains = found.filter(|found| {
             found.bytes >= bytes && found.sent_bps >= stretched * found.arrived_bps
         });
@@ -93,13 +94,13 @@ impl Arrivals {
     }
 
     /// The last `count` arrivals, oldest first.
-    pub fn recent(&self, count: usize) -> Vec<Knot> {
-        self.knots.range(self.knots.len().saturating_sub(count)..).copied().collect()
+    pub fn recent(&self, count: usize) -> Vec<ArrivalSample> {
+        self.samples.range(self.samples.len().saturating_sub(count)..).copied().collect()
     }
 }
 
 /// Passage from one arrival to another.
-pub fn passage(first: Knot, last: Knot) -> Option<Passage> {
+pub fn passage(first: ArrivalSample, last: ArrivalSample) -> Option<Passage> {
     let span = last.arrived.checked_sub(first.arrived).filter(|span| !span.is_zero())?;
     let bytes = last.total_bytes.checked_sub(first.total_bytes)?;
     let bits = 8.0 * bytes as f64;
@@ -120,18 +121,18 @@ mod tests {
     }
 
     /// A packet of 1,500 bytes, sent every millisecond, that arrives every two.
-    fn knot(number: u64) -> Knot {
+    fn sample(number: u64) -> ArrivalSample {
         let (sent, arrived) = (ms(number), ms(300 + 2 * number));
-        Knot { sent, arrived, total_bytes: 1500 * number }
+        ArrivalSample { sent, arrived, total_bytes: 1500 * number }
     }
 
     #[test]
     fn rates_are_those_of_sending_and_of_arrival() {
         let mut arrivals = Arrivals::default();
-        let knots: Vec<Knot> = (0..100).map(knot).collect();
-        assert_eq!(arrivals.add(&knots[..50]).len(), 50);
-        let new = arrivals.add(&knots[40..]);
-        assert_eq!((new.len(), new[0], new[1]), (51, knot(49), knot(50)));
+        let samples: Vec<ArrivalSample> = (0..100).map(sample).collect();
+        assert_eq!(arrivals.add(&samples[..50]).len(), 50);
+        let new = arrivals.add(&samples[40..]);
+        assert_eq!((new.len(), new[0], new[1]), (51, sample(49), sample(50)));
         let found = arrivals.between(ms(20), ms(79)).unwrap();
         assert!((found.arrived_bps - 6e6).abs() < 1.0 && (found.sent_bps - 12e6).abs() < 1.0);
         assert_eq!(found.bytes, 59 * 1500);
@@ -144,8 +145,8 @@ mod tests {
     #[test]
     fn a_clock_that_goes_backwards_is_ignored() {
         let mut arrivals = Arrivals::default();
-        arrivals.add(&[knot(5)]);
-        assert_eq!(arrivals.add(&[Knot { arrived: ms(0), ..knot(6) }]), [knot(5)]);
-        assert_eq!(arrivals.recent(3), [knot(5)]);
+        arrivals.add(&[sample(5)]);
+        assert_eq!(arrivals.add(&[ArrivalSample { arrived: ms(0), ..sample(6) }]), [sample(5)]);
+        assert_eq!(arrivals.recent(3), [sample(5)]);
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::arrivals::{Arrivals, Knot};
+use super::arrivals::{ArrivalSample, Arrivals};
 use super::queue::Queue;
 use crate::lease::Observation;
 use crate::lease::baseline::Baseline;
@@ -96,7 +96,7 @@ impl Channel {
     }
 
     /// Handles a report and the arrival of its newest packet.
-    pub fn observe(&mut self, seen: &Observation, newest: Knot) {
+    pub fn observe(&mut self, seen: &Observation, newest: ArrivalSample) {
         let new = self.arrivals.add(&[newest]);
         self.queue.note_path(&new, &self.arrivals, None);
         self.queue.note(&new, seen, Duration::ZERO, |_| Duration::ZERO);
@@ -236,7 +236,8 @@ mod tests {
                     in_flight_bytes: 0,
                     longest_loss: 1,
                 };
-                let newest = Knot { sent: sent_at, arrived, total_bytes: self.total_bytes };
+                let newest =
+                    ArrivalSample { sent: sent_at, arrived, total_bytes: self.total_bytes };
                 self.channel.observe(&seen, newest);
                 loss = self.channel.loss();
             }

@@ -12,24 +12,24 @@ impl Learner {
     /// Lets a CUBIC window decide, because others keep a queue.
     pub(super) fn begin_to_compete(&mut self, seen: &Observation) {
         let Some(capacity) = self.capacity_bps else { return };
-        self.rivals.compete(capacity, seen, self.unit);
+        self.cross_traffic.compete(capacity, seen, self.rtt);
         self.trains.give_up();
         self.phase = Phase::Cruising;
-        tracing::debug!(capacity, window = ?self.rivals.window_bytes(), "others keep a queue");
+        tracing::debug!(capacity, window = ?self.cross_traffic.window_bytes(), "others keep a queue");
     }
 
     /// Follows the window.
     pub(super) fn compete(&mut self, seen: &Observation) {
-        if let Some(passage) = self.arrivals.last(self.unit) {
+        if let Some(passage) = self.arrivals.last(self.rtt) {
             self.capacity_bps = Some(passage.arrived_bps.min(MAX_COMPRESSION * passage.sent_bps));
         }
         let channel = self.loss.beside_others(seen);
-        self.rivals.observe(seen, channel);
+        self.cross_traffic.observe(seen, channel);
         let (queue, budget) = (self.queue.newest(), self.budget());
         let arrived = self.capacity_bps.unwrap_or_default();
-        if self.rivals.are_gone(arrived, queue, (budget, self.unit), seen.now) {
+        if self.cross_traffic.are_gone(arrived, queue, budget, self.rtt, seen.now) {
             self.leave(seen.now);
-        } else if let Some(pause) = self.rivals.pause(queue, (budget, self.unit), seen.now) {
+        } else if let Some(pause) = self.cross_traffic.pause(queue, budget, self.rtt, seen.now) {
             self.pause_until(seen.now + pause);
             self.queue.drained(seen.now + pause);
         }
@@ -44,7 +44,7 @@ impl Learner {
     /// Ends the competition, because nobody else keeps a queue.
     pub(super) fn leave(&mut self, now: Duration) {
         tracing::debug!(capacity = self.capacity_bps, "no queue of others");
-        self.rivals.leave(now);
+        self.cross_traffic.leave(now);
         self.loss.skip_until(now);
         self.drain(now);
         self.trains.be_bold();

@@ -14,12 +14,13 @@ const AT_ONCE: f64 = 0.75;
 /// Returns `true` if the delay of the last arrivals rose by more than `least`, nearly all of it
 /// between two of them.
 pub fn is_jump(arrivals: &Arrivals, least: Duration) -> bool {
-    let knots = arrivals.recent(ARRIVALS);
-    if knots.len() < 2 * AFTER {
+    let samples = arrivals.recent(ARRIVALS);
+    if samples.len() < 2 * AFTER {
         return false;
     }
-    let delay = |index: usize| knots[index].arrived.as_secs_f64() - knots[index].sent.as_secs_f64();
-    let last = knots.len() - 1;
+    let delay =
+        |index: usize| samples[index].arrived.as_secs_f64() - samples[index].sent.as_secs_f64();
+    let last = samples.len() - 1;
     let rise = delay(last) - delay(0);
     if rise <= least.as_secs_f64() {
         return false;
@@ -31,17 +32,17 @@ pub fn is_jump(arrivals: &Arrivals, least: Duration) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arrivals::Knot;
+    use super::super::arrivals::ArrivalSample;
     use super::*;
 
     fn arrivals(delay_ms: impl Fn(u64) -> u64) -> Arrivals {
         let mut arrivals = Arrivals::default();
-        let knot = |number: u64| {
+        let sample = |number: u64| {
             let sent = Duration::from_millis(5 * number);
             let arrived = sent + Duration::from_millis(delay_ms(number));
-            Knot { sent, arrived, total_bytes: 1500 * (number + 1) }
+            ArrivalSample { sent, arrived, total_bytes: 1500 * (number + 1) }
         };
-        arrivals.add(&(0..24).map(knot).collect::<Vec<_>>());
+        arrivals.add(&(0..24).map(sample).collect::<Vec<_>>());
         arrivals
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-use super::{Knot, Learner};
+use super::{ArrivalSample, Learner};
 use crate::lease::Observation;
 
 const PACKET: u64 = 1500;
@@ -91,7 +91,7 @@ impl Rig {
         let arrived_by = self.now - DELAY;
         let is_old = |packet: &Packet| packet.arrived.is_some_and(|at| at <= arrived_by);
         let Some(newest) = self.under_way.iter().rposition(is_old) else { return };
-        let (mut knots, mut lost, mut bytes) = (Vec::new(), 0, 0);
+        let (mut samples, mut lost, mut bytes) = (Vec::new(), 0, 0);
         let packets: Vec<Packet> = self.under_way.drain(..=newest).collect();
         let judged = packets.len() as u64;
         for packet in packets {
@@ -104,13 +104,14 @@ impl Rig {
                     self.admitted_packets -= 1.0;
                     let arrived = (self.lie)(packet.sent, arrived);
                     let Packet { sent, total_bytes, .. } = packet;
-                    knots.push(Knot { sent, arrived, total_bytes });
+                    samples.push(ArrivalSample { sent, arrived, total_bytes });
                 }
             }
         }
-        let Some(last) = knots.last().copied() else { return };
-        let step = knots.len().div_ceil(16);
-        let knots: Vec<Knot> = knots.iter().rev().step_by(step).rev().copied().collect();
+        let Some(last) = samples.last().copied() else { return };
+        let step = samples.len().div_ceil(16);
+        let samples: Vec<ArrivalSample> =
+            samples.iter().rev().step_by(step).rev().copied().collect();
         let seen = Observation {
             now: self.now,
             rtt: 2 * DELAY,
@@ -122,7 +123,7 @@ impl Rig {
             in_flight_bytes: self.sent_bytes - last.total_bytes,
             longest_loss: 1,
         };
-        self.learner.observe(&seen, &knots);
+        self.learner.observe(&seen, &samples);
     }
 }
 

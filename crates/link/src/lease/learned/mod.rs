@@ -26,6 +26,7 @@
 mod arrivals;
 mod channel;
 mod competition;
+mod cross_traffic;
 mod flight;
 mod group;
 mod jump;
@@ -34,7 +35,6 @@ mod packets;
 mod policer;
 mod queue;
 mod resume;
-mod rivals;
 mod siblings;
 mod trace;
 mod train;
@@ -48,9 +48,10 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 
 use super::Observation;
+pub use arrivals::ArrivalSample;
 use arrivals::Arrivals;
-pub use arrivals::Knot;
 pub use channel::Channel;
+use cross_traffic::{CrossTraffic, MIN_NOISE, Verdict};
 use flight::{Flight, UNPROVEN_BYTES};
 use loss::{Excess, LossRounds};
 use packets::{PACKET_BYTES, bytes_in};
@@ -58,7 +59,6 @@ use policer::Policer;
 use queue::{AfterDrain, Queue};
 pub use resume::Earlier;
 use resume::Resume;
-use rivals::{MIN_NOISE, Rivals, Verdict};
 use siblings::Siblings;
 pub use trace::Trace as QueueTrace;
 use train::Measured;
@@ -88,7 +88,7 @@ const BUSY_BYTES: usize = 500;
 /// Maximum wait of data for a drain, in round trips beyond the queue.
 const MAX_DRAIN: f64 = 1.5;
 /// Minimum round trip; below it, timers and scheduling look like queues.
-const MIN_UNIT: Duration = Duration::from_millis(20);
+const MIN_RTT: Duration = Duration::from_millis(20);
 
 /// Learns the rate of one direction of a path.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ pub struct Learner {
     trains: Trains,
     policer: Policer,
     flight: Flight,
-    rivals: Rivals,
+    cross_traffic: CrossTraffic,
     resume: Resume,
     siblings: Siblings,
     /// Bits per second that the path carries; `None` before the first estimate.
@@ -114,7 +114,7 @@ pub struct Learner {
     settled_at: Duration,
     /// End of the last pause for a drain.
     resumed_at: Duration,
-    unit: Duration,
+    rtt: Duration,
     last_sent: Duration,
     /// Bytes of padding that may still be sent.
     padding: u64,
@@ -152,7 +152,7 @@ impl Learner {
             trains: Trains::new(),
             policer: Policer::default(),
             flight: Flight::default(),
-            rivals: Rivals::default(),
+            cross_traffic: CrossTraffic::default(),
             resume: Resume::new(earlier),
             siblings: Siblings::default(),
             capacity_bps: None,
@@ -161,7 +161,7 @@ impl Learner {
             phase: Phase::Cruising,
             settled_at: Duration::ZERO,
             resumed_at: Duration::ZERO,
-            unit: rtt.max(MIN_UNIT),
+            rtt: rtt.max(MIN_RTT),
             last_sent: now,
             padding,
             logged_bps: 0.0,
@@ -172,14 +172,14 @@ impl Learner {
     /// Notes the round trip of the handshake.
     pub fn on_round_trip(&mut self, rtt: Duration) {
         if self.queue.rtt().is_none() {
-            self.unit = rtt.max(MIN_UNIT);
+            self.rtt = rtt.max(MIN_RTT);
         }
     }
 
     /// Sending rate at `now`.
     pub fn rate(&self, now: Duration) -> BitRate {
         let Some(capacity) = self.capacity_bps else { return self.cap };
-        if let Some(bps) = self.rivals.rate_bps() {
+        if let Some(bps) = self.cross_traffic.rate_bps() {
             return BitRate::from_bps(bps as u64).min(self.cap);
         }
         let share = match (self.trains.gain_at(now), self.phase) {
@@ -202,7 +202,7 @@ impl Learner {
 
     /// Returns `true` while others keep a queue.
     pub fn competes(&self) -> bool {
-        self.rivals.are_there()
+        self.cross_traffic.are_there()
     }
 
     /// Returns `true` if data must wait for a report or for a queue to drain.
@@ -244,7 +244,7 @@ impl Learner {
             Phase::Draining(until) => Some(until),
             _ => None,
         };
-        let held = self.flight.next_timeout(self.unit);
+        let held = self.flight.next_timeout(self.rtt);
         [drained, held].into_iter().flatten().min()
     }
 
@@ -254,7 +254,7 @@ impl Learner {
             self.phase = Phase::Cruising;
         }
         let window = self.window_bytes();
-        self.flight.handle_timeout(self.unit, window, now);
+        self.flight.handle_timeout(self.rtt, window, now);
     }
 
     /// Notes the end of an outage: its losses say nothing about the rate.
@@ -263,7 +263,7 @@ impl Learner {
         self.settled_at = now;
         self.trains.give_up();
         self.flight.clear();
-        self.rivals.leave(now);
+        self.cross_traffic.leave(now);
     }
 
     /// Counts an MTU probe, which does not use the rate.
@@ -282,8 +282,8 @@ impl Learner {
         self.siblings.sent(bytes);
         self.padding = self.padding.saturating_sub(bytes as u64);
         if let Some(capacity) = self.capacity_bps {
-            if self.flight.begin_confirmation(idle, bytes_in(capacity, self.unit)) {
-                self.trains.confirm(self.unit, capacity, now);
+            if self.flight.begin_confirmation(idle, bytes_in(capacity, self.rtt)) {
+                self.trains.confirm(self.rtt, capacity, now);
                 self.settled_at = now;
             }
             self.follow_train(capacity, bytes, now);
@@ -294,8 +294,8 @@ impl Learner {
 
     /// Bytes that may be unreported.
     fn window_bytes(&self) -> u64 {
-        let alone = || flight::window(self.capacity_bps, self.queue.rtt().unwrap_or(self.unit));
-        self.rivals.window_bytes().unwrap_or_else(alone)
+        let alone = || flight::window(self.capacity_bps, self.queue.rtt().unwrap_or(self.rtt));
+        self.cross_traffic.window_bytes().unwrap_or_else(alone)
     }
 
     /// Begins a train if one is due, counts its bytes, and rests after it.
@@ -303,10 +303,10 @@ impl Learner {
         if matches!(self.phase, Phase::Resting(until) if until <= now) {
             self.phase = Phase::Cruising;
         }
-        if self.phase == Phase::Cruising && !self.rivals.are_there() {
+        if self.phase == Phase::Cruising && !self.cross_traffic.are_there() {
             let max_gain = self.cap.bps() as f64 / capacity;
-            let path = (self.unit, self.queue.jitter_s());
-            self.trains.begin_if_due(capacity, max_gain, path, now);
+            let jitter_s = self.queue.jitter_s();
+            self.trains.begin_if_due(capacity, max_gain, self.rtt, jitter_s, now);
         }
         let rest = self.trains.sent(bytes, now);
         if let Some(rest) = rest.filter(|_| self.is_confirmed) {
@@ -315,27 +315,27 @@ impl Learner {
     }
 
     /// Handles a report with the arrivals in it, oldest first.
-    pub fn observe(&mut self, seen: &Observation, knots: &[Knot]) {
-        let new = self.arrivals.add(knots);
-        self.unit = self.queue.rtt().unwrap_or(seen.rtt).max(MIN_UNIT);
+    pub fn observe(&mut self, seen: &Observation, samples: &[ArrivalSample]) {
+        let new = self.arrivals.add(samples);
+        self.rtt = self.queue.rtt().unwrap_or(seen.rtt).max(MIN_RTT);
         if self.flight.is_held() {
-            self.rivals.limited(seen.now);
+            self.cross_traffic.limited(seen.now);
         }
         let window = self.window_bytes();
         self.flight.reported(seen.judged_bytes, seen.in_flight_bytes, window);
         self.queue.note_path(&new, &self.arrivals, self.capacity_bps);
         let least = self.note_queue(&new, seen);
-        if self.rivals.are_there() {
+        if self.cross_traffic.are_there() {
             return self.compete(seen);
         }
         let is_short = self.queue.newest() <= self.budget();
         let is_train = self.trains.has(seen.sent_at);
         let kind = loss::Kind { is_empty: is_short, is_train };
-        let excess = self.loss.judged(seen, kind, self.unit, self.capacity_bps);
+        let excess = self.loss.judged(seen, kind, self.rtt, self.capacity_bps);
         if self.capacity_bps.is_none() {
             return self.begin(seen);
         }
-        if let Some(measured) = self.trains.reported(seen, &self.arrivals, &self.loss, self.unit) {
+        if let Some(measured) = self.trains.reported(seen, &self.arrivals, &self.loss, self.rtt) {
             self.take(measured, seen);
         }
         match (least, excess) {
@@ -348,7 +348,7 @@ impl Learner {
     /// Takes the first estimate from packets that arrived further apart than they were sent, and from
     /// an earlier session.
     fn begin(&mut self, seen: &Observation) {
-        let most = 8.0 * UNPROVEN_BYTES as f64 / self.unit.as_secs_f64();
+        let most = 8.0 * UNPROVEN_BYTES as f64 / self.rtt.as_secs_f64();
         let passage = self.arrivals.train(MIN_FIRST_BYTES, STRETCHED);
         let measured = passage.map(|passage| passage.arrived_bps.min(most));
         let Some(first) = self.resume.first(measured, seen) else { return };
@@ -368,23 +368,23 @@ impl Learner {
 
     /// Notes the queue that the new arrivals found. Returns the shortest that says something about
     /// the present rate.
-    fn note_queue(&mut self, new: &[Knot], seen: &Observation) -> Option<Duration> {
+    fn note_queue(&mut self, new: &[ArrivalSample], seen: &Observation) -> Option<Duration> {
         let trains = &self.trains;
         let least = self.queue.note(new, seen, self.settled_at, |sent| trains.queue_at(sent));
-        let budget = self.queue.budget(self.rivals.peak_bps().or(self.capacity_bps));
-        match self.queue.after_drain(seen, self.unit) {
+        let budget = self.queue.budget(self.cross_traffic.peak_bps().or(self.capacity_bps));
+        match self.queue.after_drain(seen, self.rtt) {
             AfterDrain::None => least,
-            AfterDrain::First(found) if self.rivals.are_there() => {
-                if self.rivals.was_all_ours(found, self.unit, seen.now) {
+            AfterDrain::First(found) if self.cross_traffic.are_there() => {
+                if self.cross_traffic.was_all_ours(found, self.rtt, seen.now) {
                     self.leave(seen.now);
                 }
                 None
             }
-            AfterDrain::All(_) if self.rivals.are_there() => None,
+            AfterDrain::All(_) if self.cross_traffic.are_there() => None,
             AfterDrain::First(_) | AfterDrain::Some => None,
             AfterDrain::All(found) => {
                 let noise = Duration::from_secs_f64(2.0 * self.queue.jitter_s()).max(MIN_NOISE);
-                let verdict = self.rivals.judge(found, budget, noise, seen.now);
+                let verdict = self.cross_traffic.judge(found, budget, noise, seen.now);
                 tracing::debug!(?found, ?verdict, "after a drain");
                 match verdict {
                     Verdict::Ours | Verdict::Unclear => return least,
@@ -404,7 +404,7 @@ impl Learner {
         let Measured { bps, gain, succeeded, polices } = measured;
         tracing::debug!(?measured, capacity, "a train");
         if polices {
-            if let Some(at) = self.policer.train_lost(capacity, self.unit, seen.now) {
+            if let Some(at) = self.policer.train_lost(capacity, self.rtt, seen.now) {
                 self.trains.next_at(at);
             }
             return self.trains.be_careful();
@@ -422,7 +422,7 @@ impl Learner {
         let bps = if self.siblings.are_there && !succeeded { bps.min(capacity) } else { bps };
         let weight = if self.is_confirmed && !succeeded { TRAIN_WEIGHT } else { 1.0 };
         self.capacity_bps = Some(capacity + weight * (bps - capacity));
-        self.rivals.note_capacity(capacity, seen.now);
+        self.cross_traffic.note_capacity(capacity, seen.now);
         self.is_confirmed = true;
         self.share = CRUISE;
         self.trains.be_careful();
@@ -430,7 +430,7 @@ impl Learner {
             if !self.policer.is_suspected(seen.now) {
                 self.trains.be_bold();
             }
-            let wait = self.policer.wait_after_success(self.unit, seen.now);
+            let wait = self.policer.wait_after_success(self.rtt, seen.now);
             self.trains.next_at(seen.now + wait);
         }
     }
@@ -438,7 +438,7 @@ impl Learner {
     /// Lowers the capacity to what arrives in a queue, and lets the queue drain.
     fn drain(&mut self, now: Duration) {
         let Some(capacity) = self.capacity_bps else { return };
-        self.rivals.note_capacity(capacity, now);
+        self.cross_traffic.note_capacity(capacity, now);
         let packets = Duration::from_secs_f64((QUEUE_PACKETS * PACKET_BYTES * 8) as f64 / capacity);
         let span = QUEUE_SPAN.max(packets);
         // A pause of ours before would look like a low rate.
@@ -447,10 +447,10 @@ impl Learner {
         self.capacity_bps = Some(arrived);
         self.measured_at = now;
         self.share = AFTER_QUEUE;
-        let rtt = self.queue.rtt().unwrap_or(self.unit);
+        let rtt = self.queue.rtt().unwrap_or(self.rtt);
         let fits = bytes_in(arrived, rtt);
         let excess = self.flight.unreported_bytes().saturating_sub(fits);
-        let most = self.queue.newest() + self.unit.mul_f64(MAX_DRAIN);
+        let most = self.queue.newest() + self.rtt.mul_f64(MAX_DRAIN);
         let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(most);
         let until = now + wait;
         tracing::debug!(queue = ?self.queue.newest(), arrived, ?wait, "a queue");
@@ -472,13 +472,13 @@ impl Learner {
         self.settled_at = seen.now;
         self.loss.skip_until(seen.now);
         self.postpone_train(seen.now);
-        self.trains.next_at(self.policer.cut(excess.capacity_bps, self.unit, seen.now));
+        self.trains.next_at(self.policer.cut(excess.capacity_bps, self.rtt, seen.now));
     }
 
     /// Gives the present train up. The next one is sent an interval after `from`.
     fn postpone_train(&mut self, from: Duration) {
         self.trains.give_up();
         self.trains.be_careful();
-        self.trains.next_at(from + trains::interval(self.unit));
+        self.trains.next_at(from + trains::interval(self.rtt));
     }
 }

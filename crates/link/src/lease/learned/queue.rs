@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::arrivals::{Arrivals, Knot};
+use super::arrivals::{ArrivalSample, Arrivals};
 use super::jump;
 use super::packets::PACKET_BYTES;
 use super::trace::Trace;
@@ -96,7 +96,12 @@ impl Queue {
     }
 
     /// Notes the jitter of new arrivals, and a path that became longer at once.
-    pub fn note_path(&mut self, new: &[Knot], arrivals: &Arrivals, capacity_bps: Option<f64>) {
+    pub fn note_path(
+        &mut self,
+        new: &[ArrivalSample],
+        arrivals: &Arrivals,
+        capacity_bps: Option<f64>,
+    ) {
         for pair in new.windows(2) {
             let sent = pair[1].sent.saturating_sub(pair[0].sent).as_secs_f64();
             let arrived = pair[1].arrived.saturating_sub(pair[0].arrived).as_secs_f64();
@@ -112,21 +117,21 @@ impl Queue {
     /// `settled_at` on found, without the queue that `own` expects from a train.
     pub fn note(
         &mut self,
-        new: &[Knot],
+        new: &[ArrivalSample],
         seen: &Observation,
         settled_at: Duration,
         own: impl Fn(Duration) -> Duration,
     ) -> Option<Duration> {
         let mut least: Option<Duration> = None;
-        for knot in new.iter().skip(usize::from(new.len() > 1)) {
-            let queue = self.delay.sample(knot.sent, knot.arrived, seen.rtt, seen.now);
+        for sample in new.iter().skip(usize::from(new.len() > 1)) {
+            let queue = self.delay.sample(sample.sent, sample.arrived, seen.rtt, seen.now);
             self.newest = queue;
-            self.trace.note(knot.sent, queue);
-            if knot.sent >= settled_at {
-                let rest = queue.saturating_sub(own(knot.sent));
+            self.trace.note(sample.sent, queue);
+            if sample.sent >= settled_at {
+                let rest = queue.saturating_sub(own(sample.sent));
                 least = Some(least.map_or(rest, |least| least.min(rest)));
             }
-            if let Some(drained) = self.drained.as_mut().filter(|it| knot.sent >= it.at) {
+            if let Some(drained) = self.drained.as_mut().filter(|it| sample.sent >= it.at) {
                 drained.least = Some(drained.least.map_or(queue, |least| least.min(queue)));
             }
         }
@@ -152,10 +157,10 @@ impl Queue {
     }
 
     /// Measures the queue from these arrivals on: the path is longer, or others keep a queue.
-    pub fn restart(&mut self, new: &[Knot], seen: &Observation) {
+    pub fn restart(&mut self, new: &[ArrivalSample], seen: &Observation) {
         self.delay.restart();
-        for knot in new {
-            self.newest = self.delay.sample(knot.sent, knot.arrived, seen.rtt, seen.now);
+        for sample in new {
+            self.newest = self.delay.sample(sample.sent, sample.arrived, seen.rtt, seen.now);
         }
     }
 }

@@ -73,7 +73,8 @@ impl Trains {
         &mut self,
         capacity_bps: f64,
         max_gain: f64,
-        (rtt, jitter_s): (Duration, f64),
+        rtt: Duration,
+        jitter_s: f64,
         now: Duration,
     ) {
         let gain = self.next_gain.min(max_gain);

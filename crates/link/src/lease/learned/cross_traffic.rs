@@ -64,7 +64,7 @@ const RTT_WEIGHT: f64 = 1.0 / 8.0;
 
 /// Knowledge of other senders.
 #[derive(Debug, Default)]
-pub struct Rivals {
+pub struct CrossTraffic {
     /// Drains in a row after which part of the queue stayed, and that part.
     drains: u32,
     stayed: Duration,
@@ -127,7 +127,7 @@ const JITTER_NOISES: u32 = 4;
 /// Difference of two queues from which on the second is shorter.
 const FALLING_NOISES: u32 = 2;
 
-impl Rivals {
+impl CrossTraffic {
     /// Judges the shortest queue in the round trip after a drain, which found `before`.
     pub fn judge(
         &mut self,
@@ -175,7 +175,7 @@ impl Rivals {
 
     /// Begins to compete at the arrival rate `arrived_bps`, or at half of the capacity before. Soon
     /// after the last competition, its window decides again.
-    pub fn compete(&mut self, arrived_bps: f64, seen: &Observation, floor: Duration) {
+    pub fn compete(&mut self, arrived_bps: f64, seen: &Observation, rtt: Duration) {
         self.drains = 0;
         let left = self.left.take().filter(|(at, _)| seen.now < *at + LATELY);
         let (cubic, before_bps, allowance) = match left {
@@ -201,7 +201,7 @@ impl Rivals {
             empty_since: None,
             alone_since: None,
             tests: 0,
-            test_at: seen.now + test_interval(floor),
+            test_at: seen.now + test_interval(rtt),
             pause: None,
         });
     }
@@ -266,7 +266,8 @@ impl Rivals {
         &mut self,
         arrived_bps: f64,
         queue: Duration,
-        (budget, floor): (Duration, Duration),
+        budget: Duration,
+        rtt: Duration,
         now: Duration,
     ) -> bool {
         let Some(window) = &mut self.window else { return false };
@@ -278,42 +279,43 @@ impl Rivals {
         }
         let empty_since = *window.empty_since.get_or_insert(now);
         let alone_since = *window.alone_since.get_or_insert(now);
-        now.saturating_sub(empty_since) > EMPTY.max(floor * EMPTY_ROUND_TRIPS)
-            || now.saturating_sub(alone_since) > floor * ALONE_ROUND_TRIPS
+        now.saturating_sub(empty_since) > EMPTY.max(rtt * EMPTY_ROUND_TRIPS)
+            || now.saturating_sub(alone_since) > rtt * ALONE_ROUND_TRIPS
     }
 
     /// Length of the pause that measures our share of a queue, if it is time for one.
     pub fn pause(
         &mut self,
         queue: Duration,
-        (budget, floor): (Duration, Duration),
+        budget: Duration,
+        rtt: Duration,
         now: Duration,
     ) -> Option<Duration> {
         let window = self.window.as_mut()?;
         if now < window.test_at || queue < budget * TEST_BUDGETS {
             return None;
         }
-        window.test_at = now + floor * NEXT_TEST_ROUND_TRIPS;
+        window.test_at = now + rtt * NEXT_TEST_ROUND_TRIPS;
         window.pause = Some((queue / PAUSE_PART).min(MAX_PAUSE));
         window.pause
     }
 
     /// Judges a pause that began with a queue of `before`. Returns `true` if pauses in a row have made
     /// it so much shorter that all of it was ours.
-    pub fn was_all_ours(&mut self, found: Found, floor: Duration, now: Duration) -> bool {
+    pub fn was_all_ours(&mut self, found: Found, rtt: Duration, now: Duration) -> bool {
         let Some(window) = &mut self.window else { return false };
         let Some(pause) = window.pause.take() else { return false };
         let drained = found.before.saturating_sub(found.least);
         window.tests = if drained >= pause.mul_f64(ALL_OURS) { window.tests + 1 } else { 0 };
         if window.tests == 0 {
-            window.test_at = now + test_interval(floor);
+            window.test_at = now + test_interval(rtt);
         }
         window.tests >= TESTS
     }
 }
 
-fn test_interval(floor: Duration) -> Duration {
-    TEST_EVERY.max(floor * TEST_ROUND_TRIPS)
+fn test_interval(rtt: Duration) -> Duration {
+    TEST_EVERY.max(rtt * TEST_ROUND_TRIPS)
 }
 
 impl Window {
@@ -338,22 +340,22 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn judge(rivals: &mut Rivals, before: u64, least: u64) -> Verdict {
+    fn judge(cross_traffic: &mut CrossTraffic, before: u64, least: u64) -> Verdict {
         let found = Found { before: ms(before), least: ms(least) };
-        rivals.judge(found, ms(15), ms(3), Duration::ZERO)
+        cross_traffic.judge(found, ms(15), ms(3), Duration::ZERO)
     }
 
     #[test]
     fn a_queue_that_stays_twice_and_varies_is_others() {
-        let mut rivals = Rivals::default();
-        assert_eq!(judge(&mut rivals, 40, 2), Verdict::Ours);
-        assert_eq!(judge(&mut rivals, 40, 25), Verdict::Unclear);
-        assert_eq!(judge(&mut rivals, 40, 2), Verdict::Ours);
-        assert_eq!(judge(&mut rivals, 40, 25), Verdict::Unclear);
-        assert_eq!(judge(&mut rivals, 60, 35), Verdict::Others);
-        assert_eq!(judge(&mut rivals, 40, 40), Verdict::Unclear);
-        assert_eq!(judge(&mut rivals, 41, 41), Verdict::LongerPath);
-        assert_eq!(judge(&mut rivals, 900, 200), Verdict::Ours, "the rate has fallen again");
+        let mut cross_traffic = CrossTraffic::default();
+        assert_eq!(judge(&mut cross_traffic, 40, 2), Verdict::Ours);
+        assert_eq!(judge(&mut cross_traffic, 40, 25), Verdict::Unclear);
+        assert_eq!(judge(&mut cross_traffic, 40, 2), Verdict::Ours);
+        assert_eq!(judge(&mut cross_traffic, 40, 25), Verdict::Unclear);
+        assert_eq!(judge(&mut cross_traffic, 60, 35), Verdict::Others);
+        assert_eq!(judge(&mut cross_traffic, 40, 40), Verdict::Unclear);
+        assert_eq!(judge(&mut cross_traffic, 41, 41), Verdict::LongerPath);
+        assert_eq!(judge(&mut cross_traffic, 900, 200), Verdict::Ours, "the rate has fallen again");
     }
 
     fn report(now: Duration, lost: u64) -> Observation {
@@ -372,34 +374,34 @@ mod tests {
 
     #[test]
     fn losses_lower_the_window_to_a_part_of_the_capacity_before() {
-        let mut rivals = Rivals::default();
-        rivals.note_capacity(10e6, Duration::ZERO);
-        rivals.compete(1e6, &report(ms(1000), 0), ms(100));
-        let window = |rivals: &Rivals| rivals.window_bytes().unwrap();
-        assert_eq!(window(&rivals), 62_500, "half of 10 Mbit/s × 100 ms");
+        let mut cross_traffic = CrossTraffic::default();
+        cross_traffic.note_capacity(10e6, Duration::ZERO);
+        cross_traffic.compete(1e6, &report(ms(1000), 0), ms(100));
+        let window = |cross_traffic: &CrossTraffic| cross_traffic.window_bytes().unwrap();
+        assert_eq!(window(&cross_traffic), 62_500, "half of 10 Mbit/s × 100 ms");
         for at in 1..200 {
-            rivals.observe(&report(ms(1000 + 100 * at), 1), 0.0);
+            cross_traffic.observe(&report(ms(1000 + 100 * at), 1), 0.0);
         }
-        assert_eq!(window(&rivals), 37_500);
+        assert_eq!(window(&cross_traffic), 37_500);
         // The path carries less than that.
         for at in 200..260 {
-            rivals.observe(&report(ms(1000 + 100 * at), 5), 0.0);
+            cross_traffic.observe(&report(ms(1000 + 100 * at), 5), 0.0);
         }
-        assert!(window(&rivals) < 10_000, "{}", window(&rivals));
+        assert!(window(&cross_traffic) < 10_000, "{}", window(&cross_traffic));
     }
 
     #[test]
     fn pauses_in_a_row_show_that_others_are_gone() {
-        let mut rivals = Rivals::default();
-        rivals.compete(5e6, &report(ms(1000), 0), ms(100));
+        let mut cross_traffic = CrossTraffic::default();
+        cross_traffic.compete(5e6, &report(ms(1000), 0), ms(100));
         let mut now = ms(1000) + TEST_EVERY;
-        let mut test = |rivals: &mut Rivals, drained: u64| {
+        let mut test = |cross_traffic: &mut CrossTraffic, drained: u64| {
             now += ms(1000);
-            assert_eq!(rivals.pause(ms(100), (ms(15), ms(100)), now), Some(ms(50)));
+            assert_eq!(cross_traffic.pause(ms(100), ms(15), ms(100), now), Some(ms(50)));
             let found = Found { before: ms(100), least: ms(100 - drained) };
-            rivals.was_all_ours(found, ms(100), now)
+            cross_traffic.was_all_ours(found, ms(100), now)
         };
-        assert!(!test(&mut rivals, 48));
-        assert!(test(&mut rivals, 47));
+        assert!(!test(&mut cross_traffic, 48));
+        assert!(test(&mut cross_traffic, 47));
     }
 }
