@@ -5,8 +5,9 @@ use std::path::Path;
 use bentpipe_probe::record::{Record, Session};
 use rusqlite::{Connection, OpenFlags};
 
-use super::StoreError;
-use super::schema::{COLUMNS, VERSION, is_ours, record, version};
+use super::check::checked_version;
+use super::error::StoreError;
+use super::schema::{COLUMNS, record};
 
 /// An item of a store.
 #[derive(Debug)]
@@ -24,18 +25,7 @@ pub fn read<E>(
 ) -> Result<Result<(), E>, StoreError> {
     let sqlite = |source| StoreError::Sqlite { path: path.to_owned(), source };
     let connection = open(path).map_err(sqlite)?;
-    match is_ours(&connection) {
-        Ok(true) => {}
-        Ok(false) => return Err(StoreError::Foreign { path: path.to_owned() }),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
-            return Err(StoreError::Foreign { path: path.to_owned() });
-        }
-        Err(error) => return Err(sqlite(error)),
-    }
-    let found = version(&connection).map_err(sqlite)?;
-    if found > VERSION {
-        return Err(StoreError::Later { path: path.to_owned(), found });
-    }
+    let found = checked_version(&connection, path)?;
     if found == 0 {
         return Ok(Ok(()));
     }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use bentpipe_probe::record::{Record, Session};
 use rusqlite::{Connection, OpenFlags};
 
-use super::StoreError;
-use super::schema::{INSERT, VERSION, insert, is_ours, prepare, version};
+use super::check::checked_version;
+use super::error::StoreError;
+use super::schema::{INSERT, insert, prepare};
 
 /// Most records kept in memory while the disk refuses them: 30 minutes of pings to 6 targets.
 /// 6,000 × 500 bytes = 3 MB.
@@ -138,18 +139,7 @@ fn open(path: &Path, limit_bytes: u64, session: &Session) -> Result<Open, StoreE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(real(path), flags).map_err(sqlite)?;
-    match is_ours(&connection) {
-        Ok(true) => {}
-        Ok(false) => return Err(StoreError::Foreign { path: path.to_owned() }),
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
-            return Err(StoreError::Foreign { path: path.to_owned() });
-        }
-        Err(error) => return Err(sqlite(error)),
-    }
-    let found = version(&connection).map_err(sqlite)?;
-    if found > VERSION {
-        return Err(StoreError::Later { path: path.to_owned(), found });
-    }
+    checked_version(&connection, path)?;
     prepare(&connection, limit_bytes).map_err(sqlite)?;
     let session = begin(&connection, session).map_err(sqlite)?;
     Ok(Open { connection, session, _lock: lock })
