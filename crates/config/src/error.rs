@@ -254,7 +254,7 @@ mod tests {
         };
         for name in ["private-key", "private-key-file", "privat-key", "mtu", "rtt"] {
             let said = of(&format!("{name} = \"{key}\""));
-            assert!(said.contains("air.toml"), "{name}: {said}");
+            assert!(said.contains("air.toml, line 2: "), "{name}: {said}");
             assert!(!said.contains(&key[..20]), "{name}: {said}");
         }
         assert!(!said_of("autth = \"crew:hunter2\"").contains("hunter2"));

@@ -97,10 +97,10 @@ impl Source<'_> {
     /// Reads the private key at `path`.
     pub fn private_key(&self, path: &Placed<PathBuf>) -> Result<SecretKey, ConfigError> {
         if path.to_str().is_some_and(|text| text.parse::<SecretKey>().is_ok()) {
-            // The line is not shown: it holds the key.
+            // The error shows the line without the key.
             let why = "private-key-file holds a key, and not the name of a file";
             let help = "write the key into a file that only this user may read, and name that file";
-            return Err(ConfigError::at(self, None, why, help));
+            return Err(path.error(self, why, help));
         }
         let written = self.beside(path);
         let full = service::credential(&written).unwrap_or(written);
