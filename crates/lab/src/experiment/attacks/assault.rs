@@ -21,8 +21,6 @@ pub struct Assault {
     tally: Arc<Tally>,
     /// Stated strength times the factor.
     demanded: u64,
-    /// Fraction of it that the attacker's sockets allow.
-    reachable: f64,
     _services: Vec<Service>,
 }
 
@@ -55,17 +53,14 @@ impl Assault {
                     }
                 });
                 let _services = halves.into_iter().collect::<Result<_, _>>()?;
-                return Ok(Self { tally, demanded: size, reachable: 1.0, _services });
+                return Ok(Self { tally, demanded: size, _services });
             }
             Attack::Shares => shares::download(scene, size, seed, tally.clone())?,
             Attack::Hoard | Attack::Vanish => {
                 bail!("{attack} is played in virtual time")
             }
         };
-        let is_capped = attack == Attack::HubPorts;
-        let most = if is_capped { cabin::MAX_SOCKETS.min(size) } else { size };
-        let reachable = most as f64 / size as f64;
-        Ok(Self { tally, demanded: size, reachable, _services: vec![one] })
+        Ok(Self { tally, demanded: size, _services: vec![one] })
     }
 
     /// Returns `true` once the attack is established.
@@ -81,11 +76,6 @@ impl Assault {
     /// Attempts so far ÷ attempts of the stated strength times the factor.
     pub fn strength(&self) -> f64 {
         self.tally.strength(self.demanded)
-    }
-
-    /// Strength that the attacker's sockets allow.
-    pub fn reachable(&self) -> f64 {
-        self.reachable
     }
 
     /// Attempts so far, and those that the attacker saw refused.

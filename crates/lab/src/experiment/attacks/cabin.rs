@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::scene::{ECHO_PORT, Scene, server_for};
 use super::tally::{self, Tally, paced};
@@ -25,7 +25,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const SHORT_LIFE: Duration = Duration::from_millis(50);
 /// Maximum sockets of the attacker. A process here may have 20,000 descriptors, some of which
 /// have other uses.
-pub const MAX_SOCKETS: u64 = 12_000;
+const MAX_SOCKETS: u64 = 12_000;
 /// New UDP flows per second from one address, which the gateways allow.
 const FLOWS_PER_ADDRESS: u64 = 45;
 /// Interval at which held flows are used, so that none of them becomes idle.
@@ -35,6 +35,8 @@ const IP_BYTES: usize = 20;
 /// Length of a UDP header.
 const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
+/// First source port of datagrams from the raw socket.
+const FIRST_PORT: u16 = 1024;
 
 /// Opens `total` connections from all addresses in turn, `at_once` of them concurrently. Sends a
 /// byte on each and leaves it idle.
@@ -126,10 +128,7 @@ pub struct Spoofer {
 impl Spoofer {
     /// A sender on the attacker's device. `seed` decides the forged sources.
     pub fn new(scene: &Scene, seed: u64) -> Result<Self, EmuError> {
-        let raw =
-            scene.attacker.host.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(raw_ip())))?;
-        let raw = raw.and_then(|raw| raw.set_nonblocking(true).map(|()| raw));
-        let raw = raw.map_err(EmuError::Thread)?;
+        let raw = raw_socket(scene)?;
         Ok(Self { raw, rng: ChaCha8Rng::seed_from_u64(seed) })
     }
 
@@ -146,60 +145,74 @@ impl Spoofer {
     }
 }
 
-/// Raw socket for which the sender writes the IP header.
-fn raw_ip() -> Protocol {
-    Protocol::from(255)
+/// Raw socket of the attacker's device, for which the sender writes the IP header.
+fn raw_socket(scene: &Scene) -> Result<Socket, EmuError> {
+    let raw_ip = Protocol::from(255);
+    let raw = scene.attacker.host.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(raw_ip)))?;
+    raw.and_then(|raw| raw.set_nonblocking(true).map(|()| raw)).map_err(EmuError::Thread)
 }
+
+/// A datagram to the echo with a forged source.
+fn spoofed(rng: &mut ChaCha8Rng) -> Datagram {
+    let [a, b, c, _] = DEVICE.v4.octets();
+    let source = Ipv4Addr::new(a, b, c, rng.random_range(2..=254));
+    datagram(source, rng.random_range(FIRST_PORT..=u16::MAX))
+}
+
+type Datagram = [u8; IP_BYTES + UDP_BYTES + 1];
 
 /// A datagram to the echo. The kernel fills in the length and the checksum of the IP header. The
 /// UDP header has no checksum (RFC 768).
-fn spoofed(rng: &mut ChaCha8Rng) -> [u8; IP_BYTES + UDP_BYTES + 1] {
-    let [a, b, c, _] = DEVICE.v4.octets();
-    let source = Ipv4Addr::new(a, b, c, rng.random_range(2..=254));
+fn datagram(source: Ipv4Addr, port: u16) -> Datagram {
     let mut packet = [0; IP_BYTES + UDP_BYTES + 1];
     let (ip, udp) = packet.split_at_mut(IP_BYTES);
     (ip[0], ip[8], ip[9]) = (0x45, 64, UDP);
     ip[12..16].copy_from_slice(&source.octets());
     ip[16..20].copy_from_slice(&SERVER.v4.octets());
-    udp[..2].copy_from_slice(&rng.random_range(1024..=u16::MAX).to_be_bytes());
+    udp[..2].copy_from_slice(&port.to_be_bytes());
     udp[2..4].copy_from_slice(&ECHO_PORT.to_be_bytes());
     udp[5] = (UDP_BYTES + 1) as u8;
     packet
 }
 
-/// Opens UDP flows from all addresses in turn until `total` of them have a port of the ground, and
-/// keeps them in use.
+/// Opens UDP flows from all IPv4 addresses in turn until `total` of them have a port of the ground, and
+/// keeps them in use. One raw socket sends for all flows, so descriptors do not bound them.
 pub fn take_ports(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
-    let addresses = scene.attacker.addresses.clone();
+    let raw = raw_socket(scene)?;
+    let sources: Vec<_> = scene.attacker.addresses.iter().filter_map(only_v4).collect();
     tally::start(&scene.attacker.host, move || async move {
-        let gap = Duration::from_secs(1) / (FLOWS_PER_ADDRESS * addresses.len() as u64) as u32;
-        let mut held = Vec::new();
-        for number in 0..total.min(MAX_SOCKETS) {
-            let from = addresses[number as usize % addresses.len()];
-            match flow(from).await {
-                Ok(socket) => held.push(socket),
-                Err(_) => drop(tally.refused.fetch_add(1, Relaxed)),
+        let to = SocketAddr::new(SERVER.v4.into(), 0).into();
+        let use_flow = |number: u64| {
+            let source = sources[number as usize % sources.len()];
+            let port = FIRST_PORT + (number / sources.len() as u64) as u16;
+            raw.send_to(&datagram(source, port), &to).is_ok()
+        };
+        let rate = FLOWS_PER_ADDRESS * sources.len() as u64;
+        let began = Instant::now();
+        for number in 0..total {
+            sleep_until(began + Duration::from_secs(1) * number as u32 / rate as u32).await;
+            if !use_flow(number) {
+                tally.refused.fetch_add(1, Relaxed);
             }
             tally.made.fetch_add(1, Relaxed);
             tally.tried.fetch_add(1, Relaxed);
-            sleep(gap).await;
         }
         tally.stands.store(true, Relaxed);
         loop {
             sleep(REFRESH).await;
-            for socket in &held {
-                // A datagram that is refused now may be carried next time.
-                let _ = socket.try_send(b"x");
+            // A datagram that is refused now may be carried next time.
+            for number in 0..total {
+                use_flow(number);
             }
         }
     })
 }
 
-async fn flow(from: IpAddr) -> std::io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((from, 0)).await?;
-    socket.connect(server_for(from, ECHO_PORT)).await?;
-    socket.send(b"x").await?;
-    Ok(socket)
+fn only_v4(address: &IpAddr) -> Option<Ipv4Addr> {
+    match address {
+        IpAddr::V4(v4) => Some(*v4),
+        IpAddr::V6(_) => None,
+    }
 }
 
 /// Queries the on-board resolver for `rate` new names per second, from all IPv4 addresses in turn.

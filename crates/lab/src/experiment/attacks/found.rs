@@ -25,9 +25,8 @@ pub struct Found {
     pub seen: [Seen; 2],
     /// Attempts, and those that the attacker saw refused.
     pub counts: [u64; 2],
-    /// Fraction of the demanded attempts that the attacker made, and the fraction that its sockets
-    /// allow.
-    pub strength: [f64; 2],
+    /// Fraction of the demanded attempts that the attacker made.
+    pub strength: f64,
     /// Maximum memory of the air, and of the ground.
     pub peak_bytes: [u64; 2],
     /// Refusals that the gateways counted and logged.
@@ -65,7 +64,7 @@ impl Found {
         }
         let counted = Row { unit: "count".into(), ..new("", "counted") };
         rows.push(one(self.evidence.counted as f64, counted));
-        rows.push(one(self.strength[0], new("", "strength")));
+        rows.push(one(self.strength, new("", "strength")));
         rows.extend(unfairness(&self.shares).map(|off| one(off, new("", "unfairness"))));
         rows
     }
@@ -75,14 +74,12 @@ impl Found {
         let of = |what: &str| format!("{}: {what}", self.attack);
         let failures = self.seen.iter().map(|seen| seen.failures.len()).sum::<usize>();
         let memory = |which: usize| self.peak_bytes[which] as f64 / BOUND_BYTES[which] as f64;
-        let [strength, reachable] = self.strength;
-        let min_strength = MIN_STRENGTH * reachable;
         let mut goals = vec![
             Goal::ratio_at_most(of("page ÷ undisturbed"), self.slowdown(), MAX_SLOWDOWN),
             Goal::ratio_at_most(of("failures"), Some(failures as f64), 0.0),
             Goal::ratio_at_most(of("air's memory ÷ bound"), Some(memory(0)), 1.0),
             Goal::ratio_at_most(of("ground's memory ÷ bound"), Some(memory(1)), 1.0),
-            Goal::ratio_at_least(of("attempts ÷ demanded"), Some(strength), min_strength),
+            Goal::ratio_at_least(of("attempts ÷ demanded"), Some(self.strength), MIN_STRENGTH),
             Goal::ratio_at_least(of("refused, counted"), Some(self.evidence.counted as f64), 1.0),
         ];
         if !self.attack.trace().limits.is_empty() {
@@ -171,7 +168,7 @@ mod tests {
             attack: Attack::OpenRate,
             seen: [seen(&[before; 3], 0), seen(attacked, failures)],
             counts: [9000, 12],
-            strength: [1.0; 2],
+            strength: 1.0,
             peak_bytes: [air, 1 << 20],
             evidence: Evidence { counted: 12, logged: Some("who holds most".into()) },
             shares: Vec::new(),
@@ -194,8 +191,8 @@ mod tests {
         let unproved = ["open-rate: refused, counted", "open-rate: who holds most, logged"];
         assert_eq!(missed(nothing), unproved, "an attack that nobody noticed");
         let strong = |strength| Found { strength, ..found(2.0, &[2.0; 3], 0, 1) };
-        assert_eq!(missed(strong([0.8, 1.0])), ["open-rate: attempts ÷ demanded"]);
-        assert_eq!(missed(strong([0.55, 0.6])), [""; 0], "the attacker's sockets allow no more");
+        assert_eq!(missed(strong(0.8)), ["open-rate: attempts ÷ demanded"]);
+        assert_eq!(missed(strong(0.9)), [""; 0]);
         let unfair = Found {
             attack: Attack::Shares,
             shares: vec![106, 100, 100, 94],

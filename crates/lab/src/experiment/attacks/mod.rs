@@ -48,7 +48,7 @@ pub const DEFAULT_PAGES: u16 = 9;
 pub const DEFAULT_FACTOR: u32 = 10;
 
 /// Maximum time until an attack is established. After it, the test continues anyway.
-const STAND_LIMIT: Duration = Duration::from_secs(40);
+const STAND_LIMIT: Duration = Duration::from_secs(90);
 /// Interval between checks of the memory and of the attack.
 const LOOK: Duration = Duration::from_millis(200);
 /// Multiple of the memory bound at which an attack is stopped, to protect this machine.
@@ -136,7 +136,7 @@ async fn play(
     };
     attacked.borrow_mut().failures.extend(ended);
     let (seen, counts) = ([calm.into_inner(), attacked.into_inner()], assault.counts());
-    let strength = [assault.strength(), assault.reachable()];
+    let strength = assault.strength();
     let evidence = before.since(scene).await?;
     Ok(Found { attack, seen, counts, strength, peak_bytes, evidence, shares })
 }
