@@ -276,7 +276,7 @@ impl Path {
         if let Some(sample) = sample {
             self.rtt.sample(sample);
         }
-        let knots = curve.map(|curve| self.knots(report, curve)).unwrap_or_default();
+        let samples = curve.map(|curve| self.arrivals(report, curve)).unwrap_or_default();
         let outcomes = self.packets.judge(report, self.peer_late_by)?;
         if outcomes.skipped_bytes.is_some() {
             self.estimator.skip();
@@ -304,7 +304,7 @@ impl Path {
                 in_flight_bytes: self.packets.total_bytes() - newest.total_bytes,
                 longest_loss: outcomes.longest_loss(),
             };
-            self.observe(&seen, newest.total_bytes, &knots);
+            self.observe(&seen, newest.total_bytes, &samples);
             self.judged_bytes = newest.total_bytes;
         }
         let mut news = self.news(&outcomes, report);
@@ -316,23 +316,23 @@ impl Path {
 
     /// Passes an observation to what decides the rate. `total_bytes` are those up to its newest
     /// packet.
-    fn observe(&mut self, seen: &Observation, total_bytes: u64, knots: &[ArrivalSample]) {
+    fn observe(&mut self, seen: &Observation, total_bytes: u64, samples: &[ArrivalSample]) {
         if self.congestion.is_none() {
-            return self.lease.observe(seen, knots);
+            return self.lease.observe(seen, samples);
         }
         let newest = ArrivalSample { sent: seen.sent_at, arrived: seen.arrived, total_bytes };
         self.channel.observe(seen, newest);
     }
 
     /// Arrivals in a report with a curve, oldest first, as far as the packets are still recorded.
-    fn knots(&self, report: &Report, curve: &Curve) -> Vec<ArrivalSample> {
+    fn arrivals(&self, report: &Report, curve: &Curve) -> Vec<ArrivalSample> {
         let points = curve.points(report.largest, report.arrived);
-        let knot = |(packet, arrived)| {
+        let sample = |(packet, arrived)| {
             let known = self.packets.get(packet).filter(|sent| !sent.skipped)?;
             let Sent { at: sent, total_bytes, .. } = known;
             Some(ArrivalSample { sent, arrived, total_bytes })
         };
-        points.into_iter().filter_map(knot).collect()
+        points.into_iter().filter_map(sample).collect()
     }
 
     /// Converts outcomes into the form that congestion control uses.

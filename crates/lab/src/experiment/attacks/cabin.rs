@@ -159,6 +159,7 @@ fn spoofed(rng: &mut ChaCha8Rng) -> Datagram {
     datagram(source, rng.random_range(FIRST_PORT..=u16::MAX))
 }
 
+/// IPv4 packet with a UDP datagram of one byte.
 type Datagram = [u8; IP_BYTES + UDP_BYTES + 1];
 
 /// A datagram to the echo. The kernel fills in the length and the checksum of the IP header. The
@@ -175,8 +176,8 @@ fn datagram(source: Ipv4Addr, port: u16) -> Datagram {
     packet
 }
 
-/// Opens UDP flows from all IPv4 addresses in turn until `total` of them have a port of the ground, and
-/// keeps them in use. One raw socket sends for all flows, so descriptors do not bound them.
+/// Opens `total` UDP flows from all IPv4 addresses in turn, each of which takes a port of the ground, and
+/// keeps them in use. One raw socket sends for all flows, so they need no descriptors.
 pub fn take_ports(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
     let raw = raw_socket(scene)?;
     let sources: Vec<_> = scene.attacker.addresses.iter().filter_map(only_v4).collect();
@@ -184,13 +185,14 @@ pub fn take_ports(scene: &Scene, total: u64, tally: Arc<Tally>) -> Result<Servic
         let to = SocketAddr::new(SERVER.v4.into(), 0).into();
         let use_flow = |number: u64| {
             let source = sources[number as usize % sources.len()];
-            let port = FIRST_PORT + (number / sources.len() as u64) as u16;
+            let turn = number / sources.len() as u64 % u64::from(u16::MAX - FIRST_PORT);
+            let port = FIRST_PORT + turn as u16;
             raw.send_to(&datagram(source, port), &to).is_ok()
         };
-        let rate = FLOWS_PER_ADDRESS * sources.len() as u64;
+        let rate = (FLOWS_PER_ADDRESS * sources.len() as u64) as f64;
         let began = Instant::now();
         for number in 0..total {
-            sleep_until(began + Duration::from_secs(1) * number as u32 / rate as u32).await;
+            sleep_until(began + Duration::from_secs_f64(number as f64 / rate)).await;
             if !use_flow(number) {
                 tally.refused.fetch_add(1, Relaxed);
             }

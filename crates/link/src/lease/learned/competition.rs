@@ -27,7 +27,7 @@ impl Learner {
         self.cross_traffic.observe(seen, channel);
         let (queue, budget) = (self.queue.newest(), self.budget());
         let arrived = self.capacity_bps.unwrap_or_default();
-        if self.cross_traffic.are_gone(arrived, queue, budget, self.rtt, seen.now) {
+        if self.cross_traffic.has_gone(arrived, queue, budget, self.rtt, seen.now) {
             self.leave(seen.now);
         } else if let Some(pause) = self.cross_traffic.pause(queue, budget, self.rtt, seen.now) {
             self.pause_until(seen.now + pause);

@@ -215,7 +215,7 @@ impl CrossTraffic {
     }
 
     /// Returns `true` while a window decides.
-    pub fn are_there(&self) -> bool {
+    pub fn is_present(&self) -> bool {
         self.window.is_some()
     }
 
@@ -262,7 +262,7 @@ impl CrossTraffic {
 
     /// Returns `true` if the others are gone: nearly everything that the path carried arrives, or
     /// there has been no queue for long.
-    pub fn are_gone(
+    pub fn has_gone(
         &mut self,
         arrived_bps: f64,
         queue: Duration,

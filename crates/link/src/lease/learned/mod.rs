@@ -202,7 +202,7 @@ impl Learner {
 
     /// Returns `true` while others keep a queue.
     pub fn competes(&self) -> bool {
-        self.cross_traffic.are_there()
+        self.cross_traffic.is_present()
     }
 
     /// Returns `true` if data must wait for a report or for a queue to drain.
@@ -303,7 +303,7 @@ impl Learner {
         if matches!(self.phase, Phase::Resting(until) if until <= now) {
             self.phase = Phase::Cruising;
         }
-        if self.phase == Phase::Cruising && !self.cross_traffic.are_there() {
+        if self.phase == Phase::Cruising && !self.cross_traffic.is_present() {
             let max_gain = self.cap.bps() as f64 / capacity;
             let jitter_s = self.queue.jitter_s();
             self.trains.begin_if_due(capacity, max_gain, self.rtt, jitter_s, now);
@@ -325,7 +325,7 @@ impl Learner {
         self.flight.reported(seen.judged_bytes, seen.in_flight_bytes, window);
         self.queue.note_path(&new, &self.arrivals, self.capacity_bps);
         let least = self.note_queue(&new, seen);
-        if self.cross_traffic.are_there() {
+        if self.cross_traffic.is_present() {
             return self.compete(seen);
         }
         let is_short = self.queue.newest() <= self.budget();
@@ -374,13 +374,13 @@ impl Learner {
         let budget = self.queue.budget(self.cross_traffic.peak_bps().or(self.capacity_bps));
         match self.queue.after_drain(seen, self.rtt) {
             AfterDrain::None => least,
-            AfterDrain::First(found) if self.cross_traffic.are_there() => {
+            AfterDrain::First(found) if self.cross_traffic.is_present() => {
                 if self.cross_traffic.was_all_ours(found, self.rtt, seen.now) {
                     self.leave(seen.now);
                 }
                 None
             }
-            AfterDrain::All(_) if self.cross_traffic.are_there() => None,
+            AfterDrain::All(_) if self.cross_traffic.is_present() => None,
             AfterDrain::First(_) | AfterDrain::Some => None,
             AfterDrain::All(found) => {
                 let noise = Duration::from_secs_f64(2.0 * self.queue.jitter_s()).max(MIN_NOISE);
