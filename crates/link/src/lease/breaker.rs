@@ -82,6 +82,15 @@ const DOUBTFUL_ROUNDS: u32 = 2;
 /// Round trips if packets arrive nearly as they were sent: with a lease a quarter too high, one and
 /// a half.
 const PATIENT_ROUNDS: u32 = 4;
+/// Drains in a row that each find a long queue gone, after which it is examined longer: it may be the wait
+/// for slots on request (DAMA), which a pause ends …
+const EMPTY_DRAINS: u32 = 2;
+/// … with at most this time between two of them.
+const DRAINS_WITHIN: Duration = Duration::from_secs(120);
+/// Maximum wait for slots, in round trips.
+const MAX_REQUEST: f64 = 1.15;
+/// Share of the sending rate at which all of it arrives.
+const ALL: f64 = 0.98;
 /// Share of its rate that this side must have sent while a queue disappeared, to prove that the
 /// queue was others': its own disappears only if it sends less than the link carries.
 const STEADY: f64 = 0.9;
@@ -103,6 +112,9 @@ pub struct Breaker {
     others: CrossTraffic,
     /// Time at which nothing of ours was in flight, until a packet sent since is reported.
     alone: Option<Duration>,
+    /// Drains in a row that found the queue gone, and the last one.
+    empty_drains: u32,
+    emptied_at: Duration,
     state: State,
     trips: u64,
 }
@@ -146,6 +158,8 @@ impl Breaker {
             unit: MIN_UNIT,
             others: CrossTraffic::default(),
             alone: None,
+            empty_drains: 0,
+            emptied_at: Duration::ZERO,
             state: State::Closed,
             trips: 0,
         }
@@ -273,7 +287,17 @@ impl Breaker {
 
     /// Returns `true` if too long a queue, which `stood` until `arrived`, has been tolerated for
     /// long enough.
-    fn is_tolerated_enough(&self, stood: Duration, arrived: Duration, now: Duration) -> bool {
+    fn is_tolerated_enough(&mut self, stood: Duration, arrived: Duration, now: Duration) -> bool {
+        if self.examines_requests(now) {
+            if stood < self.unit * PATIENT_ROUNDS {
+                return false;
+            }
+            if self.relative_rate() >= ALL {
+                self.others.found(now);
+                return false;
+            }
+            return true;
+        }
         if self.relative_rate() <= FAR_OUTPACED {
             return stood >= self.unit;
         }
@@ -283,6 +307,20 @@ impl Breaker {
         let longer = self.queue > self.unit;
         let rounds = if longer { DOUBTFUL_ROUNDS } else { PATIENT_ROUNDS };
         stood >= self.unit * rounds && !self.others.are_known(now)
+    }
+
+    /// Returns `true` if the queue may be the wait for slots, and is examined.
+    fn examines_requests(&self, now: Duration) -> bool {
+        self.empty_drains >= EMPTY_DRAINS
+            && self.queue <= self.unit.mul_f64(MAX_REQUEST)
+            && !self.others.are_known(now)
+    }
+
+    /// Notes that a drain found no queue.
+    fn note_empty(&mut self, now: Duration) {
+        let is_row = now < self.emptied_at + DRAINS_WITHIN;
+        self.empty_drains = if is_row { self.empty_drains + 1 } else { 1 };
+        self.emptied_at = now;
     }
 
     /// Notes since when packets arrive much slower than they were sent.
@@ -309,6 +347,9 @@ impl Breaker {
         let outpaced = self.relative_rate() < OUTPACED;
         let then = Limited { rate, lease, by_loss, outpaced, resumed: None, phase };
         tracing::info!(by_loss, queue = ?self.queue, %rate, %lease, "the breaker trips");
+        if self.examines_requests(seen.now) {
+            self.empty_drains = 0;
+        }
         self.trips += 1;
         self.others.given_way();
         if by_loss {
@@ -338,6 +379,13 @@ impl Breaker {
         }
         limited.resumed = None;
         if self.queue <= self.unit / OTHERS_PART {
+            if !limited.by_loss {
+                self.note_empty(seen.now);
+            }
+            if self.empty_drains == EMPTY_DRAINS {
+                // Only the lease itself shows whether slots are granted for it.
+                self.state = State::Closed;
+            }
             return;
         }
         if !limited.by_loss && !limited.outpaced {
