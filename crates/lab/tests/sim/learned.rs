@@ -52,6 +52,19 @@ fn a_learned_rate_follows_the_link() {
 }
 
 #[test]
+fn slots_on_request_are_used_whether_the_rate_is_typed_or_learned() {
+    let names = ["bulk in granted slots", "bulk in granted slots, 1 % lost"];
+    for lease in [Lease::Static, Lease::Learned] {
+        let cells: Vec<_> =
+            cells::all().into_iter().filter(|cell| names.contains(&&*cell.name)).collect();
+        assert_eq!(cells.len(), names.len());
+        let choice = Choice { cells, lease, runs: Some(1), seed: 3 };
+        let outcomes = play::run(&choice, &Engine::Sim, &|_, _| {}).unwrap();
+        assert_eq!(missed(&outcomes), [], "{lease}");
+    }
+}
+
+#[test]
 fn a_learned_rate_and_cubic_both_keep_a_good_part_of_a_short_queue() {
     let names = ["10 Mbit/s, 100 ms", "20 Mbit/s, 600 ms"]
         .map(|path| format!("beside CUBIC, {path}, 0.25 BDP"));

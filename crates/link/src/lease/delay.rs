@@ -55,6 +55,14 @@ impl Delay {
         Duration::from_nanos(u64::try_from(queue_ns).unwrap_or(u64::MAX))
     }
 
+    /// Queueing delay of such a packet, without adding it.
+    pub fn excess(&self, sent: Duration, arrived: Duration) -> Duration {
+        let one_way_ns = arrived.as_nanos() as i128 - sent.as_nanos() as i128;
+        let min = self.parts.iter().flatten().map(|part| part.one_way_ns).min();
+        let queue_ns = (one_way_ns - min.unwrap_or(one_way_ns)).max(0);
+        Duration::from_nanos(u64::try_from(queue_ns).unwrap_or(u64::MAX))
+    }
+
     /// Minimum round trip of the window.
     pub fn rtt(&self) -> Option<Duration> {
         self.parts.iter().flatten().map(|part| part.rtt).min()

@@ -336,17 +336,26 @@ fn low_orbit() -> Vec<Cell> {
 
 /// Slots on request, in the direction of the bulk, and in that of the requests.
 fn demand() -> Vec<Cell> {
-    let slots = "rate = '2 Mbit/s'\ndelay = '300 ms'\n\
-         demand = { frame = '26.5 ms', slots = 16, free-slots = 1, request-delay = '600 ms' }";
+    let slots = |free: u32, more: &str| {
+        format!(
+            "rate = '2 Mbit/s'\ndelay = '300 ms'\n{more}demand = {{ frame = '26.5 ms', slots = 16, \
+             free-slots = {free}, request-delay = '600 ms' }}"
+        )
+    };
     let plain = "rate = '20 Mbit/s'\ndelay = '300 ms'";
-    let bulk_link = links::of(&format!("[forward]\n{slots}\n[return]\n{plain}"));
-    let request_link = links::of(&format!("[forward]\n{plain}\n[return]\n{slots}"));
-    let bounds = [(Figure::Utilisation(span(STEADY)), AtLeast(0.85))];
+    let bulk_cell = |name: &str, slots: &str| {
+        let link = links::of(&format!("[forward]\n{slots}\n[return]\n{plain}"));
+        let bounds = [(Figure::Utilisation(span(STEADY)), AtLeast(0.85))];
+        Cell::new(17, name, link, bulk(0.0, STEADY.1), &bounds)
+    };
+    let request_link = links::of(&format!("[forward]\n{plain}\n[return]\n{}", slots(1, "")));
     let play =
         Play::Objects { bytes: 500, warmth: Warmth::Warm(100_000), idle: Duration::from_secs(30) };
     let request = [(Figure::ObjectOfTyped, AtMost(1.05))];
     vec![
-        Cell::new(17, "bulk in granted slots", bulk_link, bulk(0.0, STEADY.1), &bounds),
+        bulk_cell("bulk in granted slots", &slots(1, "")),
+        bulk_cell("bulk in granted slots, 1 % lost", &slots(1, "loss = '1 %'\n")),
+        bulk_cell("bulk in granted slots, half of them free", &slots(8, "")),
         Cell {
             runs: Some(20),
             ..Cell::new(17, "request in granted slots after idle", request_link, play, &request)

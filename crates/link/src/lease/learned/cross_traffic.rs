@@ -219,6 +219,11 @@ impl CrossTraffic {
         self.window.is_some()
     }
 
+    /// Returns `true` if others were there lately.
+    pub fn was_present(&self, now: Duration) -> bool {
+        self.is_present() || self.left.as_ref().is_some_and(|(at, _)| now < *at + LATELY)
+    }
+
     /// Bytes that may be in flight.
     pub fn window_bytes(&self) -> Option<u64> {
         self.window.as_ref().map(|window| window.cubic.window_bytes())

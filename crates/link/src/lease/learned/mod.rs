@@ -28,12 +28,15 @@ mod channel;
 mod competition;
 mod cross_traffic;
 mod flight;
+mod grant_test;
+mod grants;
 mod group;
 mod jump;
 mod loss;
 mod packets;
 mod policer;
 mod queue;
+mod reactions;
 mod resume;
 mod siblings;
 mod trace;
@@ -53,8 +56,9 @@ use arrivals::Arrivals;
 pub use channel::Channel;
 use cross_traffic::{CrossTraffic, MIN_NOISE, Verdict};
 use flight::{Flight, UNPROVEN_BYTES};
-use loss::{Excess, LossRounds};
-use packets::{PACKET_BYTES, bytes_in};
+use grants::Grants;
+use loss::LossRounds;
+use packets::bytes_in;
 use policer::Policer;
 use queue::{AfterDrain, Queue};
 pub use resume::Earlier;
@@ -74,19 +78,12 @@ const STRETCHED: f64 = 1.05;
 const CRUISE: f64 = 0.99;
 /// Share after a queue.
 const AFTER_QUEUE: f64 = 0.97;
-/// Share after losses beyond the channel's.
-const AFTER_CUT: f64 = 0.985;
 /// Share between the first estimate and its confirmation.
 const UNCONFIRMED: f64 = 0.9;
-/// Time and packets over which the arrival rate in a queue is measured.
-const QUEUE_SPAN: Duration = Duration::from_millis(60);
-const QUEUE_PACKETS: u64 = 12;
 /// Ratio of two capacities that is worth a line in the log.
 const NEWS: f64 = 1.25;
 /// Length of a packet that uses the rate.
 const BUSY_BYTES: usize = 500;
-/// Maximum wait of data for a drain, in round trips beyond the queue.
-const MAX_DRAIN: f64 = 1.5;
 /// Minimum round trip; below it, timers and scheduling look like queues.
 const MIN_RTT: Duration = Duration::from_millis(20);
 
@@ -101,6 +98,7 @@ pub struct Learner {
     policer: Policer,
     flight: Flight,
     cross_traffic: CrossTraffic,
+    grants: Grants,
     resume: Resume,
     siblings: Siblings,
     /// Bits per second that the path carries; `None` before the first estimate.
@@ -153,6 +151,7 @@ impl Learner {
             policer: Policer::default(),
             flight: Flight::default(),
             cross_traffic: CrossTraffic::default(),
+            grants: Grants::default(),
             resume: Resume::new(earlier),
             siblings: Siblings::default(),
             capacity_bps: None,
@@ -180,6 +179,9 @@ impl Learner {
     pub fn rate(&self, now: Duration) -> BitRate {
         let Some(capacity) = self.capacity_bps else { return self.cap };
         if let Some(bps) = self.cross_traffic.rate_bps() {
+            return BitRate::from_bps(bps as u64).min(self.cap);
+        }
+        if let Some(bps) = self.grants.rate_bps(now) {
             return BitRate::from_bps(bps as u64).min(self.cap);
         }
         let share = match (self.trains.gain_at(now), self.phase) {
@@ -294,8 +296,14 @@ impl Learner {
 
     /// Bytes that may be unreported.
     fn window_bytes(&self) -> u64 {
-        let alone = || flight::window(self.capacity_bps, self.queue.rtt().unwrap_or(self.rtt));
-        self.cross_traffic.window_bytes().unwrap_or_else(alone)
+        let alone = || flight::window(self.capacity_bps, self.loaded_rtt());
+        let test = self.grants.window_bytes(self.rtt);
+        self.cross_traffic.window_bytes().or(test).unwrap_or_else(alone)
+    }
+
+    /// Round trip of data without a queue.
+    fn loaded_rtt(&self) -> Duration {
+        self.queue.rtt().unwrap_or(self.rtt) + self.queue.grant_delay()
     }
 
     /// Begins a train if one is due, counts its bytes, and rests after it.
@@ -303,7 +311,10 @@ impl Learner {
         if matches!(self.phase, Phase::Resting(until) if until <= now) {
             self.phase = Phase::Cruising;
         }
-        if self.phase == Phase::Cruising && !self.cross_traffic.is_present() {
+        if self.phase == Phase::Cruising
+            && !self.cross_traffic.is_present()
+            && !self.grants.are_tested()
+        {
             let max_gain = self.cap.bps() as f64 / capacity;
             let jitter_s = self.queue.jitter_s();
             self.trains.begin_if_due(capacity, max_gain, self.rtt, jitter_s, now);
@@ -334,6 +345,12 @@ impl Learner {
         let excess = self.loss.judged(seen, kind, self.rtt, self.capacity_bps);
         if self.capacity_bps.is_none() {
             return self.begin(seen);
+        }
+        if self.grants.are_tested() {
+            return match excess {
+                Some(excess) => self.cut(excess, seen),
+                None => self.follow_test(seen),
+            };
         }
         if let Some(measured) = self.trains.reported(seen, &self.arrivals, &self.loss, self.rtt) {
             self.take(measured, seen);
@@ -387,10 +404,15 @@ impl Learner {
                 let verdict = self.cross_traffic.judge(found, budget, noise, seen.now);
                 tracing::debug!(?found, ?verdict, "after a drain");
                 match verdict {
-                    Verdict::Ours | Verdict::Unclear => return least,
+                    Verdict::Ours => {
+                        self.look_for_grants(found, seen.now);
+                        return least;
+                    }
+                    Verdict::Unclear => return least,
                     Verdict::LongerPath => self.queue.restart(new, seen),
                     Verdict::Others => self.begin_to_compete(seen),
                 }
+                self.grants.explained();
                 None
             }
         }
@@ -433,52 +455,5 @@ impl Learner {
             let wait = self.policer.wait_after_success(self.rtt, seen.now);
             self.trains.next_at(seen.now + wait);
         }
-    }
-
-    /// Lowers the capacity to what arrives in a queue, and lets the queue drain.
-    fn drain(&mut self, now: Duration) {
-        let Some(capacity) = self.capacity_bps else { return };
-        self.cross_traffic.note_capacity(capacity, now);
-        let packets = Duration::from_secs_f64((QUEUE_PACKETS * PACKET_BYTES * 8) as f64 / capacity);
-        let span = QUEUE_SPAN.max(packets);
-        // A pause of ours before would look like a low rate.
-        let Some(passage) = self.arrivals.last_sent_from(span, self.resumed_at) else { return };
-        let arrived = passage.arrived_bps.min(capacity);
-        self.capacity_bps = Some(arrived);
-        self.measured_at = now;
-        self.share = AFTER_QUEUE;
-        let rtt = self.queue.rtt().unwrap_or(self.rtt);
-        let fits = bytes_in(arrived, rtt);
-        let excess = self.flight.unreported_bytes().saturating_sub(fits);
-        let most = self.queue.newest() + self.rtt.mul_f64(MAX_DRAIN);
-        let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(most);
-        let until = now + wait;
-        tracing::debug!(queue = ?self.queue.newest(), arrived, ?wait, "a queue");
-        self.pause_until(until);
-        self.settled_at = until;
-        self.queue.drained(until);
-        self.postpone_train(until);
-        self.siblings.drain_began = true;
-    }
-
-    /// Lowers the capacity because more was lost than the channel loses.
-    fn cut(&mut self, excess: Excess, seen: &Observation) {
-        let Some(capacity) = self.capacity_bps else { return };
-        tracing::debug!(?excess, capacity, "losses beyond the channel's");
-        self.capacity_bps = Some(excess.capacity_bps.min(capacity));
-        self.is_confirmed = true;
-        self.measured_at = seen.now;
-        self.share = AFTER_CUT;
-        self.settled_at = seen.now;
-        self.loss.skip_until(seen.now);
-        self.postpone_train(seen.now);
-        self.trains.next_at(self.policer.cut(excess.capacity_bps, self.rtt, seen.now));
-    }
-
-    /// Gives the present train up. The next one is sent an interval after `from`.
-    fn postpone_train(&mut self, from: Duration) {
-        self.trains.give_up();
-        self.trains.be_careful();
-        self.trains.next_at(from + trains::interval(self.rtt));
     }
 }

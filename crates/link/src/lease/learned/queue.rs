@@ -20,6 +20,11 @@ const JITTER_WEIGHT: f64 = 1.0 / 32.0;
 /// … and its maximum: a pause, or an outage, is not jitter.
 const MAX_JITTER_S: f64 = 0.1;
 
+/// Maximum wait for grants, in round trips.
+const MAX_GRANT_DELAY: u32 = 4;
+/// Arrivals in a row without a wait for grants after which the path grants nothing.
+const MAX_UNGRANTED: u32 = 1000;
+
 /// Measurement of the queue.
 #[derive(Debug, Default)]
 pub struct Queue {
@@ -28,6 +33,10 @@ pub struct Queue {
     jitter_s: f64,
     drained: Option<Drained>,
     trace: Trace,
+    /// Wait for grants, which is not a queue …
+    grant_delay: Duration,
+    /// … and the arrivals in a row that did not wait for any.
+    ungranted: u32,
 }
 
 /// A drain, until the packets of a round trip after it are reported.
@@ -71,6 +80,22 @@ impl Queue {
     /// Queueing delay in the newest report.
     pub fn newest(&self) -> Duration {
         self.newest
+    }
+
+    /// Wait for grants of a packet that is sent among others; zero if nothing is granted.
+    pub fn grant_delay(&self) -> Duration {
+        self.grant_delay
+    }
+
+    /// Takes a part of the present queue for a wait for grants.
+    pub fn add_grant_delay(&mut self, wait: Duration, rtt: Duration) {
+        self.grant_delay = (self.grant_delay + wait).min(rtt * MAX_GRANT_DELAY);
+        self.ungranted = 0;
+    }
+
+    /// Shortest and longest queue of the packets sent since then, by bins of the trace.
+    pub fn range_since(&self, from: Duration) -> (Duration, Duration) {
+        self.trace.range_since(from)
     }
 
     /// Queue over the time of sending.
@@ -124,7 +149,7 @@ impl Queue {
     ) -> Option<Duration> {
         let mut least: Option<Duration> = None;
         for sample in new.iter().skip(usize::from(new.len() > 1)) {
-            let queue = self.delay.sample(sample.sent, sample.arrived, seen.rtt, seen.now);
+            let queue = self.sample(sample, seen);
             self.newest = queue;
             self.trace.note(sample.sent, queue);
             if sample.sent >= settled_at {
@@ -136,6 +161,17 @@ impl Queue {
             }
         }
         least
+    }
+
+    /// Queue that a packet met, beside its wait for grants.
+    fn sample(&mut self, sample: &ArrivalSample, seen: &Observation) -> Duration {
+        let wait = self.delay.excess(sample.sent, sample.arrived).min(self.grant_delay);
+        self.ungranted = if wait < self.grant_delay / 2 { self.ungranted + 1 } else { 0 };
+        if self.ungranted > MAX_UNGRANTED {
+            self.grant_delay = Duration::ZERO;
+        }
+        let arrived = sample.arrived.saturating_sub(wait);
+        self.delay.sample(sample.sent, arrived, seen.rtt.saturating_sub(wait), seen.now)
     }
 
     /// Follows the measurement of a drain in a report, over `span` after the drain.

@@ -51,6 +51,15 @@ impl Trace {
         bin.queue_s += (queue.as_secs_f32() - bin.queue_s) / bin.packets as f32;
     }
 
+    /// Shortest and longest mean queue of the bins since `from`.
+    pub fn range_since(&self, from: Duration) -> (Duration, Duration) {
+        let oldest = (number(from) + 1).max((self.newest + 1).saturating_sub(BINS as u64));
+        let queues = (oldest..=self.newest).filter_map(|number| self.get(number));
+        let (least, most) =
+            queues.fold((f64::MAX, 0.0_f64), |(least, most), it| (least.min(it), most.max(it)));
+        (Duration::from_secs_f64(least.min(most)), Duration::from_secs_f64(most))
+    }
+
     /// Correlation of two queues, −1 to 1. `None` if too little is known of them.
     pub fn correlation(&self, other: &Self) -> Option<f64> {
         let newest = self.newest.min(other.newest);
