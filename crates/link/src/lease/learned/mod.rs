@@ -383,6 +383,11 @@ impl Learner {
         self.queue.budget(self.capacity_bps)
     }
 
+    /// Difference of two queues that is chance.
+    fn noise(&self) -> Duration {
+        Duration::from_secs_f64(2.0 * self.queue.jitter_s()).max(MIN_NOISE)
+    }
+
     /// Notes the queue that the new arrivals found. Returns the shortest that says something about
     /// the present rate.
     fn note_queue(&mut self, new: &[ArrivalSample], seen: &Observation) -> Option<Duration> {
@@ -400,8 +405,7 @@ impl Learner {
             AfterDrain::All(_) if self.cross_traffic.is_present() => None,
             AfterDrain::First(_) | AfterDrain::Some => None,
             AfterDrain::All(found) => {
-                let noise = Duration::from_secs_f64(2.0 * self.queue.jitter_s()).max(MIN_NOISE);
-                let verdict = self.cross_traffic.judge(found, budget, noise, seen.now);
+                let verdict = self.cross_traffic.judge(found, budget, self.noise(), seen.now);
                 tracing::debug!(?found, ?verdict, "after a drain");
                 match verdict {
                     Verdict::Ours => {

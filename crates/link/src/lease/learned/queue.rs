@@ -133,7 +133,8 @@ impl Queue {
             let difference = (arrived - sent).abs().min(MAX_JITTER_S);
             self.jitter_s += JITTER_WEIGHT * (difference - self.jitter_s);
         }
-        if jump::is_jump(arrivals, self.budget(capacity_bps)) {
+        // The first packet that waits for grants looks like a jump.
+        if self.grant_delay.is_zero() && jump::is_jump(arrivals, self.budget(capacity_bps)) {
             self.delay.restart();
         }
     }

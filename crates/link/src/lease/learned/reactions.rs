@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::cross_traffic::MIN_NOISE;
 use super::loss::Excess;
 use super::packets::{PACKET_BYTES, bytes_in};
 use super::{AFTER_QUEUE, Learner, trains};
@@ -31,7 +32,10 @@ impl Learner {
         let fits = bytes_in(arrived, self.loaded_rtt());
         let excess = self.flight.unreported_bytes().saturating_sub(fits);
         let most = self.queue.newest() + self.rtt.mul_f64(MAX_DRAIN);
-        let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived).min(most);
+        let wait = Duration::from_secs_f64(8.0 * excess as f64 / arrived);
+        // Jitter makes the arrival rate too high at times, so that too little would be waited for.
+        let least = if self.noise() > MIN_NOISE { self.queue.newest() } else { Duration::ZERO };
+        let wait = wait.max(least).min(most);
         let until = now + wait;
         tracing::debug!(queue = ?self.queue.newest(), arrived, ?wait, "a queue");
         self.pause_until(until);
