@@ -7,6 +7,7 @@
 //! | this page | [`Connector`] and [`Acceptor`], [`FlowStream`] and [`FlowDatagrams`] |
 //! | [`datagram`] | the prefix of a flow's datagrams |
 //! | `link`, `masque`, `aerotcp` | the transports behind the seam |
+//! | `memory` | a flow in memory |
 //! | `name`, `kind` | names of the transports, kinds of flows |
 //! | [`still`] | idle time of a flow while its link was up |
 //! | [`quic`] | detection of QUIC |
@@ -18,6 +19,7 @@ pub mod datagram;
 mod kind;
 mod link;
 mod masque;
+mod memory;
 mod name;
 pub mod quic;
 pub mod still;

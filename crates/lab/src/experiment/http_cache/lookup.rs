@@ -2,14 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
-use bentpipe_flow::ResetCode;
 use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::AirConfig;
 use bentpipe_gateway::transport::{
@@ -20,7 +17,7 @@ use bentpipe_net::Inherited;
 use futures_util::future::BoxFuture;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 
@@ -35,9 +32,6 @@ const OBJECT_BYTES: usize = 10_000;
 
 /// A peer that has every object, without delay.
 struct Near;
-
-/// A flow to this peer.
-struct NearFlow(DuplexStream);
 
 impl Connector for Near {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
@@ -57,7 +51,7 @@ impl Connector for Near {
                 }
             }
         });
-        Box::pin(async move { Ok(Box::new(NearFlow(ours)) as Box<dyn FlowStream>) })
+        Box::pin(async move { Ok(Box::new(ours) as Box<dyn FlowStream>) })
     }
 
     fn open_datagrams(
@@ -69,44 +63,6 @@ impl Connector for Near {
 
     fn watch_reach(&self) -> watch::Receiver<Reach> {
         watch::channel(Reach::Up).1
-    }
-}
-
-impl FlowStream for NearFlow {
-    fn reset(&mut self, _code: ResetCode) {}
-
-    fn stop_reading(&mut self, _code: ResetCode) {}
-
-    fn reset_code(&self) -> Option<ResetCode> {
-        None
-    }
-}
-
-impl AsyncRead for NearFlow {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for NearFlow {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
 
