@@ -21,6 +21,12 @@ const PERSISTS: f64 = 0.6;
 /// Rounds in a row in which it persists if it is the channel's. A policer's bucket may have passed
 /// so much that the rate after the first is too high still.
 const PERSISTENT_ROUNDS: u32 = 3;
+/// Rounds after that in which losses may be a policer's: they do not raise the channel's …
+const DOUBTFUL_ROUNDS: u32 = 20;
+/// … and together they are congestion if they are this much beyond it …
+const MODERATE: f64 = 0.05;
+/// … in this number of packets.
+const MODERATE_PACKETS: u64 = 240;
 /// Minimum number of packets in a round.
 const MIN_PACKETS: u64 = 16;
 /// Packets that prove a loss, because it is not learned while others keep a queue.
@@ -44,6 +50,16 @@ pub struct LossRounds {
     is_in_excess: bool,
     /// The last rounds, if the capacity was lowered because of them.
     severe: Option<Severe>,
+    /// Rounds after the capacity was lowered.
+    doubtful: Option<Doubtful>,
+}
+
+/// Rounds whose losses may be a policer's.
+#[derive(Debug, Clone, Copy, Default)]
+struct Doubtful {
+    rounds: u32,
+    packets: u64,
+    lost: u64,
 }
 
 /// Rounds in a row with about the same loss, each at a lower rate.
@@ -95,6 +111,7 @@ impl LossRounds {
             previous_sent_at: Duration::ZERO,
             is_in_excess: false,
             severe: None,
+            doubtful: None,
         }
     }
 
@@ -172,6 +189,20 @@ impl LossRounds {
         Some(Excess { capacity_bps: sent_bps * (1.0 - loss) / (1.0 - self.channel()) })
     }
 
+    /// Returns a loss that is congestion, or teaches it if less was sent and as much is lost.
+    fn congested_or_the_channels(&mut self, loss: f64) -> Option<f64> {
+        let before = self.severe.filter(|before| loss >= PERSISTS * before.loss);
+        let rounds = before.map_or(1, |before| before.rounds + 1);
+        if rounds < PERSISTENT_ROUNDS {
+            self.severe = Some(Severe { loss, rounds });
+            self.doubtful = Some(Doubtful::default());
+            return Some(loss);
+        }
+        self.baseline.restart();
+        (self.severe, self.doubtful) = (None, None);
+        None
+    }
+
     /// Loss of a round, if it is beyond the channel's. Otherwise the round teaches the channel's.
     fn excess(&mut self, round: Round, is_busy: bool, now: Duration) -> Option<f64> {
         if round.is_outage() {
@@ -183,26 +214,53 @@ impl LossRounds {
         let is_severe =
             is_busy && loss > channel + SEVERE && losses > channel * packets + SIGMAS * chance;
         if is_severe {
-            // If less was sent and as much is lost, it is the channel.
-            let before = self.severe.filter(|before| loss >= PERSISTS * before.loss);
-            let rounds = before.map_or(1, |before| before.rounds + 1);
-            if rounds < PERSISTENT_ROUNDS {
-                self.severe = Some(Severe { loss, rounds });
-                return Some(loss);
-            }
-            self.baseline.restart();
+            return self.congested_or_the_channels(loss);
         }
-        self.severe = None;
         // A policer may have dropped packets of a train.
         if round.has_train {
+            self.severe = None;
             return None;
         }
+        if let Some(doubtful) = &mut self.doubtful {
+            doubtful.add(round);
+            let sum = *doubtful;
+            if sum.rounds >= DOUBTFUL_ROUNDS {
+                self.doubtful = None;
+            } else if is_busy && sum.exceeds(channel, self.baseline.burst()) {
+                return self.congested_or_the_channels(sum.loss());
+            }
+            if loss > channel {
+                return None;
+            }
+        }
+        self.severe = None;
         let (packets, losses) = (round.packets, round.lost);
         let alarm = self.baseline.judged(packets, losses, round.empty, Duration::ZERO, now);
         if alarm {
             self.baseline.restart();
         }
         (alarm && is_busy).then_some(loss)
+    }
+}
+
+impl Doubtful {
+    fn add(&mut self, round: Round) {
+        self.rounds += 1;
+        self.packets += round.packets;
+        self.lost += round.lost;
+    }
+
+    fn loss(&self) -> f64 {
+        self.lost as f64 / self.packets.max(1) as f64
+    }
+
+    /// Returns `true` if more is lost than a loss of `channel` explains.
+    fn exceeds(&self, channel: f64, burst: f64) -> bool {
+        let packets = self.packets as f64;
+        let chance = (channel * (1.0 - channel) * packets * burst).sqrt();
+        self.packets >= MODERATE_PACKETS
+            && self.loss() > channel + MODERATE
+            && self.lost as f64 > channel * packets + SIGMAS * chance
     }
 }
 

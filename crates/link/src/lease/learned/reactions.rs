@@ -10,6 +10,8 @@ use crate::lease::Observation;
 
 /// Share after losses beyond the channel's.
 const AFTER_CUT: f64 = 0.985;
+/// The same once a policer is suspected: its bucket makes the arrival rate too high.
+const AFTER_POLICER: f64 = 0.965;
 /// Time and packets over which the arrival rate in a queue is measured.
 const QUEUE_SPAN: Duration = Duration::from_millis(60);
 const QUEUE_PACKETS: u64 = 12;
@@ -52,7 +54,8 @@ impl Learner {
         self.capacity_bps = Some(excess.capacity_bps.min(capacity));
         self.is_confirmed = true;
         self.measured_at = seen.now;
-        self.share = AFTER_CUT;
+        let is_known = self.policer.is_suspected(seen.now);
+        self.share = if is_known { AFTER_POLICER } else { AFTER_CUT };
         self.settled_at = seen.now;
         self.loss.skip_until(seen.now);
         self.grants.interrupt(self.rtt, seen.now);
