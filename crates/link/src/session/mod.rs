@@ -129,12 +129,12 @@ pub struct Session {
     dscp: Dscp,
 }
 
-/// An outage: data has stopped, and probes are sent less and less often.
+/// An outage: data has stopped, and probes are sent, less and less often.
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     since: Duration,
     probe_at: Duration,
-    interval: Duration,
+    min_interval: Duration,
     /// The last probe carried no symbol, so that it was small.
     bare: bool,
 }

@@ -10,9 +10,11 @@ use crate::lane::Lane;
 const OUTAGE_ROUND_TRIPS: u32 = 3;
 /// … and the minimum time.
 const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
-/// Minimum interval of probes in an outage, on short paths …
+/// Interval of probes in an outage, as a part of its length, so that a return is noticed soon …
+const PROBE_INTERVAL_PART: u32 = 10;
+/// … its minimum on short paths; on long ones it is half a round trip …
 const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(20);
-/// … and the maximum, to which they back off.
+/// … and its maximum.
 const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Slack added before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
@@ -26,8 +28,9 @@ const MAX_PROBE_DOUBLINGS: u32 = 6;
 
 impl Outage {
     pub(super) fn next_probe(&mut self, now: Duration) {
-        self.probe_at = now + self.interval;
-        self.interval = (self.interval * 2).min(MAX_PROBE_INTERVAL);
+        let interval =
+            (now.saturating_sub(self.since) / PROBE_INTERVAL_PART).min(MAX_PROBE_INTERVAL);
+        self.probe_at = now + interval.max(self.min_interval);
     }
 }
 
@@ -41,10 +44,10 @@ impl Session {
             self.peer_closed = true; // nothing can be sent, and nothing is lost
         }
         if self.outage.is_none() && self.outage_at().is_some_and(|at| at <= now) {
-            let interval = self.path.rtt.get().max(MIN_PROBE_INTERVAL);
+            let min_interval = (self.path.rtt.get() / 2).max(MIN_PROBE_INTERVAL);
             let peer = self.settings.peer_label(&self.path.peer);
             tracing::info!(%peer, "nothing heard: data stops, probing");
-            self.outage = Some(Outage { since: now, probe_at: now, interval, bare: true });
+            self.outage = Some(Outage { since: now, probe_at: now, min_interval, bare: true });
             self.path.mtu.on_outage(now);
             if let Some(congestion) = &mut self.path.congestion {
                 congestion.on_timeout();
