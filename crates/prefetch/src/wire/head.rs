@@ -84,7 +84,7 @@ pub(super) fn put_fields(headers: &HeaderMap, out: &mut Vec<u8>) -> Option<()> {
     (out.len() - start <= MAX_HEAD_BYTES).then_some(())
 }
 
-/// Parses the output of [`put_fields`].
+/// Parses the output of [`put_fields`]. Fields of the same name must follow each other.
 pub(super) fn fields(from: &mut Reader<'_>) -> Result<HeaderMap, WireError> {
     let count = usize::from(from.u8()?);
     if count > MAX_HEAD_FIELDS {
@@ -92,12 +92,18 @@ pub(super) fn fields(from: &mut Reader<'_>) -> Result<HeaderMap, WireError> {
     }
     let start = from.taken();
     let mut headers = HeaderMap::with_capacity(count);
+    let mut previous = None;
     for _ in 0..count {
         let length = from.u8()?;
         let name = from.bytes(length.into())?;
         let name = HeaderName::from_lowercase(name).map_err(|_| WireError::Malformed)?;
         let value = HeaderValue::from_bytes(from.counted()?).map_err(|_| WireError::Malformed)?;
-        headers.append(name, value);
+        // The map groups fields by name. In any other order they would have two spellings.
+        if previous.as_ref() != Some(&name) && headers.contains_key(&name) {
+            return Err(WireError::Malformed);
+        }
+        headers.append(name.clone(), value);
+        previous = Some(name);
     }
     // The number of fields is part of the size.
     if from.taken() - start >= MAX_HEAD_BYTES {

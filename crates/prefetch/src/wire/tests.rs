@@ -198,6 +198,17 @@ fn malformed_frames_are_refused() {
 }
 
 #[test]
+fn fields_of_one_name_follow_each_other() {
+    let head = |names: &[u8]| {
+        let mut bytes = vec![2, 0, 0, 0, 200, names.len() as u8];
+        names.iter().for_each(|name| bytes.extend([1, *name, 0, 1, b'1']));
+        frames(&bytes)
+    };
+    assert_eq!(head(b"ayyb").map(|frames| frames.len()), Ok(1));
+    assert_eq!(head(b"ayby"), Err(WireError::Malformed), "it would have two spellings");
+}
+
+#[test]
 fn headers_lose_hop_by_hop_fields_and_must_fit() {
     let sent = headers(&[
         ("connection", "Keep-Alive, X-Own"),
