@@ -12,7 +12,7 @@ const OUTAGE_ROUND_TRIPS: u32 = 3;
 const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
 /// Interval of probes in an outage, as a part of its length, so that a return is noticed soon …
 const PROBE_INTERVAL_PART: u32 = 10;
-/// … its minimum on short paths; on long ones it is half a round trip …
+/// … its minimum on short paths; on long ones it is a round trip …
 const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(20);
 /// … and its maximum.
 const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ impl Session {
             self.peer_closed = true; // nothing can be sent, and nothing is lost
         }
         if self.outage.is_none() && self.outage_at().is_some_and(|at| at <= now) {
-            let min_interval = (self.path.rtt.get() / 2).max(MIN_PROBE_INTERVAL);
+            let min_interval = self.path.rtt.get().max(MIN_PROBE_INTERVAL);
             let peer = self.settings.peer_label(&self.path.peer);
             tracing::info!(%peer, "nothing heard: data stops, probing");
             self.outage = Some(Outage { since: now, probe_at: now, min_interval, bare: true });
