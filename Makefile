@@ -1,12 +1,13 @@
 # `make demo` shows the gateways at work, `make test` runs every test. Both install missing tools first, and
 # say so. `make quick` runs the unit tests alone. `make papers` repeats the published studies, with QUICK=1
 # the quick part of each; it continues a stopped run. `make dist` builds a release into target/dist.
+# `make book` renders docs into target/book, with mdBook.
 # `make explore` runs the property tests from fresh seeds, ROUNDS times, and records failing cases.
 
 CARGO ?= cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: demo test quick explore setup bench papers dist
+.PHONY: demo test quick explore setup bench papers dist book
 
 setup:
 	@scripts/setup.sh
@@ -46,3 +47,9 @@ papers: setup
 
 dist: setup
 	@scripts/dist.sh $(TARGETS)
+
+MDBOOK ?= mdbook
+
+book:
+	@$(MDBOOK) --version >/dev/null || { echo "mdBook is missing: https://rust-lang.github.io/mdBook"; exit 1; }
+	$(MDBOOK) build
