@@ -42,7 +42,7 @@ pub(super) struct AirLinkTable {
     rate: BitRate,
     /// Largest IP packet for which the path is provisioned, IP header included, 1280 to 65535. The
     /// path MTU up to that is discovered. Not with `masque`.
-    #[serde(default = "default_mtu")]
+    #[serde(default = "default_mtu", deserialize_with = "least::mtu")]
     #[schemars(title = "bytes")]
     mtu: usize,
     /// Marks packets on the radio with the DSCP of their class. Only with `link`.

@@ -15,8 +15,8 @@ use super::{Beam, Classes, ConfigError, GroundLink, Memory, Placed, Source, leas
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct AircraftTable {
     /// Its name in the log and the records.
-    #[serde(deserialize_with = "least::name")]
-    pub name: String,
+    #[serde(deserialize_with = "least::placed_name")]
+    pub name: Placed<String>,
     /// Its public key.
     #[serde(deserialize_with = "placed_text")]
     #[schemars(with = "String", title = "key")]
@@ -27,6 +27,7 @@ pub(super) struct AircraftTable {
     #[schemars(title = "rate, at least 8 kbit/s", extend("x-default" = "none"))]
     rate: BitRate,
     /// The same for this aircraft.
+    #[serde(default, deserialize_with = "least::aircraft_mtu")]
     #[schemars(title = "bytes", extend("x-default" = "that of `[link]`"))]
     mtu: Option<usize>,
     /// The same for this aircraft.
@@ -135,14 +136,14 @@ impl AircraftTable {
         let is_shared = beam.is_some_and(|beam| beam.forward.is_some());
         let lease = self.lease(link.listen.is_some(), is_shared, source)?;
         if link.aerotcp_listen.is_some() && self.rate == rate::not_set() {
-            let why = format!("AeroTCP does not learn its rate, and {:?} has none", self.name);
+            let why = format!("AeroTCP does not learn its rate, and {:?} has none", *self.name);
             let help = "write rate = \"1.89 Mbit/s\", say, or leave aerotcp-listen out";
             return Err(self.public_key.error(source, why, help));
         }
         self.classes.check(source)?;
         Ok(AircraftConfig {
             share: self.share(beam, self.rate, source)?,
-            name: self.name,
+            name: self.name.into_inner(),
             key: *self.public_key,
             rate: self.rate,
             mtu: self.mtu,
@@ -168,11 +169,11 @@ impl AircraftTable {
         let wrong = |why: String, help| Err(self.public_key.error(source, why, help));
         match self.lease {
             Some(LeaseSource::Granted | LeaseSource::Modem) => wrong(
-                format!("the lease of {:?} is not one of the ground's", self.name),
+                format!("the lease of {:?} is not one of the ground's", *self.name),
                 "write lease = \"learned\", \"static\" or \"none\", or leave it out",
             ),
             Some(LeaseSource::Learned) if is_shared => wrong(
-                format!("{:?} has lease = \"learned\", and the beam has the rate", self.name),
+                format!("{:?} has lease = \"learned\", and the beam has the rate", *self.name),
                 "leave lease out, or share no forward rate under [beam]",
             ),
             written if !is_radio => Ok(written.unwrap_or(LeaseSource::Learned)),

@@ -180,10 +180,11 @@ fn check_identities(
             ("this is the ground's own public key".to_owned(), help)
         } else if !keys.insert(**public_key) {
             let help = "every aircraft has its own: make one with `bentpipe keys`";
-            (format!("{name:?} has the key of another aircraft"), help)
-        } else if !names.insert(name) {
+            (format!("{:?} has the key of another aircraft", **name), help)
+        } else if !names.insert(&**name) {
             let help = "every aircraft has its own: the log and the records go by it";
-            (format!("{name:?} is the name of another aircraft"), help)
+            let why = format!("{:?} is the name of another aircraft", **name);
+            return Err(name.error(source, why, help));
         } else {
             continue;
         };

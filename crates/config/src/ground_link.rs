@@ -30,7 +30,7 @@ pub(super) struct GroundLinkTable {
     #[schemars(title = "address")]
     aerotcp_listen: Option<SocketAddr>,
     /// Largest IP packet for which the paths are provisioned, as in `air.toml`. Not for HTTP/3.
-    #[serde(default = "default_mtu")]
+    #[serde(default = "default_mtu", deserialize_with = "least::mtu")]
     #[schemars(title = "bytes")]
     mtu: usize,
     /// Marks packets on the radio with the DSCP of their class. Only with `listen`.

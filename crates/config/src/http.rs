@@ -8,7 +8,7 @@ use bentpipe_webcache::{Rules, Settings};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{ConfigError, Source, seconds};
+use super::{ConfigError, Placed, Source, seconds};
 
 /// HTTP cache. An empty table uses the defaults.
 #[derive(Deserialize, JsonSchema)]
@@ -25,8 +25,8 @@ pub(super) struct HttpCacheTable {
     #[serde(default = "default_disk")]
     disk: ByteSize,
     /// Larger objects pass through; at most a quarter of `memory`.
-    #[serde(default = "default_object")]
-    largest_object: ByteSize,
+    #[schemars(extend("x-default" = "16 MiB, or a quarter of a `memory` below 64 MiB"))]
+    largest_object: Option<Placed<ByteSize>>,
     /// Maximum heuristic freshness of an object without times of its own.
     #[serde(default = "day")]
     max_heuristic_freshness: Span,
@@ -86,9 +86,8 @@ const fn default_disk() -> ByteSize {
     ByteSize::from_bytes(1 << 30)
 }
 
-const fn default_object() -> ByteSize {
-    ByteSize::from_bytes(16 << 20)
-}
+/// Largest object of a cache with enough memory.
+const DEFAULT_OBJECT_BYTES: u64 = 16 << 20;
 
 const fn day() -> Span {
     seconds(24 * 3600)
@@ -99,7 +98,7 @@ const MIN_BYTES: u64 = 1 << 20;
 
 impl HttpCacheTable {
     pub fn check(self, source: &Source<'_>) -> Result<HttpCache, ConfigError> {
-        let (memory, largest_object) = (self.memory, self.largest_object);
+        let memory = self.memory;
         for (key, size) in [("memory", memory), ("disk", self.disk)] {
             if size.bytes() < MIN_BYTES {
                 let why =
@@ -108,20 +107,27 @@ impl HttpCacheTable {
                 return Err(ConfigError::at(source, None, why, help));
             }
         }
-        if largest_object.bytes() > memory.bytes() / 4 {
+        let quarter = memory.bytes() / 4;
+        if let Some(object) = self.largest_object.as_ref().filter(|it| it.bytes() > quarter) {
             let why = format!(
-                "largest-object = \"{largest_object}\" is more than a quarter of memory = \"{memory}\", \
-                 which is what one body on its way may take"
+                "largest-object = \"{}\" is more than a quarter of memory = \"{memory}\", which is what \
+                 one body on its way may take",
+                **object
             );
-            let help = "write more memory, or a smaller largest-object";
-            return Err(ConfigError::at(source, None, why, help));
+            return Err(object.error(
+                source,
+                why,
+                "write more memory, or a smaller largest-object",
+            ));
         }
+        let default = DEFAULT_OBJECT_BYTES.min(quarter);
+        let object_bytes = self.largest_object.map_or(default, |object| object.bytes());
         Ok(HttpCache {
             settings: Settings {
                 memory_bytes: memory.bytes(),
                 directory: self.directory.map(|directory| source.beside(&directory)),
                 disk_bytes: self.disk.bytes(),
-                object_bytes: largest_object.bytes(),
+                object_bytes,
             },
             rules: Rules {
                 max_heuristic_freshness: self.max_heuristic_freshness.into(),

@@ -30,6 +30,16 @@ const NAMES: [(&str, u8); 8] = [
     ("sctp", 132),
 ];
 
+/// Number of the protocol with this name.
+pub(super) fn number(name: &str) -> Option<u8> {
+    NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
+/// All names, for messages.
+pub(super) fn names() -> String {
+    NAMES.map(|(name, _)| name).join(", ")
+}
+
 /// Protocols carried as raw datagrams. Only addresses are translated, because these protocols have
 /// no ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -79,14 +89,13 @@ impl FromStr for IpProtocol {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = NAMES.iter().find(|(known, _)| *known == name);
-        if let Some((_, number)) = known {
-            return Ok(Self(*number));
+        if let Some(number) = number(name) {
+            return Ok(Self(number));
         }
         if matches!(name, "ah" | "udplite" | "dccp") {
             return Err(format!("{name:?} cannot be carried: {COVERS_ADDRESSES}"));
         }
-        let names = NAMES.map(|(name, _)| name).join(", ");
+        let names = names();
         Err(format!("{name:?} is none of the protocols known by name: {names}; write its number"))
     }
 }

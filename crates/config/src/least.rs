@@ -1,9 +1,14 @@
 //! Rejects values that parse but cannot work, for example limits of zero.
 
 use bentpipe_flow::{Host, Target};
-use bentpipe_link::{MIN_RATE, MIN_SESSION_LIFETIME};
+use bentpipe_link::{MIN_MTU_BYTES, MIN_RATE, MIN_SESSION_LIFETIME};
 use bentpipe_units::{BitRate, ByteSize, Span};
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer};
+
+use super::Placed;
+
+/// Maximum length of an IP packet.
+const MAX_MTU_BYTES: usize = 65_535;
 
 /// Minimum memory for all sessions: two lanes' windows of 1 MiB for each of eight aircraft.
 const MIN_TOTAL_MEMORY: ByteSize = ByteSize::from_bytes(16 << 20);
@@ -30,6 +35,23 @@ pub fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<BitRate, D::Error> {
         )));
     }
     Ok(rate)
+}
+
+/// Maximum length of an IP packet, bytes.
+pub fn mtu<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
+    let mtu = usize::deserialize(from)?;
+    if !(MIN_MTU_BYTES..=MAX_MTU_BYTES).contains(&mtu) {
+        return Err(D::Error::custom(format!(
+            "an mtu of {mtu} bytes is not one of an IP link: write {MIN_MTU_BYTES} to \
+             {MAX_MTU_BYTES}, or leave it out for 1500"
+        )));
+    }
+    Ok(mtu)
+}
+
+/// [`mtu`] of one aircraft.
+pub fn aircraft_mtu<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    mtu(from).map(Some)
 }
 
 /// A duration greater than zero.
@@ -122,6 +144,12 @@ pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
         )));
     }
     Ok(name)
+}
+
+/// [`name`] with its position in the file.
+pub fn placed_name<'de, D: Deserializer<'de>>(from: D) -> Result<Placed<String>, D::Error> {
+    let placed = Placed::<String>::deserialize(from)?;
+    placed.try_map(|name| self::name(name.into_deserializer()))
 }
 
 /// Target to which packets can be sent.

@@ -15,6 +15,23 @@ use super::classes::ClassName;
 use super::network::Network;
 use super::{ConfigError, Placed, Source};
 
+/// A protocol that a rule may name: those of flows, and those that `[raw]` knows by name.
+#[derive(Clone, Copy)]
+struct NamedProtocol(Protocol);
+
+impl FromStr for NamedProtocol {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(number) = super::ip::number(text) {
+            return Ok(Self(Protocol::from_number(number)));
+        }
+        text.parse()
+            .map(Self)
+            .map_err(|why: String| format!("{why}; these have names too: {}", super::ip::names()))
+    }
+}
+
 /// Maximum number of rules in a file, because every new flow is compared with all of them.
 pub const MAX_RULES: usize = 256;
 
@@ -43,8 +60,8 @@ pub(super) struct RuleTable {
     port: Values<Ports>,
     /// IP protocol.
     #[serde(default)]
-    #[schemars(title = "`\"tcp\"`, `\"udp\"`, `\"icmp\"` or a number")]
-    protocol: Values<Protocol>,
+    #[schemars(title = "`\"tcp\"`, `\"udp\"`, `\"icmp\"`, a name of `[raw]` or a number")]
+    protocol: Values<NamedProtocol>,
     /// Mark of the passenger.
     #[serde(default)]
     #[schemars(title = "`\"EF\"`, `\"AF42\"`, a number")]
@@ -102,7 +119,7 @@ impl RuleTable {
             domains: self.domain.0.clone(),
             prefixes: self.prefix.0.iter().map(|net| net.0).collect(),
             ports: self.port.0.clone(),
-            protocols: self.protocol.0.clone(),
+            protocols: self.protocol.0.iter().map(|named| named.0).collect(),
             dscps: self.dscp.0.clone(),
             passengers: self.passenger.0.clone(),
             class: self.class.0,

@@ -7,6 +7,7 @@ use super::*;
 use bentpipe_link::Class;
 
 mod classes;
+mod lines;
 mod transports;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";

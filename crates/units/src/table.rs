@@ -22,7 +22,14 @@ impl Table {
             .parse()
             .map_err(|_| self.error(text, "it does not begin with a number".into()))?;
         let Some((_, factor)) = self.units.iter().find(|(name, _)| *name == unit) else {
-            return Err(self.error(text, self.unit_error(unit)));
+            let first = unit.split_whitespace().next().unwrap_or_default();
+            let why =
+                if unit.contains(char::is_numeric) && self.units.iter().any(|it| it.0 == first) {
+                    "it has more than one number: convert it to one unit".into()
+                } else {
+                    self.unit_error(unit)
+                };
+            return Err(self.error(text, why));
         };
         Ok(number * factor)
     }
