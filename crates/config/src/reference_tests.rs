@@ -52,7 +52,7 @@ fn the_default_padding_is_the_one_that_is_shown() {
 #[test]
 fn the_examples_conform_to_the_schemas() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    for example in ["aircraft", "cabin", "rural-paws"] {
+    for example in ["aircraft", "cabin", "rural-paws", "ship", "village"] {
         for (file, which) in [("air.toml", Which::Air), ("ground.toml", Which::Ground)] {
             let file = examples.join(example).join(file);
             let table: toml::Table = std::fs::read_to_string(&file).unwrap().parse().unwrap();

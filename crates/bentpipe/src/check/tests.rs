@@ -1,3 +1,5 @@
+use bentpipe_link::SecretKey;
+
 use super::*;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -156,6 +158,35 @@ fn the_example_of_a_cabin_is_without_errors() {
     }
     let ground = describe(&folder.path().join("ground.toml")).unwrap().to_string();
     assert!(ground.contains("pages"), "{ground}");
+}
+
+/// Each example is a pair: with keys of its own and the folder for its records, both files are good,
+/// and they fit together.
+#[test]
+fn the_examples_are_pairs() {
+    for example in ["aircraft", "rural-paws", "ship", "village"] {
+        let folder = tempfile::tempdir().unwrap();
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let public = |seed| SecretKey::from_bytes([seed; 32]).public().to_string();
+        let records = format!("directory = \"{}\"", folder.path().display());
+        for (which, own, peer) in [("air", 1, 2), ("ground", 2, 1)] {
+            let file = format!("{which}.toml");
+            let text = std::fs::read_to_string(examples.join(example).join(&file)).unwrap();
+            assert!(text.contains(KEY), "{example}: a key to replace");
+            let text = text.replace(KEY, &public(peer));
+            let text = text.replace("directory = \"/var/lib/bentpipe-air\"", &records);
+            std::fs::write(folder.path().join(file), text).unwrap();
+            let key = SecretKey::from_bytes([own; 32]).to_base64();
+            std::fs::write(folder.path().join(format!("{which}.key")), &*key).unwrap();
+        }
+        let [air, ground] = ["air.toml", "ground.toml"].map(|name| folder.path().join(name));
+        for file in [&air, &ground] {
+            describe(file).unwrap();
+        }
+        let air = AirConfig::load(&air, None).unwrap();
+        let found = pair::compare(&air, &GroundConfig::load(&ground).unwrap());
+        assert_eq!((found.faults, found.notes), (vec![], vec![]), "{example}");
+    }
 }
 
 #[test]

@@ -108,3 +108,11 @@ case $line in bentpipe://ground.example.net:4500/boat-1?*) ;; *) echo "no join l
 on air "$(printf %s "$ON_AIR" | sed "s|LINE|$(printf %s "$line" | sed 's/&/\\\&/g')|")"
 on air 'systemctl is-active bentpipe-air.service && echo bentpipe-air.service runs'
 on device "$ON_DEVICE --silent --show-error --max-time 60"
+
+# Blocks of the guides, each in a folder of its own: blocks/PAGE:LINE.HOST
+for block in "$top"/blocks/*; do
+    mkdir "$block.folder"
+    on "${block##*.}" "cd '$block.folder'; . '$block'"
+    name=${block##*/}
+    echo "ran ${name%.*}"
+done
