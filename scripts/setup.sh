@@ -3,6 +3,7 @@
 #   python   for the tests' MASQUE client
 #   browser  Chromium, which loads pages through the gateways
 #   unbound  the resolver for comparisons, a signer for zones, and dnsperf for scripts/bench-dns
+#   prometheus   promtool, which checks the metrics and the alerts
 #   kcptun   the tunnel that the lab compares with the gateways
 #   vega     the bundle that draws the figures of reports
 #   musl     what a static program is built with
@@ -61,6 +62,10 @@ kcptun_needs() {
     echo 'kcptun-client kcptun kcptun kcptun kcptun'
 }
 
+prometheus_needs() {
+    echo 'promtool prometheus prometheus prometheus prometheus'
+}
+
 # On Alpine, the compiler of the system is musl's.
 musl_needs() {
     echo 'musl-gcc musl-tools musl-gcc musl-dev musl'
@@ -85,6 +90,7 @@ python | vega) list=python_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
 kcptun) list=kcptun_needs ;;
+prometheus) list=prometheus_needs ;;
 musl | dist-x86_64) list=musl_needs ;;
 dist-aarch64) list=dist_aarch64_needs ;;
 dist-armv7) list=dist_armv7_needs ;;

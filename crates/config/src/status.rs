@@ -1,5 +1,6 @@
 //! Status file of the gateway's current traffic.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use bentpipe_units::Span;
@@ -18,6 +19,9 @@ pub(super) struct StatusTable {
     /// Time between two files, at least a second.
     #[serde(default = "default_interval")]
     interval: Placed<Span>,
+    /// Address of this host at which Prometheus finds the same as metrics, below /metrics:
+    /// docs/monitoring.md.
+    listen: Option<Placed<SocketAddr>>,
     /// Level of detail; beyond classes the file contains personal data. Only with the radio
     /// transport.
     #[serde(default)]
@@ -33,6 +37,8 @@ pub struct StatusConfig {
     pub interval: Span,
     /// Level of detail.
     pub detail: Detail,
+    /// Loopback address for metrics.
+    pub listen: Option<SocketAddr>,
 }
 
 /// Level of detail of the file. Data about passengers and flows are personal data.
@@ -67,7 +73,14 @@ impl StatusTable {
             let help = "name a file: file = \"/run/bentpipe/status.json\"";
             return Err(self.file.error(source, why, help));
         }
-        Ok(StatusConfig { file, interval: *self.interval, detail: self.detail })
+        if let Some(listen) = self.listen.as_ref().filter(|listen| !listen.ip().is_loopback()) {
+            let why =
+                format!("{} can be reached by others, and metrics have no password", **listen);
+            let help = "write listen = \"127.0.0.1:9464\", and let a proxy or a tunnel lead there";
+            return Err(listen.error(source, why, help));
+        }
+        let listen = self.listen.map(|listen| *listen);
+        Ok(StatusConfig { file, interval: *self.interval, detail: self.detail, listen })
     }
 }
 

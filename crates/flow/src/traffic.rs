@@ -23,6 +23,8 @@ pub struct Traffic {
     pub sending: RateInUse,
     /// Rate at which the peer sends, as far as this end knows.
     pub receiving: RateInUse,
+    /// State of the link.
+    pub link: LinkState,
     /// Activity of each class.
     pub classes: PerClass<ClassActivity>,
     /// The busiest passengers, the busiest first, each once in every class that it uses.
@@ -34,6 +36,35 @@ pub struct Traffic {
     pub flows: Vec<FlowTraffic>,
     /// Number of flows that have carried data or have data to send.
     pub all_flows: usize,
+}
+
+/// State of the link under a session, and what it has cost since the session began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkState {
+    /// Smoothed round trip.
+    pub round_trip: Duration,
+    /// Time since the last packet of the peer.
+    pub silence: Duration,
+    /// Length of the present outage; zero without one.
+    pub outage: Duration,
+    /// Length of all outages.
+    pub outages: Duration,
+    /// Size of the largest packet that carries data now, with its IP header.
+    pub mtu_bytes: u64,
+    /// Queueing delay on the path, as the last reports show it.
+    pub queue: Duration,
+    /// IP bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes of repair packets sent.
+    pub repair_bytes: u64,
+    /// Bytes sent again.
+    pub retransmission_bytes: u64,
+    /// Sent packets that the peer's reports are about, and the lost ones among them.
+    pub judged_packets: u64,
+    /// Sent packets that the peer's reports count as lost.
+    pub lost_packets: u64,
+    /// Times that the circuit breaker lowered the rate.
+    pub breaker_trips: u64,
 }
 
 /// Rate of one direction of a session, in IP bytes.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_flow::{FlowTraffic, RateInUse, Traffic};
+use bentpipe_flow::{FlowTraffic, LinkState, RateInUse, Traffic};
 use bentpipe_link::{Class, ClassActivity, PassengerActivity};
 use bentpipe_net::ip;
 use bentpipe_schedule::Counters;
@@ -74,6 +74,9 @@ pub struct Session {
     /// Rate at which the peer sends.
     #[serde(default)]
     pub receiving: Option<RateEntry>,
+    /// State of the link; `None` in files of releases that did not report it.
+    #[serde(default)]
+    pub link: Option<LinkEntry>,
     /// All five classes, highest first.
     pub classes: Vec<ClassEntry>,
     /// The busiest passengers, with one entry for each class they use.
@@ -95,6 +98,35 @@ pub struct RateEntry {
     pub source: String,
     /// Maximum that the operator permits; `None` without one.
     pub ceiling_bps: Option<u64>,
+}
+
+/// State of the link, and its costs since the session began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LinkEntry {
+    /// Smoothed round trip.
+    pub round_trip_us: u64,
+    /// Time since the last packet of the peer.
+    pub silence_us: u64,
+    /// Length of the present outage; 0 without one.
+    pub outage_us: u64,
+    /// Length of all outages of the session.
+    pub outages_us: u64,
+    /// Size of the largest packet that carries data now, with its IP header.
+    pub mtu_bytes: u64,
+    /// Queueing delay on the path that this gateway sends on.
+    pub queue_us: u64,
+    /// IP bytes sent, with headers.
+    pub sent_bytes: u64,
+    /// Bytes of repair packets sent.
+    pub repair_bytes: u64,
+    /// Bytes sent again.
+    pub retransmission_bytes: u64,
+    /// Sent packets that the peer's reports are about.
+    pub judged_packets: u64,
+    /// The lost ones among them.
+    pub lost_packets: u64,
+    /// Times that the circuit breaker lowered the rate.
+    pub breaker_trips: u64,
 }
 
 /// Traffic and its delay.
@@ -182,6 +214,21 @@ pub struct FlowEntry {
 }
 
 impl Document {
+    /// Creates the document of a gateway that has just started.
+    pub fn empty(gateway: Gateway) -> Self {
+        Self {
+            schema: SCHEMA,
+            gateway,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            written_unix_ms: 0,
+            interval_ms: 0,
+            uptime_us: 0,
+            detail: Detail::Classes,
+            counters: BTreeMap::new(),
+            sessions: Vec::new(),
+        }
+    }
+
     /// Serializes the document as written to the file.
     pub fn to_json(&self) -> Vec<u8> {
         // Cannot fail: all map keys are strings, and all numbers are finite.
@@ -200,6 +247,7 @@ impl Session {
             keys_overdue,
             sending,
             receiving,
+            link,
             classes,
             passengers,
             all_passengers,
@@ -215,6 +263,7 @@ impl Session {
             keys_overdue,
             sending: Some(rate_entry(sending)),
             receiving: Some(rate_entry(receiving)),
+            link: Some(link_entry(link)),
             classes: classes.iter().map(class).collect(),
             passengers: passengers.iter().map(|seat| passenger_entry(seat, names)).collect(),
             all_passengers,
@@ -229,6 +278,23 @@ fn rate_entry(of: RateInUse) -> RateEntry {
         rate_bps: of.rate.map(BitRate::bps),
         source: of.source.name().to_owned(),
         ceiling_bps: of.ceiling.map(BitRate::bps),
+    }
+}
+
+fn link_entry(of: LinkState) -> LinkEntry {
+    LinkEntry {
+        round_trip_us: micros(of.round_trip),
+        silence_us: micros(of.silence),
+        outage_us: micros(of.outage),
+        outages_us: micros(of.outages),
+        mtu_bytes: of.mtu_bytes,
+        queue_us: micros(of.queue),
+        sent_bytes: of.sent_bytes,
+        repair_bytes: of.repair_bytes,
+        retransmission_bytes: of.retransmission_bytes,
+        judged_packets: of.judged_packets,
+        lost_packets: of.lost_packets,
+        breaker_trips: of.breaker_trips,
     }
 }
 

@@ -5,12 +5,15 @@
 //! | this page | the reporter, which writes the file |
 //! | `document` | the file's contents |
 //! | `file` | the place of the file |
+//! | `metrics`, `exposition` | the same for Prometheus, over HTTP |
 //! | [`notify`] | notifications to the service manager |
 
 #![forbid(unsafe_code)]
 
 mod document;
+mod exposition;
 mod file;
+mod metrics;
 pub mod notify;
 
 use std::collections::HashMap;
@@ -18,11 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_link::SnapshotLimits;
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use document::{
-    ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, RateEntry, SCHEMA,
-    Session,
+    ClassEntry, Document, FlowEntry, Gateway, LinkEntry, Moved, Names, PassengerEntry, RateEntry,
+    SCHEMA, Session,
 };
 pub use file::{Place, ReadError, read};
 
@@ -54,6 +58,8 @@ pub struct Reporter {
     /// Maximum number of sessions.
     sessions: usize,
     failing: bool,
+    /// The last document, for [`metrics`].
+    last: watch::Sender<Arc<Document>>,
 }
 
 impl Reporter {
@@ -66,7 +72,8 @@ impl Reporter {
     ) -> Self {
         let (place, began) = (Place::new(&config.file), Instant::now());
         let (config, more) = (config.clone(), Vec::new());
-        Self { config, place, gateway, counters, more, began, sessions, failing: false }
+        let last = watch::Sender::new(Arc::new(Document::empty(gateway)));
+        Self { config, place, gateway, counters, more, began, sessions, failing: false, last }
     }
 
     /// Adds the counters that `more` returns to the file.
@@ -79,6 +86,8 @@ impl Reporter {
     /// Writes the sessions that `look` returns, periodically and forever. Logs a write failure
     /// once, and keeps trying.
     pub async fn keep(mut self, look: impl Fn(SnapshotLimits) -> Vec<Session>) {
+        let _serving =
+            self.config.listen.map(|listen| metrics::serve(listen, self.last.subscribe()));
         let mut ticks = tokio::time::interval(self.config.interval.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -89,7 +98,8 @@ impl Reporter {
 
     /// Writes the sessions that `look` returns, once.
     pub async fn write(&mut self, look: &impl Fn(SnapshotLimits) -> Vec<Session>) {
-        let document = self.document(look(self.most()));
+        let document = Arc::new(self.document(look(self.most())));
+        self.last.send_replace(document.clone());
         let place = self.place.clone();
         let writing = move || place.replace(&document.to_json());
         let written = match tokio::task::spawn_blocking(writing).await {

@@ -39,7 +39,12 @@ fn traffic() -> Traffic {
 }
 
 fn config(file: impl Into<PathBuf>, detail: Detail) -> StatusConfig {
-    StatusConfig { file: file.into(), interval: Span::new(Duration::from_secs(1)), detail }
+    StatusConfig {
+        file: file.into(),
+        interval: Span::new(Duration::from_secs(1)),
+        detail,
+        listen: None,
+    }
 }
 
 fn reporter(detail: Detail, sessions: usize) -> Reporter {
@@ -150,4 +155,31 @@ fn a_file_that_is_none_of_ours_is_told() {
     assert!(why("{\"schema\": 2}").contains("has the format 2"));
     assert!(why("{\"schema\": 1}").contains("missing field"));
     assert!(read(&folder.path().join("b")).unwrap_err().to_string().contains("while it runs"));
+}
+
+#[tokio::test]
+async fn metrics_are_served_at_their_path_alone() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let newest = watch::Sender::new(Arc::new(Document::empty(Gateway::Air)));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = listener.local_addr().unwrap();
+    drop(listener);
+    let _serving = metrics::serve(listen, newest.subscribe());
+    let ask = async |request: &str| {
+        let mut tcp = loop {
+            match tokio::net::TcpStream::connect(listen).await {
+                Ok(tcp) => break tcp,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        tcp.write_all(request.as_bytes()).await.unwrap();
+        let mut text = String::new();
+        tcp.read_to_string(&mut text).await.unwrap();
+        text
+    };
+    let rest = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let text = ask(&format!("GET /metrics{rest}")).await;
+    assert!(text.starts_with("HTTP/1.1 200") && text.contains("bentpipe_sessions 0"), "{text}");
+    assert!(ask(&format!("GET /{rest}")).await.starts_with("HTTP/1.1 404"));
+    assert!(ask(&format!("POST /metrics{rest}")).await.starts_with("HTTP/1.1 405"));
 }

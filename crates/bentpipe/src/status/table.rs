@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_gateway::config::Detail;
 use bentpipe_gateway::status::{
-    ClassEntry, Document, FlowEntry, Gateway, Moved, RateEntry, Session,
+    ClassEntry, Document, FlowEntry, Gateway, LinkEntry, Moved, RateEntry, Session,
 };
 use bentpipe_units::BitRate;
 
@@ -69,6 +69,7 @@ fn session_table(session: &Session, detail: Detail) -> String {
     if session.keys_overdue {
         text += "keys overdue: something on the path may drop handshakes\n";
     }
+    text += &session.link.as_ref().map_or_else(String::new, link_line);
     let directions = [("sends at", &session.sending), ("receives at", &session.receiving)];
     for (what, rate) in directions {
         text += &rate.as_ref().map_or_else(String::new, |rate| rate_line(what, rate));
@@ -95,6 +96,22 @@ fn session_table(session: &Session, detail: Detail) -> String {
         text += &told("flows", session.flows.len(), session.all_flows);
     }
     text
+}
+
+/// Formats the state of the link.
+fn link_line(link: &LinkEntry) -> String {
+    let us = |us: u64| span(Duration::from_micros(us));
+    let lost = 100.0 * link.lost_packets as f64 / link.judged_packets.max(1) as f64;
+    let repairs = 100.0 * link.repair_bytes as f64 / link.sent_bytes.max(1) as f64;
+    let state = match link.outage_us {
+        0 => format!("heard {} ago", us(link.silence_us)),
+        outage => format!("an outage for {}", us(outage)),
+    };
+    format!(
+        "link: {state}, {} round trip, {} queue, {lost:.1} % lost, {repairs:.1} % repairs\n",
+        us(link.round_trip_us),
+        us(link.queue_us)
+    )
 }
 
 /// Formats the rate of one direction with its origin and its ceiling.

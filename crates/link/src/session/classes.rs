@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_flow::Traffic;
+use bentpipe_flow::{LinkState, Traffic};
 use bentpipe_schedule::{Class, ClassCounters, ClassSettings, PerClass, SnapshotLimits};
 
 use super::Session;
@@ -33,7 +33,26 @@ impl Session {
             keys_overdue: self.has_overdue_keys(now),
             sending: self.sending(now),
             receiving: self.receiving(),
+            link: self.link_state(now),
             ..self.flows.traffic(max, now)
+        }
+    }
+
+    fn link_state(&self, now: Duration) -> LinkState {
+        let counters = self.counters();
+        LinkState {
+            round_trip: self.round_trip(),
+            silence: now.saturating_sub(self.heard_at()),
+            outage: self.outage(now),
+            outages: self.unheard(now),
+            mtu_bytes: counters.mtu_bytes,
+            queue: self.path.lease.queue(),
+            sent_bytes: counters.bytes_sent,
+            repair_bytes: counters.repair_bytes,
+            retransmission_bytes: counters.retransmission_bytes,
+            judged_packets: counters.packets_judged,
+            lost_packets: counters.packets_lost,
+            breaker_trips: counters.breaker_trips,
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use bentpipe_gateway::status::{PassengerEntry, SCHEMA};
+use bentpipe_gateway::status::{LinkEntry, PassengerEntry, SCHEMA};
 
 fn moved(sent_bytes: u64) -> Moved {
     Moved {
@@ -61,6 +61,16 @@ fn document() -> Document {
         keys_overdue: false,
         sending: Some(rate(Some(18_900_000), "learned", Some(20_000_000))),
         receiving: Some(rate(None, "arrivals", None)),
+        link: Some(LinkEntry {
+            round_trip_us: 761_000,
+            silence_us: 40_000,
+            queue_us: 12_000,
+            sent_bytes: 1_000,
+            repair_bytes: 42,
+            judged_packets: 1_000,
+            lost_packets: 61,
+            ..LinkEntry::default()
+        }),
         classes: vec![unused, class("best-effort", 1_250_000, 12)],
         passengers: vec![seat],
         all_passengers: 3,
@@ -87,6 +97,9 @@ fn classes_hold_passengers_and_those_their_flows() {
     assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{text}");
     assert_eq!(lines[0], "ground gateway 0.1.0, up 1 min 30 s; written 1 s ago");
     assert_eq!(lines[2], "link with D-ABCD for 2 h 3 min; rates, waits and drops of the last 5 s");
+    let link = "link: heard 40 ms ago, 761 ms round trip, 12 ms queue, 6.1 % lost, 4.2 % repairs";
+    assert_eq!(lines[3], link);
+    let lines = [&lines[..3], &lines[4..]].concat();
     assert_eq!(lines[3], "sends at 18.9 Mbit/s (learned, at most 20 Mbit/s)");
     assert_eq!(lines[4], "receives at an unknown rate (arrivals)");
     let of = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");

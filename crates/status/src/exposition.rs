@@ -1,0 +1,341 @@
+//! The document in the text format of Prometheus, version 0.0.4. docs/monitoring.md lists the metrics.
+
+use std::fmt::{self, Write};
+
+use super::{ClassEntry, Document, Gateway, LinkEntry, Session};
+
+/// Maximum number of sessions with metrics of the link: 15 series each.
+const MAX_SESSIONS: usize = 4096;
+/// Maximum number of sessions with metrics of classes: 125 series each.
+const MAX_DETAILED: usize = 256;
+/// End of the first bucket of a histogram of delays, in microseconds; each next one is twice as long.
+const FIRST_BUCKET_US: u64 = 128;
+
+/// Counters that are one metric with a label: their prefix, the metric, the label, and its meaning.
+const FAMILIES: [(&str, &str, &str, &str); 4] = [
+    ("reset_", "flow_resets", "reason", "Flows that ended with a reset."),
+    ("flows_", "flows", "class", "Flows that began in this class."),
+    ("refused_", "limit_refused", "limit", "Newcomers refused for a limit."),
+    ("evicted_", "limit_evicted", "limit", "Entries that were evicted for a newcomer."),
+];
+
+/// Kind of a metric.
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// A metric of the link: its name, meaning, and value.
+type LinkMetric = (&'static str, &'static str, Kind, fn(&LinkEntry) -> f64);
+
+/// A metric of a class.
+type ClassMetric = (&'static str, &'static str, Kind, fn(&ClassEntry) -> f64);
+
+const LINK: [LinkMetric; 12] = [
+    ("link_up", "1 unless there is an outage.", Kind::Gauge, |link| {
+        f64::from(u8::from(link.outage_us == 0))
+    }),
+    ("link_rtt_seconds", "Smoothed round trip.", Kind::Gauge, |link| seconds(link.round_trip_us)),
+    ("link_queue_seconds", "Queueing delay on the path.", Kind::Gauge, |link| {
+        seconds(link.queue_us)
+    }),
+    ("link_silence_seconds", "Time since the last packet of the peer.", Kind::Gauge, |link| {
+        seconds(link.silence_us)
+    }),
+    ("link_outage_seconds_total", "Length of all outages.", Kind::Counter, |link| {
+        seconds(link.outages_us)
+    }),
+    ("link_mtu_bytes", "Largest packet with data, with its IP header.", Kind::Gauge, |link| {
+        link.mtu_bytes as f64
+    }),
+    ("link_sent_bytes_total", "IP bytes sent.", Kind::Counter, |link| link.sent_bytes as f64),
+    ("link_repair_bytes_total", "Bytes of repair packets sent.", Kind::Counter, |link| {
+        link.repair_bytes as f64
+    }),
+    ("link_retransmitted_bytes_total", "Bytes sent again.", Kind::Counter, |link| {
+        link.retransmission_bytes as f64
+    }),
+    (
+        "link_reported_packets_total",
+        "Sent packets that reports are about.",
+        Kind::Counter,
+        |link| link.judged_packets as f64,
+    ),
+    ("link_lost_packets_total", "Sent packets that were lost.", Kind::Counter, |link| {
+        link.lost_packets as f64
+    }),
+    ("link_breaker_trips_total", "Times the breaker lowered the rate.", Kind::Counter, |link| {
+        link.breaker_trips as f64
+    }),
+];
+
+const CLASSES: [ClassMetric; 7] = [
+    ("class_open_flows", "Open flows.", Kind::Gauge, |class| class.open_flows as f64),
+    ("class_queued_bytes", "Memory of queued datagrams.", Kind::Gauge, |class| {
+        class.queued_bytes as f64
+    }),
+    ("class_sent_bytes_total", "Contents sent over the link.", Kind::Counter, |class| {
+        class.total.sent_bytes as f64
+    }),
+    ("class_received_bytes_total", "Contents received over the link.", Kind::Counter, |class| {
+        class.total.received_bytes as f64
+    }),
+    ("class_overhead_bytes_total", "Repairs, retransmissions, headers.", Kind::Counter, |class| {
+        class.overhead_bytes as f64
+    }),
+    (
+        "class_sent_packets_total",
+        "Datagrams, or pieces of a stream, sent.",
+        Kind::Counter,
+        |class| class.total.sent_packets as f64,
+    ),
+    ("class_dropped_packets_total", "Datagrams dropped unsent.", Kind::Counter, |class| {
+        class.total.dropped_packets as f64
+    }),
+];
+
+/// Returns all metrics.
+pub fn of(document: &Document) -> String {
+    let mut text = String::new();
+    put(document, &mut text).expect("a string takes everything");
+    text
+}
+
+fn put(document: &Document, to: &mut String) -> fmt::Result {
+    let gateway = match document.gateway {
+        Gateway::Air => "air",
+        Gateway::Ground => "ground",
+    };
+    head(to, "build_info", "The gateway and its release.", Kind::Gauge)?;
+    let version = escaped(&document.version);
+    writeln!(to, "bentpipe_build_info{{gateway=\"{gateway}\",version=\"{version}\"}} 1")?;
+    head(to, "uptime_seconds", "Time since the gateway started.", Kind::Gauge)?;
+    writeln!(to, "bentpipe_uptime_seconds {}", seconds(document.uptime_us))?;
+    head(to, "sessions", "Sessions of the radio transport.", Kind::Gauge)?;
+    writeln!(to, "bentpipe_sessions {}", document.sessions.len())?;
+    counters(document, to)?;
+    let sessions = &document.sessions[..document.sessions.len().min(MAX_SESSIONS)];
+    links(sessions, to)?;
+    classes(&sessions[..sessions.len().min(MAX_DETAILED)], to)
+}
+
+fn counters(document: &Document, to: &mut String) -> fmt::Result {
+    for (prefix, metric, label, help) in FAMILIES {
+        let members = document
+            .counters
+            .iter()
+            .filter_map(|(name, count)| Some((name.strip_prefix(prefix)?, count)));
+        let mut members = members.peekable();
+        if members.peek().is_some() {
+            head(to, &format!("{metric}_total"), help, Kind::Counter)?;
+        }
+        for (name, count) in members {
+            writeln!(to, "bentpipe_{metric}_total{{{label}=\"{}\"}} {count}", escaped(name))?;
+        }
+    }
+    let is_alone = |name: &str| FAMILIES.iter().all(|(prefix, ..)| !name.starts_with(prefix));
+    for (name, count) in document.counters.iter().filter(|(name, _)| is_alone(name)) {
+        head(
+            to,
+            &format!("{name}_total"),
+            &format!("Counter {name} of docs/status.md."),
+            Kind::Counter,
+        )?;
+        writeln!(to, "bentpipe_{name}_total {count}")?;
+    }
+    Ok(())
+}
+
+fn links(sessions: &[Session], to: &mut String) -> fmt::Result {
+    let links: Vec<_> = sessions.iter().filter_map(|one| Some((labels(one), one.link?))).collect();
+    for (name, help, kind, value) in LINK {
+        head(to, name, help, kind)?;
+        for (labels, link) in &links {
+            writeln!(to, "bentpipe_{name}{{{labels}}} {}", value(link))?;
+        }
+    }
+    head(to, "link_keys_overdue", "1 if the packet keys are old.", Kind::Gauge)?;
+    for session in sessions {
+        let is_overdue = u8::from(session.keys_overdue);
+        writeln!(to, "bentpipe_link_keys_overdue{{{}}} {is_overdue}", labels(session))?;
+    }
+    head(to, "link_rate_bytes_per_second", "Rate in use, by direction and origin.", Kind::Gauge)?;
+    for session in sessions {
+        for (direction, rate) in [("send", &session.sending), ("receive", &session.receiving)] {
+            let Some(rate) = rate else { continue };
+            let (labels, source) = (labels(session), escaped(&rate.source));
+            if let Some(bps) = rate.rate_bps {
+                writeln!(
+                    to,
+                    "bentpipe_link_rate_bytes_per_second{{{labels},direction=\"{direction}\",\
+                     source=\"{source}\"}} {}",
+                    bps as f64 / 8.0
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn classes(sessions: &[Session], to: &mut String) -> fmt::Result {
+    let rows = || {
+        sessions.iter().flat_map(|session| {
+            let labels = labels(session);
+            session
+                .classes
+                .iter()
+                .map(move |class| (format!("{labels},class=\"{}\"", escaped(&class.class)), class))
+        })
+    };
+    for (name, help, kind, value) in CLASSES {
+        head(to, name, help, kind)?;
+        for (labels, class) in rows() {
+            writeln!(to, "bentpipe_{name}{{{labels}}} {}", value(class))?;
+        }
+    }
+    let name = "bentpipe_class_queue_delay_seconds";
+    writeln!(to, "# HELP {name} Waiting time of sent data in this gateway.")?;
+    writeln!(to, "# TYPE {name} histogram")?;
+    for (labels, class) in rows() {
+        let (mut sum, mut end_us) = (0, FIRST_BUCKET_US);
+        let (last, buckets) = class.total_delay_histogram.split_last().unwrap_or((&0, &[]));
+        for count in buckets {
+            sum += count;
+            writeln!(to, "{name}_bucket{{{labels},le=\"{}\"}} {sum}", seconds(end_us))?;
+            end_us *= 2;
+        }
+        sum += last;
+        writeln!(to, "{name}_bucket{{{labels},le=\"+Inf\"}} {sum}")?;
+        let total_s = seconds(class.total.delay_mean_us) * sum as f64;
+        writeln!(to, "{name}_sum{{{labels}}} {total_s}")?;
+        writeln!(to, "{name}_count{{{labels}}} {sum}")?;
+    }
+    Ok(())
+}
+
+fn head(to: &mut String, name: &str, help: &str, kind: Kind) -> fmt::Result {
+    let kind = match kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    };
+    writeln!(to, "# HELP bentpipe_{name} {help}\n# TYPE bentpipe_{name} {kind}")
+}
+
+/// Label of a session: its aircraft, which is empty at the air.
+fn labels(session: &Session) -> String {
+    format!("aircraft=\"{}\"", escaped(session.aircraft.as_deref().unwrap_or_default()))
+}
+
+/// A label's value between its quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashSet};
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use bentpipe_flow::Traffic;
+
+    use super::*;
+    use crate::nameless;
+
+    fn document(sessions: usize) -> Document {
+        let session = |number: usize| {
+            let name = format!("boat \\ \"{number}\"");
+            Session::of(Traffic::default(), Some(&name), &nameless())
+        };
+        let counters = [("relayed", 7), ("reset_refused", 2), ("flows_network", 3)];
+        let counters = counters.map(|(name, count)| (name.to_owned(), count));
+        Document {
+            counters: BTreeMap::from(counters),
+            sessions: (0..sessions).map(session).collect(),
+            ..Document::empty(Gateway::Ground)
+        }
+    }
+
+    #[test]
+    fn every_series_is_announced_once_and_is_unique() {
+        let text = of(&document(3));
+        let (mut announced, mut series) = (HashSet::new(), HashSet::new());
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(announced.insert(name.to_owned()), "{name} is announced twice");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+            } else if !line.starts_with("# HELP ") {
+                let (one, value) = line.rsplit_once(' ').unwrap();
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                assert!(series.insert(one.to_owned()), "{one} comes twice");
+                let name = one.split('{').next().unwrap();
+                let parts = ["_bucket", "_sum", "_count"];
+                let base = parts.iter().find_map(|part| name.strip_suffix(part)).unwrap_or(name);
+                assert!(announced.contains(name) || announced.contains(base), "{name}");
+            }
+        }
+        assert!(series.contains("bentpipe_relayed_total"));
+        assert!(series.contains("bentpipe_flow_resets_total{reason=\"refused\"}"));
+        assert!(series.contains(r#"bentpipe_link_up{aircraft="boat \\ \"2\""}"#), "{text}");
+    }
+
+    #[test]
+    fn ten_thousand_aircraft_have_a_bounded_number_of_series() {
+        let text = of(&document(10_000));
+        let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+        assert_eq!(lines("bentpipe_link_up{"), MAX_SESSIONS);
+        assert_eq!(lines("bentpipe_class_open_flows{"), 5 * MAX_DETAILED);
+        assert_eq!(lines("bentpipe_sessions 10000"), 1);
+    }
+
+    const ALERTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus/alerts.yml");
+
+    #[test]
+    fn alerts_use_metrics_that_exist() {
+        let mut full = document(1);
+        full.counters.insert("refused_udp_flows".to_owned(), 1);
+        let text = of(&full);
+        let alerts = std::fs::read_to_string(ALERTS).unwrap();
+        let words = alerts.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let used: HashSet<&str> = words.filter(|word| word.starts_with("bentpipe_")).collect();
+        let is_there =
+            |name: &&str| [" ", "{"].iter().any(|next| text.contains(&format!("\n{name}{next}")));
+        let unknown: Vec<_> = used.iter().filter(|name| !is_there(name)).collect();
+        assert!(used.len() > 4 && unknown.is_empty(), "{unknown:?}");
+    }
+
+    /// What `promtool check` says of `what` with this input; `None` without the tool.
+    fn promtool(what: &[&str], input: &str) -> Option<(bool, String)> {
+        let mut tool = Command::new("promtool")
+            .arg("check")
+            .args(what)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .ok()?;
+        tool.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let found = tool.wait_with_output().unwrap();
+        Some((found.status.success(), String::from_utf8_lossy(&found.stderr).into_owned()))
+    }
+
+    #[test]
+    fn prometheus_finds_no_fault_in_metrics_and_alerts() {
+        let Some(metrics) = promtool(&["metrics"], &of(&document(2))) else {
+            // Past the harness, which keeps what a test prints.
+            let line =
+                "SKIPPED: metrics and alerts are not checked by promtool, which is not here\n";
+            std::fs::write("/dev/stderr", line).unwrap();
+            return;
+        };
+        assert_eq!(metrics, (true, String::new()));
+        let alerts = promtool(&["rules", ALERTS], "").unwrap();
+        assert!(alerts.0, "{}", alerts.1);
+    }
+}
