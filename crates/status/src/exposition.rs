@@ -310,7 +310,7 @@ mod tests {
         assert!(used.len() > 4 && unknown.is_empty(), "{unknown:?}");
     }
 
-    /// What `promtool check` says of `what` with this input; `None` without the tool.
+    /// Result and messages of `promtool check` with this input; `None` without the tool.
     fn promtool(what: &[&str], input: &str) -> Option<(bool, String)> {
         let mut tool = Command::new("promtool")
             .arg("check")
