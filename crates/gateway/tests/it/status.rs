@@ -24,11 +24,20 @@ struct Pair {
     socks: std::net::SocketAddr,
 }
 
+/// An address at which nothing listens now.
+fn free_address() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
 fn start(detail: &str) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let top = |name: &str| {
         let file = folder.path().join(name);
-        format!("status = {{ file = {file:?}, interval = \"1 s\", detail = {detail:?} }}")
+        let listen = free_address();
+        format!(
+            "status = {{ file = {file:?}, interval = \"1 s\", detail = {detail:?}, \
+             listen = \"{listen}\" }}"
+        )
     };
     let configs = configs_with(&top("air.json"), &top("ground.json"));
     let (connector, acceptor): (Arc<dyn Connector>, Arc<dyn Acceptor>) = over_link(&configs);
@@ -159,5 +168,50 @@ async fn nobody_is_named_where_only_classes_are_asked_for() {
         let file = pair.path(pair.configs.air.status.as_ref());
         let text = std::fs::read_to_string(file).unwrap();
         assert_eq!(text.contains("127.0.0.1"), names_somebody, "{text}");
+    }
+}
+
+/// Metrics at this address; empty if nothing listens there yet.
+async fn metrics(listen: std::net::SocketAddr) -> String {
+    let mut text = String::new();
+    if let Ok(mut tcp) = tokio::net::TcpStream::connect(listen).await {
+        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        tcp.write_all(request.as_bytes()).await.unwrap();
+        tcp.read_to_string(&mut text).await.unwrap();
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_have_the_link_and_its_classes() {
+    let pair = start("flows");
+    let _tcp = exchange(&pair, echo("127.0.0.1:0").await).await;
+    let of = |status: &Option<StatusConfig>| status.as_ref().unwrap().listen.unwrap();
+    let gateways =
+        [(of(&pair.configs.air.status), ""), (of(&pair.configs.ground.status), "D-ABCD")];
+    for (listen, aircraft) in gateways {
+        let sent = format!(
+            "bentpipe_class_sent_bytes_total{{aircraft=\"{aircraft}\",class=\"best-effort\"}} \
+             {TCP_BYTES}\n"
+        );
+        let text = soon("the metrics", async {
+            loop {
+                let text = metrics(listen).await;
+                if text.contains(&sent) {
+                    break text;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        });
+        let text = text.await;
+        for line in ["link_up", "link_rtt_seconds", "link_sent_bytes_total", "link_mtu_bytes"] {
+            let start = format!("bentpipe_{line}{{aircraft=\"{aircraft}\"}} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&*start));
+            assert!(
+                line.is_some_and(|value| value.parse::<f64>().unwrap() > 0.0),
+                "{start}: {text}"
+            );
+        }
+        assert!(!text.contains("127.0.0.1"), "no passenger and no destination is named");
     }
 }
