@@ -55,26 +55,28 @@ async fn each_aircraft_has_its_classes_and_a_link_that_cannot_work_is_left_as_it
     let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.key"), key).unwrap();
-    let parse = |mtu: u16, kbps: u64| {
+    let parse = |kbps: u64| {
         let text = format!(
             "classes = {{ best-effort = {{ ceil = \"{kbps} kbit/s\" }} }}\n\
-             [link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\nmtu = {mtu}\n\
+             [link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n\
              [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{key}\"\nrate = \"2 Mbit/s\"\n\
              [dns]\nservers = [\"127.0.0.1:9\"]\n"
         );
         GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap()
     };
-    let config = parse(1500, 64);
+    let config = parse(64);
     let aircraft = config.aircraft[0].key;
     let (_up, down) = wire::link(*aircraft.as_bytes());
     let acceptor: Vec<Arc<dyn Acceptor>> = vec![down.clone()];
     let ground = Ground::new(&config).unwrap();
-    ground.apply(&parse(1500, 128), &acceptor).unwrap();
+    ground.apply(&parse(128), &acceptor).unwrap();
     let told = || {
         let told = down.classes();
         told.map(|(of, classes)| (of, classes[Class::BestEffort].limits.ceil))
     };
     assert_eq!(told(), Some((aircraft, ceil(128))));
-    assert!(ground.apply(&parse(576, 256), &acceptor).is_err(), "the link's packets are larger");
+    let mut wrong = parse(256);
+    wrong.aircraft[0].mtu = Some(576);
+    assert!(ground.apply(&wrong, &acceptor).is_err(), "the link's packets are larger");
     assert_eq!(told(), Some((aircraft, ceil(128))));
 }
