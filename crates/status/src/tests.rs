@@ -161,9 +161,9 @@ fn a_file_that_is_none_of_ours_is_told() {
 async fn metrics_are_served_at_their_path_alone() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let newest = watch::Sender::new(Arc::new(Document::empty(Gateway::Air)));
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = listener.local_addr().unwrap();
-    drop(listener);
+    // An address of the loopback network that no other test and no other process of ours uses.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let listen = ([127, 1 + high % 254, low, 1], 9465).into();
     let _serving = metrics::serve(listen, newest.subscribe());
     let ask = async |request: &str| {
         let mut tcp = loop {

@@ -24,9 +24,13 @@ struct Pair {
     socks: std::net::SocketAddr,
 }
 
-/// An address at which nothing listens now.
+/// An address of the loopback network that no other test and no other process of ours uses.
 fn free_address() -> std::net::SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    use std::sync::atomic::{AtomicU8, Ordering};
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let ip = [127, 1 + high % 254, low, NEXT.fetch_add(1, Ordering::Relaxed)];
+    (ip, 9464).into()
 }
 
 fn start(detail: &str) -> Pair {
