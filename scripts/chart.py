@@ -21,7 +21,7 @@ SYSTEMS = [
     ("split-bbr", "split TCP, BBR"),
     ("bentpipe", "Bentpipe"),
 ]
-# Workload, metric, title, and the function that turns a figure into the length of a bar and its label.
+# Workload, metric and title.
 PANELS = [
     ("object-100k", "completion", "100 KB object, seconds (shorter is better)"),
     ("page-25", "plt", "page of 25 objects, seconds (shorter is better)"),

@@ -131,15 +131,13 @@ impl Reporter {
         let mut counters = self.counters.all();
         counters.extend(self.more.iter().flat_map(|more| more()));
         Document {
-            schema: SCHEMA,
-            gateway: self.gateway,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
             written_unix_ms: millis(now),
             interval_ms: millis(self.config.interval.into()),
             uptime_us: document::micros(self.began.elapsed()),
             detail: self.config.detail,
             counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
             sessions,
+            ..Document::empty(self.gateway)
         }
     }
 }

@@ -381,10 +381,10 @@ impl Breaker {
         if self.queue <= self.unit / OTHERS_PART {
             if !limited.by_loss {
                 self.note_empty(seen.now);
-            }
-            if self.empty_drains == EMPTY_DRAINS {
-                // Only the lease itself shows whether slots are granted for it.
-                self.state = State::Closed;
+                if self.empty_drains == EMPTY_DRAINS {
+                    // Only the lease itself shows whether slots are granted for it.
+                    self.state = State::Closed;
+                }
             }
             return;
         }

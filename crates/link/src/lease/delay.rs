@@ -50,12 +50,10 @@ impl Delay {
         for slot in &mut self.parts {
             *slot = slot.filter(|part| index - part.index < PARTS as u128);
         }
-        let min = self.parts.iter().flatten().map(|part| part.one_way_ns).min();
-        let queue_ns = one_way_ns - min.unwrap_or(one_way_ns);
-        Duration::from_nanos(u64::try_from(queue_ns).unwrap_or(u64::MAX))
+        self.excess(sent, arrived)
     }
 
-    /// Queueing delay of such a packet, without adding it.
+    /// Queueing delay of a packet that is not added; zero if it arrived sooner than all others.
     pub fn excess(&self, sent: Duration, arrived: Duration) -> Duration {
         let one_way_ns = arrived.as_nanos() as i128 - sent.as_nanos() as i128;
         let min = self.parts.iter().flatten().map(|part| part.one_way_ns).min();

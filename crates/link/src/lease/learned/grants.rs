@@ -1,8 +1,8 @@
 //! Links that grant capacity on request, as VSAT networks do (DAMA).
 //!
 //! A packet asks for slots and waits for them for at least a round trip. The wait looks like a
-//! queue, but it stays the same at every rate up to the link's. Who drains it asks for nothing and
-//! is granted nothing.
+//! queue, but it stays the same at every rate up to the link's. A sender that
+//! drains it requests nothing, and is granted nothing.
 //!
 //! The sign is a row of drains that each find a long queue gone at once, while nobody else is there.
 //! Then more than the capacity is sent for longer than a request takes, whatever the queue. If all

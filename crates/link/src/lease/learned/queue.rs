@@ -166,6 +166,9 @@ impl Queue {
 
     /// Queue that a packet met, beside its wait for grants.
     fn sample(&mut self, sample: &ArrivalSample, seen: &Observation) -> Duration {
+        if self.grant_delay.is_zero() {
+            return self.delay.sample(sample.sent, sample.arrived, seen.rtt, seen.now);
+        }
         let wait = self.delay.excess(sample.sent, sample.arrived).min(self.grant_delay);
         self.ungranted = if wait < self.grant_delay / 2 { self.ungranted + 1 } else { 0 };
         if self.ungranted > MAX_UNGRANTED {
