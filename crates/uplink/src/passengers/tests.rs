@@ -1,6 +1,7 @@
 use bentpipe_classify::Mac;
 
 use super::Kind::{Datagrams, Ip, Streams};
+use super::table::{MAX_PASSENGERS, UNANSWERED_IP, UNANSWERED_UDP};
 use super::*;
 use crate::identity::Place;
 use bentpipe_config::PassengerIs;
