@@ -7,7 +7,7 @@
 //! | client | passenger |
 //! |---|---|
 //! | a program of this machine | its address; opening rates do not apply to it |
-//! | behind a router in the cabin, or on an interface without hardware addresses | its IPv4 address, or its IPv6 /64, because the router's device stands for many |
+//! | behind a router in the cabin, or on an interface without hardware addresses | its IPv4 address, or its IPv6 /64, because the router's device stands for many; all of them share one opening rate of datagram flows, and give way to devices in a full table |
 //! | on a cabin network, or without a route but the default, TCP | its address or /64, because the handshake has verified the address |
 //! | on a cabin network, or without a route but the default, datagrams | [`EVERYONE_ELSE`](super::passengers::EVERYONE_ELSE), a small share, until the kernel knows the device, because the source may be spoofed |
 //!
@@ -95,6 +95,8 @@ pub struct Newcomer {
     pub whose: Option<Whose>,
     /// `true` for a program of this machine.
     pub is_local: bool,
+    /// `true` if the client is behind a router, and its address is unverified.
+    pub is_behind_router: bool,
 }
 
 impl Newcomer {
@@ -112,7 +114,8 @@ impl Newcomer {
             (Place::Unproven, _) if !is_connected => None,
             _ => Some(Whose::of_address(client)),
         };
-        Self { client, whose, is_local: place == Place::Here }
+        let is_behind_router = place == Place::Elsewhere && !is_connected;
+        Self { client, whose, is_local: place == Place::Here, is_behind_router }
     }
 }
 

@@ -67,6 +67,14 @@ impl Pool {
         entries.min_by_key(|grip| (grip.moved_ms(), grip.id())).cloned()
     }
 
+    /// Returns the entry that has been inactive for longest among those of holders that satisfy
+    /// `among`. It reads the whole table.
+    pub fn idlest_among(&self, among: impl Fn(u32) -> bool) -> Option<Arc<Grip>> {
+        let holders = self.holders.iter().filter(|(holder, _)| among(**holder));
+        let entries = holders.flat_map(|(_, entries)| entries.values());
+        entries.min_by_key(|grip| (grip.moved_ms(), grip.id())).cloned()
+    }
+
     /// Returns `true` if the entry is still in the table.
     pub fn contains(&self, grip: &Grip) -> bool {
         let entries = self.holders.get(&grip.number());

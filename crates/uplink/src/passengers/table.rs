@@ -23,6 +23,10 @@ const PART_OF_EVERYONE_ELSE: usize = 16;
 /// 1,024 of other protocols.
 const PART_UNANSWERED: usize = 4;
 
+/// Multiple of one passenger's opening rate for all unverified sources behind routers: 200 UDP flows
+/// a second, of the aircraft's 500.
+const RATES_BEHIND_ROUTERS: u32 = 4;
+
 /// All passengers and the entries of their flows.
 pub(super) struct Table {
     began: Instant,
@@ -31,6 +35,8 @@ pub(super) struct Table {
     /// Passengers without flows, by the time they were last seen.
     pub(super) idle: BTreeMap<u64, Whose>,
     pub(super) pools: [Pool; POOLS],
+    /// Opening rates that unverified sources behind routers share.
+    behind_routers: [Option<RateLimit>; Kind::COUNT],
     clock: u64,
     last_id: u64,
 }
@@ -84,6 +90,7 @@ impl Table {
             seats: HashMap::from([(EVERYONE_ELSE, nobody)]),
             idle: BTreeMap::new(),
             pools: Default::default(),
+            behind_routers: Default::default(),
             clock: 0,
             last_id: 0,
         }
@@ -98,7 +105,7 @@ impl Table {
     ) -> Result<Arc<Grip>, Taken> {
         let number = self.number_of(newcomer, ended);
         // Checked before anything is evicted for the newcomer.
-        if !newcomer.is_local && !self.may_open(number, kind, limit) {
+        if !newcomer.is_local && !self.may_open(newcomer, number, kind, limit) {
             let most = limit.each_per_second as usize;
             return Err(Taken {
                 limit: opens(kind),
@@ -120,8 +127,7 @@ impl Table {
         let pools = pools.into_iter().flatten();
         // No entry is evicted for a newcomer that another table refuses.
         for (pool, most) in pools.clone() {
-            most.payer(self.pools[pool].count(), number)
-                .map_err(|full| self.full(pool, number, full))?;
+            self.victim(pool, number, most).map_err(|full| self.full(pool, number, full))?;
         }
         for (pool, most) in pools {
             self.make_room(pool, number, most, ended)?;
@@ -143,20 +149,44 @@ impl Table {
         most: PoolLimits,
         ended: &mut Ended,
     ) -> Result<(), Taken> {
-        match most.payer(self.pools[pool].count(), number) {
+        match self.victim(pool, number, most) {
             Ok(None) => Ok(()),
-            Ok(Some(payer)) => {
+            Ok(Some(grip)) => {
                 let own = self.pools[pool].count().of(&number) >= most.each;
                 let who = self.standing(pool, number, if own { most.each } else { most.all });
                 ended.taken.push(Taken { limit: limit_of(pool), who });
-                if let Some(grip) = self.pools[pool].idlest(payer) {
-                    self.remove(&grip);
-                    ended.grips.push(grip);
-                }
+                self.remove(&grip);
+                ended.grips.push(grip);
                 Ok(())
             }
             Err(full) => Err(self.full(pool, number, full)),
         }
+    }
+
+    /// Returns the entry to evict before `number` gets another; `None` if there is room.
+    ///
+    /// If the table is full of passengers with one entry each, those known by their addresses alone
+    /// give way: somebody behind a router can have or invent a thousand addresses.
+    fn victim(
+        &self,
+        pool: usize,
+        number: u32,
+        most: PoolLimits,
+    ) -> Result<Option<Arc<Grip>>, Full> {
+        let entries = &self.pools[pool];
+        match most.payer(entries.count(), number) {
+            Ok(payer) => Ok(payer.and_then(|payer| entries.idlest(payer))),
+            Err(full) if number == EVERYONE_ELSE || entries.count().of(&number) > 0 => Err(full),
+            Err(full) => {
+                entries.idlest_among(|number| self.is_address(number)).map(Some).ok_or(full)
+            }
+        }
+    }
+
+    /// Returns `true` if the passenger is known by its address alone.
+    fn is_address(&self, number: u32) -> bool {
+        let seat = self.seats.get(&number);
+        seat.is_some_and(|seat| matches!(seat.whose, Some(Whose::Network(_))))
     }
 
     fn full(&self, pool: usize, number: u32, Full { most }: Full) -> Taken {
@@ -205,8 +235,7 @@ impl Table {
         if !matches!(newcomer, Whose::Device(_)) {
             return None;
         }
-        let is_device = |seat: &Seat| matches!(seat.whose, None | Some(Whose::Device(_)));
-        let others = self.seats.iter().filter(|(_, seat)| !is_device(seat));
+        let others = self.seats.iter().filter(|(number, _)| self.is_address(**number));
         let number = others.min_by_key(|(_, seat)| seat.seen).map(|(number, _)| *number)?;
         let (held, most) = (self.numbers.len(), MAX_PASSENGERS);
         let who = Standing { holds: 0, held, most, largest: None };
@@ -230,10 +259,16 @@ impl Table {
         self.numbers.remove(&whose)
     }
 
-    fn may_open(&mut self, number: u32, kind: Kind, limit: Limit) -> bool {
+    fn may_open(&mut self, newcomer: &Newcomer, number: u32, kind: Kind, limit: Limit) -> bool {
         let Some(seat) = self.seats.get_mut(&number) else { return false };
-        let bucket = || RateLimit::new(limit.each_per_second, limit.burst_seconds);
-        seat.opening[kind as usize].get_or_insert_with(bucket).take()
+        let Limit { each_per_second, burst_seconds, .. } = limit;
+        let own = seat.opening[kind as usize]
+            .get_or_insert_with(|| RateLimit::new(each_per_second, burst_seconds));
+        let shared = self.behind_routers[kind as usize].get_or_insert_with(|| {
+            RateLimit::new(each_per_second.saturating_mul(RATES_BEHIND_ROUTERS), burst_seconds)
+        });
+        // Its own rate is checked first, so that its refused flows do not use the shared one.
+        own.take() && (!newcomer.is_behind_router || shared.take())
     }
 
     fn hold(&mut self, number: u32) {

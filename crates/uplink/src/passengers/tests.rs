@@ -292,3 +292,55 @@ fn the_table_is_bounded_and_devices_go_before_made_up_addresses() {
     drop((beyond, theirs));
     assert_eq!((table.open(Streams), table.lock().idle.len()), (0, MAX_PASSENGERS));
 }
+
+/// Sources of one host behind a router in the cabin, each of which it can invent.
+fn routed(number: u32) -> Newcomer {
+    newcomer(Ipv4Addr::from_bits(0xac10_0000 + number))
+}
+
+/// A thousand invented sources take the place of nobody whose address is not invented.
+#[tokio::test(start_paused = true)]
+async fn invented_sources_behind_a_router_do_not_shut_devices_out() {
+    let table = table(limit(64, 64), limit(64, 64));
+    for kind in [Streams, Datagrams, Ip] {
+        let mut held: Vec<_> = (0..64).filter_map(|n| table.admit(routed(n), kind)).collect();
+        let theirs = table.admit(device(1), kind).expect("a device is refused");
+        held.extend((100..200).filter_map(|n| table.admit(routed(n), kind)));
+        assert!(!is_over(&theirs), "nobody behind a router takes a device's place");
+        let open = held.iter().filter(|permit| !is_over(permit)).count();
+        assert_eq!((table.open(kind), open), if kind == Streams { (64, 63) } else { (16, 15) });
+        drop((held, theirs));
+        assert_eq!(table.open(kind), 0);
+    }
+}
+
+/// Among sources behind routers that hold one flow each, the idlest flow gives way.
+#[tokio::test(start_paused = true)]
+async fn a_source_behind_a_router_takes_the_place_of_the_idlest() {
+    let table = table(limit(4, 4), limit(4, 4));
+    let held: Vec<_> = (0..4).map(|n| table.admit(routed(n), Streams).unwrap()).collect();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    held[0].activity().touch();
+    let newest = table.admit(routed(9), Streams).unwrap();
+    assert_eq!(held.iter().position(is_over), Some(1));
+    let more = table.admit(routed(9), Streams);
+    assert!(more.is_none_or(|more| !is_over(&newest) || !is_over(&more)), "its own at most");
+    assert_eq!(held.iter().filter(|permit| is_over(permit)).count(), 1, "one place each");
+}
+
+/// Sources behind routers share one opening rate of datagrams, so that invented ones cannot use up
+/// the aircraft's. Handshakes verify those of TCP.
+#[tokio::test(start_paused = true)]
+async fn sources_behind_routers_share_an_opening_rate() {
+    let paced = Limit { each_per_second: 2, ..limit(1_000, 100) };
+    let table = table(paced, paced);
+    let open = |kind| {
+        let source =
+            |n| Newcomer::new(routed(n).client, kind == Streams, PassengerIs::Device, &Cabin);
+        (0..100).filter(|n| table.admit(source(*n), kind).is_some()).count()
+    };
+    assert_eq!((open(Datagrams), open(Streams)), (16, 100));
+    assert!(table.admit(device(1), Datagrams).is_some(), "devices have their own");
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(open(Datagrams), 8);
+}
