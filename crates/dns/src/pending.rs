@@ -1,5 +1,7 @@
 //! Pending queries to the ground: their retransmission and their waiting clients.
 
+mod streamed;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -338,20 +340,6 @@ impl<C> PendingQueries<C> {
         };
         let (_, id, position) = self.queries.iter().filter_map(of_one).min()?;
         Some((id, position))
-    }
-
-    /// Marks a query as repeated over a stream. Returns `false` if it already is.
-    pub fn over_stream(&mut self, id: u16, now: Duration) -> bool {
-        let timeout = self.round_trip.timeout();
-        let Some(query) = self.queries.get_mut(&id).filter(|query| !query.over_stream) else {
-            return false;
-        };
-        query.over_stream = true;
-        self.timers.remove(&(query.due, id));
-        query.due = (query.began + GIVE_UP).max(now + STREAM_WAIT);
-        query.in_flight_until = now + timeout;
-        self.timers.insert((query.due, id));
-        true
     }
 
     /// Ends a query. If `answered`, its round-trip time is measured.

@@ -10,7 +10,7 @@ use bentpipe_units::{TokenBucket, TokenRate};
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
-use crate::action::Action;
+use crate::action::{Action, Limited};
 use crate::answer::{Ages, Answer, AnswerError, Kind, OTHER_ERROR, seconds};
 use crate::asker::Asker;
 use crate::cache::{self, Ahead, Cache, State};
@@ -267,11 +267,16 @@ impl<C> Resolver<C> {
         }
     }
 
-    /// Reports that the query `id` could not be sent, for a local reason.
-    pub fn on_not_sent(&mut self, id: u16, now: Duration) {
-        if let Some(query) = self.pending.end(id, None) {
-            self.give_up(query, Some(OTHER_ERROR), now);
+    /// Reports that there are too many streams for one more, for the query `id`. A query that has a
+    /// stream ends for it, or it ends itself.
+    pub fn on_streams_full(&mut self, id: u16, now: Duration) {
+        let Some(ended) = self.pending.evict_stream(id) else { return };
+        let by = if self.is_pending(id) { Limited::Evicted } else { Limited::Room };
+        self.counts.crowded += ended.waiters.len() as u64;
+        for waiter in &ended.waiters {
+            self.limited(waiter.source.asker(), by);
         }
+        self.give_up(ended, Some(OTHER_ERROR), now);
     }
 
     /// Ends an unanswered query. `reason` is an extended error that is not the name's fault, if

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::resolver::Resolver;
-use super::streams::{MAX_STREAMS, StreamStart, Streams};
+use super::streams::{MAX_STREAMS, Streams};
 use super::upstream::{CLASS, Query, UpstreamFlow, resolver_target};
 use bentpipe_dns::io::{MAX_ANSWER_BYTES, read_message};
 use bentpipe_transport::datagram::Datagram;
@@ -64,10 +64,16 @@ impl Resolver {
             }
             while let Some(Query { id, message, .. }) = upstream.next_by_stream() {
                 let Some(id) = id else { continue };
-                match streams.ask(id, || self.ask_over_stream(id, message)) {
-                    StreamStart::Now => self.with(|core, now| core.over_stream(id, now)),
-                    StreamStart::Already => {}
-                    StreamStart::Full => self.with(|core, now| core.on_not_sent(id, now)),
+                if !streams.has_room_for(id) {
+                    self.with(|core, now| core.on_streams_full(id, now));
+                    let core = self.lock();
+                    streams.retain(|id| core.is_pending(id));
+                }
+                // The query itself may have ended.
+                if self.lock().is_pending(id)
+                    && streams.ask(id, || self.ask_over_stream(id, message))
+                {
+                    self.with(|core, now| core.over_stream(id, now));
                 }
             }
         }

@@ -18,17 +18,6 @@ pub struct Streams<F> {
     open: HashMap<u16, AbortHandle>,
 }
 
-/// Result of a request to send a query.
-#[derive(Debug, PartialEq, Eq)]
-pub enum StreamStart {
-    /// A stream was opened.
-    Now,
-    /// The query already has a stream.
-    Already,
-    /// The maximum number of streams is open.
-    Full,
-}
-
 impl<F> Default for Streams<F> {
     fn default() -> Self {
         Self { running: FuturesUnordered::new(), open: HashMap::new() }
@@ -36,18 +25,21 @@ impl<F> Default for Streams<F> {
 }
 
 impl<F: Future<Output = u16>> Streams<F> {
-    /// Sends query `id` with `asking`, unless it already has a stream.
-    pub fn ask(&mut self, id: u16, asking: impl FnOnce() -> F) -> StreamStart {
-        if self.open.contains_key(&id) {
-            return StreamStart::Already;
-        }
-        if self.open.len() >= MAX_STREAMS {
-            return StreamStart::Full;
+    /// Returns `true` if query `id` has a stream or can have one.
+    pub fn has_room_for(&self, id: u16) -> bool {
+        self.open.len() < MAX_STREAMS || self.open.contains_key(&id)
+    }
+
+    /// Sends query `id` with `asking`. Returns `false` if it already has a stream or there is no
+    /// room.
+    pub fn ask(&mut self, id: u16, asking: impl FnOnce() -> F) -> bool {
+        if self.open.contains_key(&id) || !self.has_room_for(id) {
+            return false;
         }
         let (asking, handle) = abortable(asking());
         self.running.push(asking);
         self.open.insert(id, handle);
-        StreamStart::Now
+        true
     }
 
     /// Returns `true` if there are no streams.

@@ -160,7 +160,7 @@ impl<C> Resolver<C> {
         None
     }
 
-    fn limited(&mut self, client: Asker, by: Limited) {
+    pub(super) fn limited(&mut self, client: Asker, by: Limited) {
         self.actions.push_back(Action::Limited { client, by });
     }
 

@@ -186,3 +186,52 @@ fn waiters_stay_within_their_memory() {
     assert!(bytes <= 8 << 20 && bytes > 7 << 20, "{bytes} bytes of {count} clients");
     assert!(cabin.ask(1000, "n1.test.").is_none(), "the next client still gets a slot");
 }
+
+/// One device whose answers are all too large for datagrams holds every stream; others still get
+/// theirs.
+#[test]
+fn a_client_with_many_streams_gives_way() {
+    const MAX_STREAMS: usize = 20;
+    let mut cabin = Cabin::with_ttl(300);
+    let mut streams: Vec<u16> = Vec::new();
+    let mut ask = |cabin: &mut Cabin, client: u32, n: usize| {
+        cabin.resolver.query(
+            from(client),
+            &query(&format!("n{client}-{n}.test."), RecordType::A),
+            Room::Packet(1232),
+            cabin.now,
+        );
+        let mut id = None;
+        while let Some(action) = cabin.resolver.poll() {
+            match action {
+                Action::Query { id: of, .. } => id = Some(of),
+                Action::Reply { client, message } => {
+                    cabin.replies.push((client, Message::from_vec(&message).unwrap()));
+                }
+                Action::Limited { client, by } => cabin.limited.push((client, by)),
+                _ => {}
+            }
+        }
+        let id = id.expect("a query");
+        if streams.len() >= MAX_STREAMS {
+            cabin.resolver.on_streams_full(id, cabin.now);
+            streams.retain(|id| cabin.resolver.is_pending(*id));
+        }
+        if cabin.resolver.is_pending(id) {
+            cabin.resolver.over_stream(id, cabin.now);
+            streams.push(id);
+        }
+        cabin.act();
+        assert!(streams.len() <= MAX_STREAMS);
+        streams.iter().filter(|stream| **stream == id).count() == 1
+    };
+    assert!((0..MAX_STREAMS).all(|n| ask(&mut cabin, 1, n)), "all streams are its own");
+    assert!(!ask(&mut cabin, 1, MAX_STREAMS), "there is no room for another of its own");
+    assert_eq!(cabin.limited, [([10, 0, 0, 1].into(), Limited::Room)]);
+    let others = (0..30).filter(|n| ask(&mut cabin, 2 + n % 2, *n as usize)).count();
+    // Three clients converge to equal shares.
+    assert_eq!(others, 13);
+    let evicted = |by| cabin.limited.iter().filter(|it| **it == ([10, 0, 0, 1].into(), by)).count();
+    assert_eq!((evicted(Limited::Evicted), evicted(Limited::Room)), (13, 1));
+    assert!(cabin.replies.iter().all(|(_, reply)| code(reply) == ResponseCode::ServFail));
+}
