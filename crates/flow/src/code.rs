@@ -12,7 +12,7 @@ pub enum ResetCode {
     Unreachable = 1,
     /// The destination did not answer in time.
     Timeout = 2,
-    /// The destination's name has no address.
+    /// The destination's name has no address, or the name servers did not answer.
     NameNotFound = 3,
     /// The ground's policy does not allow the destination.
     Forbidden = 4,
@@ -103,7 +103,7 @@ impl fmt::Display for ResetCode {
             Self::Refused => "the destination refused the connection",
             Self::Unreachable => "there is no route to the destination",
             Self::Timeout => "the destination did not answer in time",
-            Self::NameNotFound => "the destination's name has no address",
+            Self::NameNotFound => "the destination's name cannot be resolved",
             Self::Forbidden => "the destination is not allowed",
             Self::Limit => "too many connections are open",
             Self::Idle => "the connection was idle for too long",

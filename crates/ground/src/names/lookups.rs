@@ -92,13 +92,14 @@ fn of_family(mut ips: Vec<IpAddr>, family: Family) -> Vec<IpAddr> {
 /// Result of an answer, and the time for which it is kept.
 fn outcome(answer: Option<Answer>, family: Family) -> (Found, Duration) {
     match answer {
-        None => (Err(ResetCode::Timeout), FAILURE_LIFETIME),
+        // The name servers were silent, not the destination.
+        None => (Err(ResetCode::NameNotFound), FAILURE_LIFETIME),
         Some(answer) => {
             let lifetime = Duration::from_secs(answer.lifetime_s.into());
             match answer.kind {
                 Kind::Positive => (Ok(of_family(answer.addresses(), family)), lifetime),
                 Kind::Negative => (Err(ResetCode::NameNotFound), lifetime),
-                Kind::Failure => (Err(ResetCode::Unreachable), FAILURE_LIFETIME),
+                Kind::Failure => (Err(ResetCode::NameNotFound), FAILURE_LIFETIME),
             }
         }
     }

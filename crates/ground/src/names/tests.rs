@@ -160,6 +160,17 @@ async fn an_aircraft_that_asks_too_much_is_refused_or_loses_what_it_asked_long_a
     assert_eq!((holding.holds, holding.held, holding.most), (2, 2, 10));
 }
 
+/// Silent name servers are not the destination's silence.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_no_server_answers_for_cannot_be_resolved() {
+    let (server, came) = silent_server().await;
+    let (names, _) = service(server);
+    let lookups = names.lookups(&[1; 32]);
+    let found = lookups.resolve("a.test".to_owned(), Family::V4).await;
+    assert_eq!(found, Err(ResetCode::NameNotFound));
+    assert!(came.load(SeqCst) > 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn queries_above_an_aircrafts_rate_are_refused() {
     let (names, counters) = service("127.0.0.1:9".parse().unwrap());

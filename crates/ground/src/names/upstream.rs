@@ -10,6 +10,7 @@
 //!   and some servers change the case.
 
 use std::convert::Infallible;
+use std::fmt::Display;
 use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bentpipe_dns::{Answer, AnswerError, Kind, Query};
+use bentpipe_metering::rate_limited_log::RateLimitedLog;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpStream, UdpSocket};
@@ -57,6 +59,7 @@ pub struct Upstream {
     /// Source of unpredictable IDs.
     hash: RandomState,
     asked: AtomicU64,
+    log: RateLimitedLog,
 }
 
 impl Upstream {
@@ -65,7 +68,13 @@ impl Upstream {
     /// 6840 section 5.8).
     pub fn new(mut servers: Vec<SocketAddr>, trusted: Vec<IpAddr>) -> Self {
         servers.truncate(MAX_SERVERS);
-        Self { servers, trusted, hash: RandomState::new(), asked: AtomicU64::new(0) }
+        Self {
+            servers,
+            trusted,
+            hash: RandomState::new(),
+            asked: AtomicU64::new(0),
+            log: RateLimitedLog::default(),
+        }
     }
 
     fn is_trusted(&self, server: SocketAddr) -> bool {
@@ -93,12 +102,22 @@ impl Upstream {
                 Some((server, said)) = asked.next() => match said {
                     Ok(answer) if answer.kind != Kind::Failure => return Some(answer),
                     Ok(answer) => failure = Some(answer),
-                    Err(error) => tracing::debug!(%server, %error, key = ?query.key, "no answer"),
+                    Err(error) => self.report(&format_args!("{server}: {error}")),
                 },
                 () = sleep_until(patience), if servers.len() > 0 => {}
-                () = sleep_until(deadline) => return failure,
+                () = sleep_until(deadline) => {
+                    if failure.is_none() {
+                        self.report(&format_args!("{DEADLINE:?} without an answer"));
+                    }
+                    return failure;
+                }
             }
         }
+    }
+
+    /// Logs a fault of a name server or of the way to it. The name is personal data, and not logged.
+    fn report(&self, error: &dyn Display) {
+        self.log.warn("a name server does not answer; see servers under [dns]", error);
     }
 
     async fn ask_one(&self, query: &Query, server: SocketAddr) -> io::Result<Answer> {
