@@ -156,7 +156,7 @@ pub use client::{Client, ClientConfig, ConnectError};
 pub use datagrams::{DatagramError, DatagramFlow};
 pub use flow::{Flow, FlowReset};
 pub use incoming::{Incoming, Payload};
-pub use login::{Login, MAX_CONNECTIONS, token_hash};
+pub use login::{Login, MAX_CONNECTIONS, RefusedRequests, token_hash};
 pub use refusal::{from_h3_code, h3_code};
 pub use server::{Server, ServerConfig};
 pub use settings::{Congestion, SettingsError, Transport};

@@ -4,7 +4,13 @@
 //! The operator's tokens have 256 random bits, and the server stores only their hashes. A fast hash
 //! is therefore safe, and one hash per request cannot overload the server.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use blake2::{Blake2s256, Digest};
@@ -58,6 +64,21 @@ struct ClientEntry {
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     max_flows: u32,
+    /// Connections and requests refused since the last call of [`Logins::take_refused`].
+    refused: AtomicU64,
+}
+
+/// Connections and requests of a standard client beyond its limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRequests {
+    /// Name of the client.
+    pub client: String,
+    /// Number refused.
+    pub count: u64,
+    /// Open requests of the client.
+    pub held: u32,
+    /// Maximum number of open requests of the client.
+    pub max: u32,
 }
 
 impl Logins {
@@ -68,12 +89,29 @@ impl Logins {
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             requests: Arc::new(Semaphore::new(login.max_flows as usize)),
             max_flows: login.max_flows,
+            refused: AtomicU64::new(0),
         };
         Logins(logins.iter().map(|login| (login.token_hash, known(login))).collect())
     }
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the clients of which something was refused since the previous call.
+    pub fn take_refused(&self) -> Vec<RefusedRequests> {
+        let of_client = |one: &ClientEntry| {
+            let count = one.refused.swap(0, Ordering::Relaxed);
+            // Cannot truncate: the semaphore began with the 32-bit limit.
+            let free = one.requests.available_permits() as u32;
+            (count > 0).then(|| RefusedRequests {
+                client: one.name.clone(),
+                count,
+                held: one.max_flows.saturating_sub(free),
+                max: one.max_flows,
+            })
+        };
+        self.0.values().filter_map(of_client).collect()
     }
 
     /// Finds the client whose token is in these fields.
@@ -95,17 +133,28 @@ impl AuthorizedClient<'_> {
 
     /// Takes a permit for one more connection.
     pub fn connect(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.connections.clone().try_acquire_owned().ok()
+        self.0.counted(&self.0.connections)
     }
 
     /// Takes a permit for one more request.
     pub fn request(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.requests.clone().try_acquire_owned().ok()
+        self.0.counted(&self.0.requests)
     }
 
     /// Maximum number of streams on one connection, which may hold all the client's requests.
     pub fn max_flows(&self) -> u32 {
         self.0.max_flows
+    }
+}
+
+impl ClientEntry {
+    /// Takes a permit, or counts the refusal.
+    fn counted(&self, permits: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+        let permit = permits.clone().try_acquire_owned().ok();
+        if permit.is_none() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        permit
     }
 }
 

@@ -34,7 +34,7 @@ use crate::{
     },
     gateways::Gateways,
     incoming::{Exchange, Incoming, Payload, answer, refusal},
-    login::{self, AuthorizedClient, Logins},
+    login::{self, AuthorizedClient, Logins, RefusedRequests},
     quic::{self, MAX_HEADERS_BYTES, Request},
     socket::Socket,
     stream::var_int,
@@ -68,6 +68,7 @@ pub struct Server {
     incoming: tokio::sync::Mutex<mpsc::Receiver<Incoming>>,
     datagrams_dropped: Arc<AtomicU64>,
     unproven: Arc<Unproven>,
+    shared: Arc<Shared>,
     /// The task that accepts connections.
     task: Task,
 }
@@ -90,9 +91,9 @@ impl Server {
             datagrams_dropped: datagrams_dropped.clone(),
         });
         let unproven = Arc::<Unproven>::default();
-        let task = Task::spawn(listen(endpoint.clone(), shared, unproven.clone()));
+        let task = Task::spawn(listen(endpoint.clone(), shared.clone(), unproven.clone()));
         let incoming = tokio::sync::Mutex::new(incoming);
-        Ok(Server { endpoint, incoming, datagrams_dropped, unproven, task })
+        Ok(Server { endpoint, incoming, datagrams_dropped, unproven, shared, task })
     }
 
     /// Waits for the next request of a client that is served. Returns `None` if the server is
@@ -114,6 +115,12 @@ impl Server {
     /// Connections refused, or ended before their proof to make room, since the previous call.
     pub fn take_refused(&self) -> RefusedConnections {
         self.unproven.take_refused()
+    }
+
+    /// Standard clients whose connections or requests were refused since the previous call, because
+    /// they had too many.
+    pub fn take_refused_requests(&self) -> Vec<RefusedRequests> {
+        self.shared.logins.take_refused()
     }
 
     /// Waits until the background task has ended by a fault; waits for ever otherwise.

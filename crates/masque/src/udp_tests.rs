@@ -176,6 +176,13 @@ async fn connections_per_token_are_bounded() {
     }
     let mut one_more = Stranger::connect(at).await;
     assert!(one_more.ask(&fields).await.is_none());
+    let refused = server.take_refused_requests();
+    assert_eq!(
+        refused.iter().map(|one| (&*one.client, one.count)).collect::<Vec<_>>(),
+        [("laptop", 1)]
+    );
+    assert_eq!(refused[0].max, REQUESTS);
+    assert_eq!(server.take_refused_requests(), []);
     held.remove(0).0.conn.close(0u32.into(), b"");
     let served = async {
         loop {

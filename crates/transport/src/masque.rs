@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bentpipe_flow::{Host, ResetCode, Service, Target, TargetError};
-use bentpipe_link::{Class, Refused};
+use bentpipe_link::{Class, FlowRefusals, FlowsRefused, Refused};
 use bentpipe_masque::{Client, DatagramFlow, Flow, Incoming as Request, Payload, Server};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -132,10 +132,23 @@ impl Acceptor for Server {
         Server::local_addr(self).ok()
     }
 
-    /// Connections without a proof.
+    /// Connections without a proof, and requests of standard clients beyond their limits.
     fn take_refused(&self) -> Refused {
         let refused = Server::take_refused(self);
-        Refused { handshakes: refused.count, busiest: refused.busiest(), ..Refused::default() }
+        let requests = Server::take_refused_requests(self);
+        let count = requests.iter().map(|one| one.count).sum();
+        let busiest = requests.into_iter().max_by_key(|one| one.count);
+        let flows = busiest.map(|one| FlowsRefused {
+            session: one.client,
+            flows: FlowRefusals {
+                refused: count,
+                held: one.held as usize,
+                max: one.max as usize,
+                ..FlowRefusals::default()
+            },
+        });
+        let (handshakes, busiest) = (refused.count, refused.busiest());
+        Refused { handshakes, busiest, flows, ..Refused::default() }
     }
 
     fn failed(&self) -> BoxFuture<'_, ()> {
