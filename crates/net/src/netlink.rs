@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkMessage, NetlinkPayload,
-    NetlinkSerializable,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
 };
 use nix::sys::socket::{
     AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, socket,
@@ -23,6 +23,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// Maximum number of messages that [`dump`] returns. The listed objects are created by the
 /// administrator.
 const MAX_MESSAGES: usize = 65_536;
+
+/// Maximum number of times that [`dump`] reads a list that keeps changing.
+const MAX_DUMPS: usize = 3;
 
 /// Maximum number of answers to earlier requests in the socket of a [`Client`].
 const MAX_STALE: usize = 16;
@@ -85,29 +88,48 @@ where
 }
 
 /// Returns the objects that the kernel lists for `request`. Messages that cannot be parsed are
-/// skipped.
+/// skipped. A list that changed while it was read is read again.
 pub fn dump<T>(protocol: SockProtocol, mut request: NetlinkMessage<T>) -> io::Result<Vec<T>>
 where
     T: NetlinkSerializable + NetlinkDeserializable + Debug,
 {
-    let socket = open(protocol)?;
     request.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     let mut bytes = Vec::new();
     append(&mut bytes, &mut request);
-    socket.send(&bytes)?;
+    for _ in 1..MAX_DUMPS {
+        if let Some(listed) = dump_once(protocol, &bytes, false)? {
+            return Ok(listed);
+        }
+    }
+    Ok(dump_once(protocol, &bytes, true)?.unwrap_or_default())
+}
+
+/// Returns `None` if the list changed while it was read, unless that is `tolerated`.
+fn dump_once<T>(
+    protocol: SockProtocol,
+    request: &[u8],
+    tolerated: bool,
+) -> io::Result<Option<Vec<T>>>
+where
+    T: NetlinkSerializable + NetlinkDeserializable + Debug,
+{
+    let socket = open(protocol)?;
+    socket.send(request)?;
+    let mut has_changed = false;
     let (mut listed, mut buffer) = (Vec::new(), vec![0; READ_BYTES]);
     while listed.len() < MAX_MESSAGES {
         let length = (&socket).read(&mut buffer)?;
         for answer in messages::<T>(&buffer[..length]) {
+            has_changed |= answer.header.flags & NLM_F_DUMP_INTR != 0;
             match answer.payload {
                 NetlinkPayload::InnerMessage(message) => listed.push(message),
-                NetlinkPayload::Done(_) => return Ok(listed),
+                NetlinkPayload::Done(_) => return Ok((tolerated || !has_changed).then_some(listed)),
                 NetlinkPayload::Error(error) => return Err(error.to_io()),
                 _ => {}
             }
         }
     }
-    Ok(listed)
+    Ok(Some(listed))
 }
 
 /// A persistent socket, for requests with one answer each.
