@@ -1,6 +1,7 @@
 //! Follows the kernel's tables of neighbours and routes by netlink.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ const REREAD: Duration = Duration::from_secs(60);
 
 /// Delay before reading again after a change of routes, because they change in bursts.
 const SETTLING: Duration = Duration::from_millis(500);
+
+/// Number of failures in a row after which what was read before no longer counts.
+const MAX_FAILURES: u32 = 3;
 
 /// Time for which a datagram waits until its unknown device answers. Sleeping Wi-Fi clients need
 /// about 100 ms.
@@ -128,22 +132,25 @@ impl Identity for Neighbours {
 impl Neighbours {
     /// Follows the kernel's tables. Never returns.
     pub async fn follow(&self) {
-        let mut failing = false;
+        let mut failures = 0;
         loop {
-            if let Err(error) = self.follow_once().await
-                && !std::mem::replace(&mut failing, true)
-            {
+            let began = Instant::now();
+            let Err(error) = self.follow_once().await;
+            failures = if began.elapsed() > REREAD { 1 } else { failures + 1 };
+            // The kernel drops a follower that is too slow, which a new start mends.
+            if failures == MAX_FAILURES {
+                self.set(Known::default());
                 tracing::warn!(
                     %error,
                     "the kernel's neighbours cannot be read: passengers are known by their addresses alone"
                 );
             }
-            sleep(REREAD).await;
+            sleep(if failures < MAX_FAILURES { SETTLING } else { REREAD }).await;
         }
     }
 
     /// Reads the tables, then follows changes, until netlink fails.
-    async fn follow_once(&self) -> Result<(), rtnetlink::Error> {
+    async fn follow_once(&self) -> Result<Infallible, rtnetlink::Error> {
         let groups = [MulticastGroup::Neigh, MulticastGroup::Ipv4Route, MulticastGroup::Ipv6Route];
         let (connection, netlink, mut messages) = rtnetlink::new_multicast_connection(&groups)
             .map_err(|_| rtnetlink::Error::RequestFailed)?;
