@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bentpipe_dns::io::MAX_QUERY_BYTES;
 use bentpipe_dns::{Asker, min_ttl};
 use bentpipe_net::{SocketError, listen_tcp};
 use bytes::Bytes;
@@ -38,8 +39,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const MEDIA_TYPE: &str = "application/dns-message";
 
-/// Maximum size of a query, and of a connection's header buffer.
-const MAX_MESSAGE: usize = 64 * 1024;
+/// Maximum size of a connection's header buffer.
+const MAX_HEADERS_BYTES: usize = 64 * 1024;
 
 /// Maximum number of concurrent queries of one connection.
 const MAX_STREAMS: u32 = 64;
@@ -155,7 +156,7 @@ async fn https(resolver: Arc<Resolver>, acceptor: TlsAcceptor, tcp: TcpStream, c
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(STREAM_IDLE);
-        server.max_buf_size(MAX_MESSAGE);
+        server.max_buf_size(MAX_HEADERS_BYTES);
         let _ = server.serve_connection(io, answer).await;
     }
 }
@@ -202,7 +203,7 @@ async fn question<B: Body<Data = Bytes, Error: Into<BoxError>>>(
     request: Request<B>,
 ) -> Result<Bytes, StatusCode> {
     let (head, body) = request.into_parts();
-    let body = match timeout(STREAM_IDLE, Limited::new(body, MAX_MESSAGE).collect()).await {
+    let body = match timeout(STREAM_IDLE, Limited::new(body, MAX_QUERY_BYTES).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(_)) => return Err(StatusCode::PAYLOAD_TOO_LARGE),
         Err(_) => return Err(StatusCode::REQUEST_TIMEOUT),
@@ -214,7 +215,8 @@ async fn question<B: Body<Data = Bytes, Error: Into<BoxError>>>(
         Method::GET => {
             let query = head.uri.query().unwrap_or_default();
             let dns = query.split('&').find_map(|pair| pair.strip_prefix("dns="));
-            let dns = dns.filter(|dns| dns.len() <= MAX_MESSAGE).ok_or(StatusCode::BAD_REQUEST)?;
+            let dns =
+                dns.filter(|dns| dns.len() <= MAX_QUERY_BYTES).ok_or(StatusCode::BAD_REQUEST)?;
             let message = URL_SAFE_NO_PAD.decode(dns.trim_end_matches('='));
             message.map(Bytes::from).map_err(|_| StatusCode::BAD_REQUEST)
         }
