@@ -39,6 +39,7 @@ pub fn obstacles(interfaces: &[&str], fail_closed: bool) -> Vec<String> {
     found.extend(old_iptables());
     found.extend(shortages(interfaces));
     found.extend(without_link_local(interfaces));
+    found.extend(interfaces.iter().filter_map(|name| advertisements(name)));
     if !fail_closed {
         found.extend(forwarding());
     }
@@ -191,6 +192,26 @@ fn old_iptables() -> Option<String> {
         format!(
             "iptables-legacy is in use beside nftables (tables {tables}): if intercepted connections \
              do not come through, `iptables-legacy -I INPUT -m mark --mark {MARK:#x} -j ACCEPT`"
+        )
+    })
+}
+
+/// Warns about router advertisements, which any passenger can send.
+fn advertisements(name: &str) -> Option<String> {
+    let setting = |which: &str| {
+        let file = format!("/proc/sys/net/ipv6/conf/{name}/{which}");
+        std::fs::read_to_string(file).ok()?.trim().parse::<u32>().ok()
+    };
+    // With 1 the kernel accepts them unless it forwards, with 2 always.
+    let accepted = match setting("accept_ra")? {
+        0 => false,
+        1 => setting("forwarding") == Some(0),
+        _ => true,
+    };
+    (accepted && setting("disable_ipv6") == Some(0)).then(|| {
+        format!(
+            "{name} accepts router advertisements, so any passenger can redirect this machine's IPv6 \
+             traffic: `sysctl net.ipv6.conf.{name}.accept_ra=0`"
         )
     })
 }

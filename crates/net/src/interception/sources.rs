@@ -36,7 +36,8 @@ const SOURCE_MS: u64 = 300_000;
 const DEVICE_MS: u64 = 60_000;
 
 /// Maximum number of remembered sources of each family: 65,536 × about 128 bytes = 8 MiB. Beyond
-/// that, each packet of a further source counts as a new source.
+/// that, each packet of a further source counts as a new source. Filling the set takes 26 invented
+/// hardware addresses; five fill the kernel's table itself, which shuts newcomers out altogether.
 const MAX_SOURCES: u32 = 65_536;
 
 /// Maximum number of remembered devices: 8,192 × about 256 bytes = 2 MiB. Devices beyond that are
