@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bentpipe_dns::io::MAX_QUERY_BYTES;
 use bentpipe_dns::{Asker, min_ttl};
 use bentpipe_net::{SocketError, listen_tcp};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -38,6 +39,9 @@ const PATH: &str = "/dns-query";
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const MEDIA_TYPE: &str = "application/dns-message";
+
+/// Maximum size of a body that is read to its end; of a longer one the rest is not read.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Maximum size of a connection's header buffer.
 const MAX_HEADERS_BYTES: usize = 64 * 1024;
@@ -194,6 +198,22 @@ fn refusal(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
+/// Reads a body to its end. Returns `None` if it is larger than a query; it is not kept then.
+async fn read_query<B: Body<Data = Bytes, Error: Into<BoxError>>>(
+    body: B,
+) -> Result<Option<Bytes>, BoxError> {
+    let mut body = pin!(Limited::new(body, MAX_BODY_BYTES));
+    let mut query = Some(BytesMut::new());
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        query = query.filter(|query| query.len() + data.len() <= MAX_QUERY_BYTES);
+        if let Some(query) = &mut query {
+            query.extend_from_slice(&data);
+        }
+    }
+    Ok(query.map(BytesMut::freeze))
+}
+
 /// Returns the DNS message in a request: the body of a POST, or `dns` in base64url of a GET.
 ///
 /// The body is read before a refusal, for two reasons. An HTTP/1.1 client that is still sending may
@@ -203,8 +223,8 @@ async fn question<B: Body<Data = Bytes, Error: Into<BoxError>>>(
     request: Request<B>,
 ) -> Result<Bytes, StatusCode> {
     let (head, body) = request.into_parts();
-    let body = match timeout(STREAM_IDLE, Limited::new(body, MAX_QUERY_BYTES).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
+    let body = match timeout(STREAM_IDLE, read_query(body)).await {
+        Ok(Ok(body)) => body,
         Ok(Err(_)) => return Err(StatusCode::PAYLOAD_TOO_LARGE),
         Err(_) => return Err(StatusCode::REQUEST_TIMEOUT),
     };
@@ -223,7 +243,10 @@ async fn question<B: Body<Data = Bytes, Error: Into<BoxError>>>(
         Method::POST => {
             let kind = head.headers.get(header::CONTENT_TYPE);
             let is_message = kind.is_some_and(|kind| kind.as_bytes() == MEDIA_TYPE.as_bytes());
-            if is_message { Ok(body) } else { Err(StatusCode::UNSUPPORTED_MEDIA_TYPE) }
+            if !is_message {
+                return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+            }
+            body.ok_or(StatusCode::PAYLOAD_TOO_LARGE)
         }
         _ => Err(StatusCode::METHOD_NOT_ALLOWED),
     }
