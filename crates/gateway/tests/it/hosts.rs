@@ -294,7 +294,8 @@ fn a_device_gets_few_new_sources_a_second() {
 fn a_firewall_beside_is_named_with_what_lets_packets_through() {
     as_root("hosts::a_firewall_beside_is_named_with_what_lets_packets_through", || {
         Cabin {
-            before: "nft add table ip filter\n\
+            before: "echo 1 > /proc/sys/net/ipv6/conf/default/accept_ra\n\
+                     nft add table ip filter\n\
                      nft 'add chain ip filter INPUT { type filter hook input priority 0; policy drop; }'\n\
                      nft add table ip mangle\n\
                      nft 'add chain ip mangle PREROUTING { type filter hook prerouting priority -140; }'\n\
@@ -309,7 +310,10 @@ fn a_firewall_beside_is_named_with_what_lets_packets_through() {
                 assert!(all.contains(&format!("`{advice}`")), "{all}");
                 assert!(all.contains("table ip mangle intercepts with TPROXY as well"), "{all}");
                 assert!(all.contains("policy rule of priority 50 (`ip rule`)"), "{all}");
-                assert_eq!(obstacles.len(), 3, "{all}");
+                let accepts = "`sysctl net.ipv6.conf.cabin0.accept_ra=0`";
+                assert!(all.contains(accepts), "{all}");
+                assert_eq!(obstacles.len(), 4, "{all}");
+                sh("echo 0 > /proc/sys/net/ipv6/conf/cabin0/accept_ra");
                 sh(advice);
                 sh("ip rule del priority 50");
                 assert_eq!(bentpipe_net::interception::obstacles(&["cabin0"], false).len(), 2);
@@ -330,6 +334,8 @@ fn missing_kernel_features_are_named() {
             echo 1 > /proc/sys/net/ipv4/ip_forward\n\
             ip link add bare0 type veth peer name bare1\n\
             ip link set bare0 addrgenmode none up\n\
+            echo 0 > /proc/sys/net/ipv6/conf/br0/accept_ra\n\
+            echo 0 > /proc/sys/net/ipv6/conf/bare0/accept_ra\n\
             ip link set bare1 up\n\
             ip addr add fd0a::1/64 dev bare0");
         let bare = || bentpipe_net::interception::obstacles(&["bare0"], true).join("\n");
