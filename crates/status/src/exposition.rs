@@ -1,5 +1,8 @@
 //! The document in the text format of Prometheus, version 0.0.4. docs/monitoring.md lists the metrics.
 
+#[cfg(test)]
+mod dashboard_tests;
+
 use std::fmt::{self, Write};
 
 use super::{ClassEntry, Document, Gateway, LinkEntry, Session};
