@@ -21,13 +21,24 @@ use std::process::ExitCode;
 
 use bentpipe_cli::pages::{self, Shell};
 use bentpipe_cli::sibling::{LAB, become_program};
-use bentpipe_cli::{VERSION, out};
+use bentpipe_cli::{VERSION, log, out};
 use clap::{CommandFactory, Parser, Subcommand};
 
 /// The open gateway pair for Internet access over geostationary satellites and air-to-ground radio.
 #[derive(Parser)]
 #[command(version = VERSION, propagate_version = true, max_term_width = 80)]
 struct Cli {
+    /// Format of the gateways' log, and of errors on stderr.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        global = true,
+        value_enum,
+        default_value_t,
+        env = log::FORMAT_VARIABLE,
+        hide_env_values = true
+    )]
+    log_format: log::Format,
     #[command(subcommand)]
     command: Command,
 }
@@ -162,7 +173,9 @@ impl OfTheLab {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| end_with_usage(&error));
+    log::set_format(cli.log_format);
+    let result = match cli.command {
         Command::Air { config, remove_rules: true, .. } => gateways::remove_rules(&config),
         Command::Air { config, transport, .. } => gateways::run_air(&config, transport),
         Command::Ground { config } => gateways::run_ground(&config),
@@ -189,8 +202,19 @@ fn main() -> ExitCode {
     match result.and_then(|()| Ok(out::result()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bentpipe: {error}");
+            log::failure("bentpipe", &error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints an error of the command line, or the help that it asks for, and ends the process.
+fn end_with_usage(error: &clap::Error) -> ! {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if error.use_stderr() && log::Format::of_faulty(&arguments) == log::Format::Json {
+        log::set_format(log::Format::Json);
+        log::failure("bentpipe", &error.render());
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }

@@ -1,18 +1,68 @@
 //! The log on standard error.
 
+use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 
+/// Environment variable that sets the [`Format`] if no argument does.
+pub const FORMAT_VARIABLE: &str = "BENTPIPE_LOG_FORMAT";
+
+/// Form of each line on stderr.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
+
+/// Format of this process; text until [`set_format`].
+static FORMAT: OnceLock<Format> = OnceLock::new();
+
+impl Format {
+    /// Returns the format that `arguments` or the environment request, for a command line that has
+    /// an error.
+    pub fn of_faulty<A: AsRef<OsStr>>(arguments: &[A]) -> Self {
+        let argument = |number: usize| arguments.get(number).and_then(|it| it.as_ref().to_str());
+        let mut given = (0..arguments.len()).filter_map(|number| match argument(number)? {
+            "--log-format" => argument(number + 1),
+            argument => argument.strip_prefix("--log-format="),
+        });
+        let in_environment = || std::env::var(FORMAT_VARIABLE).ok();
+        match given.next().map(str::to_owned).or_else(in_environment).as_deref() {
+            Some("json") => Self::Json,
+            _ => Self::Text,
+        }
+    }
+}
+
+/// Sets the format of all that this process writes to stderr. The first call counts.
+pub fn set_format(format: Format) {
+    if FORMAT.set(format).is_ok() && format == Format::Json {
+        // A panic is an event too. Otherwise it would print several lines of text.
+        std::panic::set_hook(Box::new(|panic| write_json(panic)));
+    }
+}
+
+fn format() -> Format {
+    FORMAT.get().copied().unwrap_or_default()
+}
+
 /// Writes warnings to stderr, for a command that runs no gateway.
 pub fn warnings() {
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
-        .without_time()
         .with_target(false)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_ansi(format() == Format::Text && std::io::stderr().is_terminal());
+    match format() {
+        Format::Text => log.without_time().init(),
+        Format::Json => log.json().with_current_span(false).with_span_list(false).init(),
+    }
 }
 
 /// Writes the log to stderr, filtered by `RUST_LOG`.
@@ -21,12 +71,43 @@ pub fn all() {
         Ok(filter) => (filter, None),
         Err(error) => (EnvFilter::new("info"), Some(error)),
     };
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_ansi(format() == Format::Text && std::io::stderr().is_terminal());
+    match format() {
+        Format::Text => log.init(),
+        Format::Json => log.json().with_current_span(false).with_span_list(false).init(),
+    }
     if let Some(error) = unused.filter(|_| std::env::var_os(EnvFilter::DEFAULT_ENV).is_some()) {
         tracing::warn!(%error, "RUST_LOG is not a filter, so the level is info");
+    }
+}
+
+/// Writes the error that ends the command `program`, whatever `RUST_LOG` says.
+pub fn failure(program: &str, error: &dyn Display) {
+    match format() {
+        Format::Text => eprintln!("{program}: {error}"),
+        Format::Json => write_json(error),
+    }
+}
+
+fn write_json(error: &dyn Display) {
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).json();
+    let log = log.with_current_span(false).with_span_list(false).finish();
+    tracing::subscriber::with_default(log, || tracing::error!("{error}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Format::{self, Json, Text};
+
+    #[test]
+    fn a_faulty_command_line_still_says_its_format() {
+        let of = |line: &str| Format::of_faulty(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(of("bentpipe ground --log-format json --confg ground.toml"), Json);
+        assert_eq!(of("bentpipe --log-format=json grond"), Json);
+        assert_eq!(of("bentpipe --log-format text grond"), Text);
+        assert_eq!(of("bentpipe grond --log-format"), Text);
     }
 }

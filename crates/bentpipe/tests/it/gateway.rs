@@ -31,7 +31,13 @@ impl Drop for Gateway {
 impl Gateway {
     /// Starts the gateway `what`, "air" or "ground", with its configuration in `folder`.
     pub fn start(what: &str, folder: &Path) -> Self {
+        Self::start_with(&[], what, folder)
+    }
+
+    /// Starts it with `options` before the subcommand.
+    pub fn start_with(options: &[&str], what: &str, folder: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+            .args(options)
             .args([what, "--config", &format!("{what}.toml")])
             .current_dir(folder)
             .env("RUST_LOG", "info")
@@ -50,12 +56,27 @@ impl Gateway {
 
     /// Waits for a line of the log that contains `part`.
     pub fn says(&self, part: &str) -> String {
+        self.until(part).pop().unwrap()
+    }
+
+    /// Waits for a line of the log that contains `part`; returns all lines up to this one.
+    pub fn until(&self, part: &str) -> Vec<String> {
+        let mut lines = Vec::new();
         loop {
             let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no {part:?}"));
-            if line.contains(part) {
-                return line;
+            let is_last = line.contains(part);
+            lines.push(line);
+            if is_last {
+                return lines;
             }
         }
+    }
+
+    /// Sends SIGTERM and returns the rest of the log.
+    pub fn stop(mut self) -> Vec<String> {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        self.lines.iter().collect()
     }
 
     /// Waits until the log reports `service`; returns its address.

@@ -6,6 +6,7 @@ mod hosts;
 mod init;
 mod kill;
 mod lab;
+mod log;
 mod masque;
 mod out;
 mod quick_start;
