@@ -5,10 +5,15 @@ use std::fmt::Display;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Environment variable that sets the [`Format`] if no argument does.
 pub const FORMAT_VARIABLE: &str = "BENTPIPE_LOG_FORMAT";
+
+/// Environment variable with the levels by part of the program, such as `info,bentpipe_link=debug`.
+const FILTER_VARIABLE: &str = "RUST_LOG";
 
 /// Form of each line on stderr.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -67,19 +72,23 @@ pub fn warnings() {
 
 /// Writes the log to stderr, filtered by `RUST_LOG`.
 pub fn all() {
-    let (filter, unused) = match EnvFilter::try_from_default_env() {
-        Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("info"), Some(error)),
+    let given = std::env::var(FILTER_VARIABLE).unwrap_or_default();
+    let (filter, unused) = match given.parse() {
+        Ok(filter) if !given.is_empty() => (filter, None),
+        Ok(_) => (Targets::new().with_default(tracing::Level::INFO), None),
+        Err(error) => (Targets::new().with_default(tracing::Level::INFO), Some(error)),
     };
     let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(tracing::Level::TRACE)
         .with_writer(std::io::stderr)
         .with_ansi(format() == Format::Text && std::io::stderr().is_terminal());
     match format() {
-        Format::Text => log.init(),
-        Format::Json => log.json().with_current_span(false).with_span_list(false).init(),
+        Format::Text => log.finish().with(filter).init(),
+        Format::Json => {
+            log.json().with_current_span(false).with_span_list(false).finish().with(filter).init();
+        }
     }
-    if let Some(error) = unused.filter(|_| std::env::var_os(EnvFilter::DEFAULT_ENV).is_some()) {
+    if let Some(error) = unused {
         tracing::warn!(%error, "RUST_LOG is not a filter, so the level is info");
     }
 }
