@@ -26,6 +26,7 @@ use table::{Ended, SITES, Standing, Table, Taken, limit_of, unanswered};
 
 pub use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
 pub use bentpipe_relay::flows::Kind;
+pub use table::Limit;
 
 /// Maximum number of one passenger's concurrent connections to the operator's sites. Each has up to
 /// 32 streams with 32 KiB buffered: 16 MiB per passenger.
@@ -37,19 +38,6 @@ pub struct Passengers {
     limits: [Limit; Kind::COUNT],
     identity: Arc<dyn Identity>,
     counters: Arc<Counters>,
-}
-
-/// Limit on flows of one [`Kind`].
-#[derive(Debug, Clone, Copy)]
-pub struct Limit {
-    /// Limit for all passengers together.
-    pub all: usize,
-    /// Limit for one passenger.
-    pub each: usize,
-    /// New flows of one passenger per second, on average.
-    pub each_per_second: u32,
-    /// Burst of one passenger, in seconds of that average.
-    pub burst_seconds: u32,
 }
 
 /// Permit for one flow. It is returned when dropped, and revoked when the flow is evicted.

@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use bentpipe_flow::passenger;
+use bentpipe_flow::passenger::{self, EVERYONE_ELSE};
 use bentpipe_metering::refusals;
 use bentpipe_relay::bucket::RateLimit;
 use bentpipe_relay::flows::{Full, Grip, Kind, Pool, PoolLimits};
 use tokio::time::Instant;
 
-use super::{EVERYONE_ELSE, Limit};
 use crate::identity::{Newcomer, Whose};
 
 /// Maximum number of passengers tracked.
@@ -26,6 +25,19 @@ const PART_UNANSWERED: usize = 4;
 /// Multiple of one passenger's opening rate for all unverified sources behind routers: 200 UDP flows
 /// a second, of the aircraft's 500.
 const RATES_BEHIND_ROUTERS: u32 = 4;
+
+/// Limit on flows of one [`Kind`].
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// Limit for all passengers together.
+    pub all: usize,
+    /// Limit for one passenger.
+    pub each: usize,
+    /// New flows of one passenger per second, on average.
+    pub each_per_second: u32,
+    /// Burst of one passenger, in seconds of that average.
+    pub burst_seconds: u32,
+}
 
 /// All passengers and the entries of their flows.
 pub(super) struct Table {
