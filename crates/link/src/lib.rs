@@ -137,7 +137,8 @@ pub use bentpipe_schedule::{
 };
 pub use endpoint::{
     AirConfig, AirCore, Aircraft, Core, Filter, Flows, FlowsRefused, HubConfig, HubCore,
-    MAX_SHARDS, MemoryRefused, Overflow, Refused, SessionId, ShardMessage, shard_of_packet,
+    MAX_SHARDS, MemoryRefused, Overflow, Refused, SessionId, ShardFleet, ShardMessage,
+    shard_of_packet,
 };
 pub use flow::{FlowEvent, FlowRefusals, Read, Receive, SendError, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};

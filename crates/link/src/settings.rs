@@ -10,7 +10,7 @@ use crate::Class;
 use crate::lease::{LeaseMode, Share};
 
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Name of the peer in the log. If empty, the log has its key or its address.
     pub peer_name: String,
@@ -324,6 +324,22 @@ impl Settings {
     pub(crate) fn coded_symbols(&self) -> usize {
         let quarter = self.code_memory.bytes() / 4 / self.mtu_bytes as u64;
         usize::try_from(quarter).unwrap_or(usize::MAX)
+    }
+
+    /// These settings of a session, with those of `new` that it can adopt while it runs. Buffers
+    /// and the origin of the rate were agreed with the peer.
+    pub(crate) fn adopting(&self, new: &Self) -> Self {
+        let has_same_origin = (self.lease, self.control) == (new.lease, new.control);
+        let fit = check_classes(&new.classes, self.mtu_bytes).is_ok();
+        Self {
+            peer_name: new.peer_name.clone(),
+            rate: if has_same_origin { new.rate } else { self.rate },
+            learn_bytes: new.learn_bytes,
+            share: new.share,
+            classes: if fit { new.classes } else { self.classes },
+            session_lifetime: new.session_lifetime,
+            ..self.clone()
+        }
     }
 
     /// Checks the settings.

@@ -125,12 +125,24 @@ impl HandshakeLimiter {
     pub fn is_at(&mut self, aircraft: PublicKey, from: IpAddr) {
         let network = ClientNetwork::of(from);
         *self.at_home.entry(network).or_default() += 1;
-        if let Some(before) = self.homes.insert(aircraft, network)
-            && let Some(aircraft) = self.at_home.get_mut(&before)
+        let before = self.homes.insert(aircraft, network);
+        self.leave(before);
+    }
+
+    /// Forgets an aircraft that is not served any more.
+    pub fn forget(&mut self, aircraft: &PublicKey) {
+        let before = self.homes.remove(aircraft);
+        self.leave(before);
+    }
+
+    /// Notes that an aircraft's home is not `network` any more.
+    fn leave(&mut self, network: Option<ClientNetwork>) {
+        if let Some(network) = network
+            && let Some(aircraft) = self.at_home.get_mut(&network)
         {
             *aircraft -= 1;
             if *aircraft == 0 {
-                self.at_home.remove(&before);
+                self.at_home.remove(&network);
             }
         }
     }

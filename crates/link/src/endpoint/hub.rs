@@ -15,21 +15,20 @@ use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
 use super::agenda::Agenda;
+use super::aircraft::{Aircraft, Entry, params_of};
 use super::bottlenecks::Bottlenecks;
 use super::budget::{Budget, Shortage};
-use super::responder::{AnswerParams, Confirmed, Packet, Responder};
+use super::responder::{Confirmed, Packet, Responder};
 use super::shards::{Common, Shard, shards_of_aircraft};
 use super::sharing::{Sessions, Sharing};
 use super::{Core, FlowsRefused, Refused, SessionId, ShardMessage};
-use crate::crypto::{PROLOGUE, Rng};
+use crate::Dscp;
+use crate::crypto::{InitPayload, PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::{BeamError, ModemRate};
-use crate::memory::Attachments;
 use crate::session::{PeerParams, Session};
-use crate::settings::Settings;
 use crate::wire::header::DataHeader;
-use crate::{Class, Dscp};
 
 /// Identity of the hub, and of its aircraft.
 #[derive(Debug, Clone)]
@@ -38,26 +37,6 @@ pub struct HubConfig {
     pub secret: SecretKey,
     /// The aircraft that the hub serves.
     pub aircraft: Vec<Aircraft>,
-}
-
-/// One aircraft.
-#[derive(Debug, Clone)]
-pub struct Aircraft {
-    /// Its key.
-    pub key: PublicKey,
-    /// Bounds and timers of its session; the rate is for sending to it.
-    pub settings: Settings,
-    /// The most favoured class that its flows may have; flows that ask for more get this one.
-    pub highest_class: Class,
-}
-
-pub(super) struct Entry {
-    pub(super) settings: Settings,
-    highest_class: Class,
-    /// Measurements of its paths by previous sessions.
-    remembered: Attachments,
-    /// Last report of the modem towards the aircraft, and its time.
-    modem: Option<(ModemRate, Duration)>,
 }
 
 /// A session, and the address of its packets.
@@ -74,6 +53,8 @@ pub struct HubCore {
     shard: Shard,
     /// Messages for other shards, besides the responder's: one for each in a second.
     messages: VecDeque<(usize, ShardMessage)>,
+    /// Packets that tell aircraft that they are not served any more: three for each.
+    pub(super) farewells: VecDeque<(Vec<u8>, SocketAddr)>,
     pub(super) responder: Responder,
     pub(super) aircraft: BTreeMap<PublicKey, Entry>,
     pub(super) sessions: BTreeMap<SessionId, Member>,
@@ -91,7 +72,7 @@ pub struct HubCore {
     ect: bool,
     /// … and its DSCP.
     dscp: Dscp,
-    sharing: Sharing,
+    pub(super) sharing: Sharing,
     bottlenecks: Bottlenecks,
     pub(super) budget: Budget,
     /// Refusals for memory.
@@ -129,12 +110,12 @@ impl HubCore {
         let responder = Responder::sharded(PROLOGUE, secret, shards, (shard, common), &mut rng);
         let entry = |aircraft: Aircraft| {
             let Aircraft { key, settings, highest_class } = aircraft;
-            let remembered = Attachments::default();
-            (key, Entry { settings, highest_class, remembered, modem: None })
+            (key, Entry::new(settings, highest_class))
         };
         Self {
             shard,
             messages: VecDeque::new(),
+            farewells: VecDeque::new(),
             responder,
             aircraft: aircraft.into_iter().map(entry).collect(),
             sessions: BTreeMap::new(),
@@ -232,7 +213,7 @@ impl HubCore {
     }
 
     /// Divides the beam by the aircraft's present demands.
-    fn share_out(&mut self, now: Duration) {
+    pub(super) fn share_out(&mut self, now: Duration) {
         let Self { sharing, sessions, agenda, responder, visits, .. } = self;
         let mut roster = Roster { sessions, agenda, responder, visits };
         sharing.divide(&mut roster, now);
@@ -262,7 +243,8 @@ impl HubCore {
     }
 
     fn take_init(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
-        let terms = |key: &PublicKey, _: &_| params_of(&self.aircraft, key);
+        let terms =
+            |key: &PublicKey, payload: &InitPayload| params_of(&self.aircraft, key, payload);
         self.responder.take_init(message, from, now, &mut self.rng, terms);
         self.report_used_counter(from);
     }
@@ -429,10 +411,13 @@ impl HubCore {
             self.sharing.left(&key, id);
             self.bottlenecks.left(id);
             self.leave_address(address, id);
-            if let Some(entry) = self.aircraft.get_mut(&key)
-                && let Some(remembered) = session.remembered()
-            {
-                entry.remembered.store(Some(address.ip()), remembered);
+            if let Some(entry) = self.aircraft.get_mut(&key) {
+                if let Some(remembered) = session.remembered() {
+                    entry.remembered.store(Some(address.ip()), remembered);
+                }
+                if let Some(next) = entry.next.take() {
+                    entry.settings = *next;
+                }
             }
             session.end_all_flows();
             while let Some(event) = session.next_event() {
@@ -459,16 +444,6 @@ impl HubCore {
         self.end_session(id);
         self.responder.forget_session(&key, id);
     }
-}
-
-/// Parameters in the answer to an aircraft.
-fn params_of(aircraft: &BTreeMap<PublicKey, Entry>, key: &PublicKey) -> Option<AnswerParams> {
-    let Entry { settings, .. } = aircraft.get(key)?;
-    Some(AnswerParams {
-        rate_bps: settings.announced_rate_bps(),
-        reserve_bytes: settings.flow_reserve.bytes() as u32,
-        max_flows: settings.max_flows,
-    })
 }
 
 /// The sessions, for the division of a beam.

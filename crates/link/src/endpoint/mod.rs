@@ -2,10 +2,14 @@
 
 mod agenda;
 mod air;
+mod aircraft;
 mod bottlenecks;
 mod budget;
 mod classes;
 mod filter;
+mod fleet;
+#[cfg(test)]
+mod fleet_tests;
 mod handshake_limiter;
 mod hub;
 mod initiator;
@@ -27,8 +31,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use air::{AirConfig, AirCore};
+pub use aircraft::Aircraft;
 pub use filter::{Filter, Sender};
-pub use hub::{Aircraft, HubConfig, HubCore};
+pub use fleet::ShardFleet;
+pub use hub::{HubConfig, HubCore};
 pub use initiator::{Answer, Initiator};
 pub use peer_addresses::{MAX_PEER_ADDRESSES, PeerAddresses};
 pub use responder::{AnswerParams, Confirmed, Packet, Responder};

@@ -7,7 +7,7 @@
 //! Each session has a random instance number, which the answer to a handshake names: the one it
 //! resumes, or a new one. So an air whose session is gone at the hub learns it, and ends its flows.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -153,6 +153,37 @@ impl Responder {
             pending_search: None,
             curve_operations: 0,
             used_counter: None,
+        }
+    }
+
+    /// Sets the aircraft of other shards, with the numbers of these.
+    pub(super) fn set_elsewhere(&mut self, elsewhere: BTreeMap<PublicKey, usize>) {
+        self.elsewhere = elsewhere;
+    }
+
+    /// Lets an aircraft call, with the smallest number that no other aircraft of the shard has.
+    pub(super) fn add(&mut self, aircraft: PublicKey) {
+        let taken: BTreeSet<usize> = self.aircraft.values().map(|it| it.number).collect();
+        let number = (0..).zip(&taken).find(|(at, number)| at != *number);
+        let number = number.map_or(taken.len(), |(at, _)| at);
+        self.aircraft.entry(aircraft).or_insert_with(|| Known::new(number));
+    }
+
+    /// Forgets an aircraft with all its keys. Its calls are refused.
+    pub(super) fn remove(&mut self, aircraft: &PublicKey) {
+        let Some(known) = self.aircraft.remove(aircraft) else { return };
+        for index in known.indices {
+            self.indices.remove(&index);
+            self.filter.remove(index);
+        }
+        self.gate.lock().limiter.forget(aircraft);
+    }
+
+    /// Erases the keys of an aircraft's handshakes that have not taken effect.
+    pub(super) fn forget_pending(&mut self, aircraft: &PublicKey) {
+        let Some(known) = self.aircraft.get_mut(aircraft) else { return };
+        for pending in std::mem::take(&mut known.pending) {
+            known.forget(pending.keys.local, &mut self.indices, &self.filter);
         }
     }
 

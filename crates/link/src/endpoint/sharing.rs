@@ -114,6 +114,32 @@ impl Sharing {
         Ok(())
     }
 
+    /// Sets the rates of a beam in use, and the shares in it. A direction that is not shared stays
+    /// so.
+    pub fn change(
+        &mut self,
+        forward: Option<BitRate>,
+        back: Option<BitRate>,
+        shares: impl Iterator<Item = (PublicKey, Share)>,
+        now: Duration,
+    ) {
+        let shares: Vec<_> = shares.collect();
+        if let (Some(beam), Some(rate)) = (&mut self.back, back) {
+            beam.set_rate(rate);
+            beam.set_members(shares.iter().copied());
+        }
+        if let (Some(held), Some(rate)) = (&mut self.forward, forward) {
+            let mut changed = Forward { rate, shares, floors: 0 };
+            let floors = self.present.iter().map(|key| changed.floor_of(key).bps());
+            changed.floors = floors.map(u128::from).sum();
+            *held = changed;
+            self.all_unsure = true;
+        }
+        if self.back.is_some() || self.forward.is_some() {
+            self.next = Some(now);
+        }
+    }
+
     /// Notes that an aircraft began a session.
     pub fn joined(&mut self, key: PublicKey, id: SessionId) {
         if let Some(beam) = &mut self.back {

@@ -1,17 +1,19 @@
 //! Handle on the link at the ground.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bentpipe_flow::{OpenDatagrams, ResetCode, Traffic};
 use bentpipe_units::{BitRate, ByteSize};
+use parking_lot::RwLock;
 
 use super::shards::Shards;
 use super::{DatagramFlow, Flow, Handle, Incoming, Socket};
 use crate::endpoint::{
-    Core, HubConfig, HubCore, MAX_SHARDS, Refused, SessionId, shard_of_session, shards_of_aircraft,
+    Aircraft, Core, HubConfig, HubCore, MAX_SHARDS, Refused, SessionId, ShardFleet,
+    shard_of_session, shards_of_aircraft,
 };
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
@@ -28,7 +30,7 @@ pub struct Hub(Arc<Inner>);
 struct Inner {
     shards: Shards<HubCore>,
     /// Number of each aircraft's shard.
-    shard_of: BTreeMap<PublicKey, usize>,
+    shard_of: RwLock<BTreeMap<PublicKey, usize>>,
 }
 
 /// Observer of the link that does not keep it open.
@@ -110,7 +112,7 @@ impl Hub {
         let keys = config.aircraft.iter().map(|aircraft| aircraft.key);
         let shard_of = shards_of_aircraft(keys, seeds.len()).collect();
         let shards = Shards::start(HubCore::shards(config, seeds), socket);
-        Self(Arc::new(Inner { shards, shard_of }))
+        Self(Arc::new(Inner { shards, shard_of: RwLock::new(shard_of) }))
     }
 
     /// Number of shards.
@@ -130,7 +132,8 @@ impl Hub {
 
     /// The shard of an aircraft; any for an unknown one, which it ignores.
     fn of(&self, aircraft: &PublicKey) -> &Handle<HubCore> {
-        &self.0.shards.all()[self.0.shard_of.get(aircraft).copied().unwrap_or(0)]
+        let shard = self.0.shard_of.read().get(aircraft).copied();
+        &self.0.shards.all()[shard.unwrap_or(0)]
     }
 
     /// Returns an observer that does not keep the link open.
@@ -193,6 +196,37 @@ impl Hub {
         back: Option<BitRate>,
     ) -> Result<(), BeamError> {
         self.first().act(|core, now| core.set_beam(forward, back, now))
+    }
+
+    /// Serves these aircraft from now on, see [`HubCore::set_fleet`]. `beam` has the rates of a beam
+    /// that [`Self::set_beam`] began. Aircraft stay in their shards; a new one goes to the shard with
+    /// the fewest.
+    pub fn set_fleet(&self, aircraft: Vec<Aircraft>, beam: (Option<BitRate>, Option<BitRate>)) {
+        // Held until every shard has changed, so that two changes do not mix.
+        let mut shard_of = self.0.shard_of.write();
+        let keys: BTreeSet<PublicKey> = aircraft.iter().map(|it| it.key).collect();
+        shard_of.retain(|key, _| keys.contains(key));
+        let mut held = vec![0_usize; self.shards()];
+        shard_of.values().for_each(|shard| held[*shard] += 1);
+        for key in keys {
+            shard_of.entry(key).or_insert_with(|| {
+                let fewest = (0..held.len()).min_by_key(|shard| held[*shard]).unwrap_or(0);
+                held[fewest] += 1;
+                fewest
+            });
+        }
+        let mut fleets = vec![ShardFleet { beam, ..ShardFleet::default() }; held.len()];
+        fleets[0].elsewhere = shard_of
+            .iter()
+            .filter(|(_, shard)| **shard != 0)
+            .map(|(key, it)| (*key, *it))
+            .collect();
+        for one in aircraft {
+            fleets[shard_of[&one.key]].aircraft.push(one);
+        }
+        for (shard, fleet) in self.0.shards.all().iter().zip(fleets) {
+            shard.act(|core, now| core.set_fleet(fleet, now));
+        }
     }
 
     /// Sets the rate that the modem towards an aircraft reports; `None` if nothing is known of it.

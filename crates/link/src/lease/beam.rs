@@ -79,6 +79,8 @@ pub struct Beam<K> {
     members: BTreeMap<K, Member>,
     /// Aircraft with a request or a grant. All others may send at [`IDLE_GRANT`].
     live: BTreeSet<K>,
+    /// Members that are not served any more, until their last grants have ended.
+    leaving: BTreeSet<K>,
 }
 
 impl<K: Ord + Copy> Beam<K> {
@@ -88,19 +90,33 @@ impl<K: Ord + Copy> Beam<K> {
         shares: impl IntoIterator<Item = (K, Share)>,
         opens_at: Duration,
     ) -> Result<Self, BeamError> {
-        let member = |(key, share)| {
-            let (issued, next_sequence) = (VecDeque::new(), 1);
-            (key, Member { share, request: None, issued, latest: None, next_sequence })
-        };
+        let member = |(key, share)| (key, Member::new(share));
         let members: BTreeMap<K, Member> = shares.into_iter().map(member).collect();
         check(rate, members.values().map(|member| member.share))?;
-        Ok(Self { rate, opens_at, members, live: BTreeSet::new() })
+        Ok(Self { rate, opens_at, members, live: BTreeSet::new(), leaving: BTreeSet::new() })
     }
 
     /// Changes the beam's capacity. Earlier grants may exceed it until the aircraft confirm new
     /// ones.
     pub fn set_rate(&mut self, rate: BitRate) {
         self.rate = rate;
+    }
+
+    /// Sets the aircraft that have a share. The rate of a missing one stays in use until its last
+    /// grant has ended, because it may not have heard of its end.
+    pub fn set_members(&mut self, shares: impl IntoIterator<Item = (K, Share)>) {
+        let mut leaving: BTreeSet<K> = self.members.keys().copied().collect();
+        for (key, share) in shares {
+            leaving.remove(&key);
+            let member = self.members.entry(key).or_insert_with(|| Member::new(share));
+            member.share = share;
+        }
+        for key in &leaving {
+            if let Some(member) = self.members.get_mut(key) {
+                member.request = None;
+            }
+        }
+        self.leaving = leaving;
     }
 
     /// Notes that the aircraft began a session, whose demands count from one again.
@@ -137,6 +153,8 @@ impl<K: Ord + Copy> Beam<K> {
             member.request = member.request.filter(|request| !gone(request));
             member.request.is_some() || !member.issued.is_empty()
         });
+        let live = &self.live;
+        self.leaving.retain(|key| live.contains(key) || members.remove(key).is_none());
         let mut due: Vec<(K, BitRate)> = self
             .targets(now)
             .into_iter()
@@ -206,6 +224,11 @@ impl<K: Ord + Copy> Beam<K> {
 }
 
 impl Member {
+    fn new(share: Share) -> Self {
+        let (issued, next_sequence) = (VecDeque::new(), 1);
+        Self { share, request: None, issued, latest: None, next_sequence }
+    }
+
     /// Maximum rate at which the aircraft may be sending.
     fn in_use(&self, now: Duration) -> BitRate {
         let live = self.issued.iter().filter(|issued| now < issued.until);

@@ -73,6 +73,15 @@ impl Control {
         }
     }
 
+    /// Changes the operator's rate.
+    pub fn set_cap(&mut self, cap: BitRate) {
+        self.cap = cap;
+        self.leases.set_cap(cap);
+        if let Some(learner) = &mut self.learner {
+            learner.set_cap(cap);
+        }
+    }
+
     /// The lease in force, with its rate as far as the breaker permits.
     pub fn lease(&mut self, now: Duration) -> Lease {
         let best = self.leases.best(now);

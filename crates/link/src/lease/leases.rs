@@ -22,6 +22,11 @@ impl Leases {
         Self { mode, cap, modem: None, grant: None }
     }
 
+    /// Changes the operator's rate.
+    pub fn set_cap(&mut self, cap: BitRate) {
+        self.cap = cap;
+    }
+
     /// Sets the modem's rate; `None` if it reports none.
     pub fn set_modem(&mut self, reported: Option<ModemRate>, now: Duration) {
         self.modem = reported.map(|reported| Lease {

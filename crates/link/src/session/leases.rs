@@ -7,12 +7,25 @@ use bentpipe_units::BitRate;
 
 use super::Session;
 use crate::lease::{Demand, Grant, Lease, ModemRate, QueueTrace, Share, Source};
-use crate::settings::MAX_RATE;
+use crate::settings::{MAX_RATE, Settings};
 
 impl Session {
     /// The lease in force, with its rate as far as the breaker permits.
     pub fn lease(&mut self, now: Duration) -> Lease {
         self.path.lease.lease(now)
+    }
+
+    /// Adopts settings that [`Settings::adopting`] derived from this session's.
+    pub(crate) fn adopt(&mut self, settings: Settings, now: Duration) {
+        if settings.rate != self.settings.rate {
+            self.path.lease.set_cap(settings.rate);
+        }
+        if settings.classes != self.settings.classes {
+            self.flows.set_classes(settings.classes, now);
+        }
+        self.settings = settings;
+        self.path.follow_lease(now);
+        self.tune();
     }
 
     /// Rate at which this end sends.

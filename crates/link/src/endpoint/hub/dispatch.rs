@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{HubCore, Member, params_of};
+use super::{HubCore, Member};
 use crate::Dscp;
+use crate::crypto::InitPayload;
+use crate::endpoint::aircraft::params_of;
 use crate::endpoint::shard_message::Content;
 use crate::endpoint::{Core, Filter, SessionId, ShardMessage};
 use crate::flow::FlowEvent;
@@ -30,7 +32,8 @@ impl Core for HubCore {
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
         // Handshakes are the network's own.
         (self.ect, self.dscp) = (false, Dscp::EF);
-        if let Some((reply, to)) = self.responder.next_reply() {
+        let farewell = self.farewells.pop_front();
+        if let Some((reply, to)) = farewell.or_else(|| self.responder.next_reply()) {
             out.extend_from_slice(&reply);
             return Some(to);
         }
@@ -79,7 +82,8 @@ impl Core for HubCore {
     }
 
     fn handle_timeout(&mut self, now: Duration) {
-        let terms = |key: &PublicKey, _: &_| params_of(&self.aircraft, key);
+        let terms =
+            |key: &PublicKey, payload: &InitPayload| params_of(&self.aircraft, key, payload);
         self.responder.handle_timeout(now, &mut self.rng, terms);
         self.agenda.time_passed();
         for id in self.agenda.due(now) {
@@ -134,7 +138,9 @@ impl Core for HubCore {
     fn handle_message(&mut self, message: ShardMessage, now: Duration) {
         match message.0 {
             Content::Call { received, from } => {
-                let terms = |key: &PublicKey, _: &_| params_of(&self.aircraft, key);
+                let terms = |key: &PublicKey, payload: &InitPayload| {
+                    params_of(&self.aircraft, key, payload)
+                };
                 self.responder.take_call(received, from, now, &mut self.rng, terms);
                 self.report_used_counter(from);
             }

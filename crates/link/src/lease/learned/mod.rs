@@ -132,6 +132,11 @@ enum Phase {
 }
 
 impl Learner {
+    /// Changes the rate that is never exceeded.
+    pub fn set_cap(&mut self, cap: BitRate) {
+        self.cap = cap;
+    }
+
     /// Creates a learner that never exceeds `cap`, may send `padding` bytes before there is data, and
     /// knows at most the rate of an `earlier` session. [`Self::on_round_trip`] replaces `rtt`, the
     /// first guess.
