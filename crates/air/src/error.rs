@@ -4,7 +4,7 @@ use bentpipe_net::SocketError;
 use bentpipe_net::interception::RulesError;
 
 use bentpipe_carriers::TransportError;
-use bentpipe_preload::PreloadSocketError;
+use bentpipe_net::command_socket::CommandSocketError;
 
 /// Reason why the air gateway could not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
@@ -29,5 +29,5 @@ pub enum StartError {
     Resolver(#[from] bentpipe_resolver::StartError),
     /// The socket of the preload is not available.
     #[error(transparent)]
-    Preload(#[from] PreloadSocketError),
+    Preload(#[from] CommandSocketError),
 }

@@ -59,7 +59,7 @@ use bentpipe_metering::usage::Book;
 use bentpipe_modem::{ModemRates, RateSource};
 pub use bentpipe_resolver::ResolverHandle;
 use bentpipe_resolver::Serving;
-use bentpipe_status::{Gateway, Reporter};
+use bentpipe_status::{Gateway, Reload, Reporter};
 use bentpipe_uplink::Uplink;
 use bentpipe_uplink::accept::{accept, accept_from};
 pub use bentpipe_uplink::{descriptors, identity, passengers};
@@ -100,7 +100,7 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
 /// one, see [`Live::apply`].
 pub async fn run_with(
     config: &AirConfig,
-    again: mpsc::Receiver<AirConfig>,
+    again: mpsc::Receiver<Reload<AirConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let mut inherited = Inherited::from_env()?;
@@ -113,7 +113,7 @@ pub async fn run_over(
     config: &AirConfig,
     connector: Arc<dyn Connector>,
     mut inherited: Inherited,
-    again: mpsc::Receiver<AirConfig>,
+    again: mpsc::Receiver<Reload<AirConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let gateway = Air::bind(config, &mut inherited, connector.clone())?;
@@ -174,15 +174,18 @@ impl Live {
     }
 }
 
-async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
-    while let Some(config) = again.recv().await {
-        match live.apply(&config) {
-            Ok(()) => tracing::info!(
-                "rules, classes, certificates and what [dns] says of answers are those of the files now; \
-                 other settings wait for a restart"
-            ),
+/// Settings that a reload changes.
+const RELOADED: &str = "rules, classes, certificates and what [dns] says of answers are those of the \
+                        files now; other settings wait for a restart";
+
+async fn follow_configs(live: Live, mut again: mpsc::Receiver<Reload<AirConfig>>) {
+    while let Some(request) = again.recv().await {
+        let outcome = live.apply(&request.config).map_err(|error| error.to_string());
+        match &outcome {
+            Ok(()) => tracing::info!("{RELOADED}"),
             Err(error) => tracing::error!(%error, "the configuration stays as it was"),
         }
+        request.answer(outcome.map(|()| vec![RELOADED.to_owned()]));
     }
     std::future::pending().await
 }
@@ -339,7 +342,7 @@ impl Air {
         let services = self.services.clone();
         let reporter = to.map(|to| {
             let counters = services.uplink.counters.clone();
-            let reporter = Reporter::new(to, Gateway::Air, counters, 1);
+            let reporter = Reporter::new(to, Gateway::Air, counters, || 1);
             match services.resolver.clone() {
                 Some(resolver) => reporter.with(move || resolver.counters()),
                 None => reporter,

@@ -7,12 +7,14 @@ use std::pin::Pin;
 
 use bentpipe_cli::log;
 use bentpipe_gateway::config::{AirConfig, ConfigError, GroundConfig, Transport};
+use bentpipe_gateway::status::Reload;
 use bentpipe_gateway::{air, ground};
 use bentpipe_net::interception::Rules;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::confine::confine;
+use crate::reload;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -39,7 +41,8 @@ pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
     let path = file.to_owned();
     let config = AirConfig::load(file, chosen)?;
     let load = move || AirConfig::load(&path, chosen);
-    run(load, &config.writable(), async move |again, stop| {
+    let status = config.status.as_ref().map(|status| status.file.clone());
+    run(load, (&config.writable(), status), async move |again, stop| {
         air::run_with(&config, again, stop).await
     })
 }
@@ -59,26 +62,27 @@ pub fn run_ground(file: &Path) -> Outcome {
     let path = file.to_owned();
     let config = GroundConfig::load(file)?;
     let load = move || GroundConfig::load(&path);
-    run(load, &config.writable(), async move |again, stop| {
+    let status = config.status.as_ref().map(|status| status.file.clone());
+    run(load, (&config.writable(), status), async move |again, stop| {
         ground::run_with(&config, again, stop).await
     })
 }
 
 type Stop = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Runs a gateway until it is stopped. SIGHUP passes it a new configuration from `load`. The
-/// gateway may write only to the folders `writable`.
+/// Runs a gateway until it is stopped. SIGHUP and `bentpipe reload` pass it a new configuration from
+/// `load`. The gateway may write only to the folders `writable`. `status` is its status file.
 fn run<C: Send + 'static, E: Error + 'static>(
     load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
-    writable: &[PathBuf],
-    gateway: impl AsyncFnOnce(mpsc::Receiver<C>, Stop) -> Result<(), E>,
+    (writable, status): (&[PathBuf], Option<PathBuf>),
+    gateway: impl AsyncFnOnce(mpsc::Receiver<Reload<C>>, Stop) -> Result<(), E>,
 ) -> Outcome {
     confine(writable);
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let (mut int, mut term) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        let again = reloads(load)?;
+        let again = reload::requests(load, status.as_deref())?;
         let stop = Box::pin(async move {
             tokio::select! {
                 _ = int.recv() => {}
@@ -95,30 +99,4 @@ fn run<C: Send + 'static, E: Error + 'static>(
         });
         gateway(again, stop).await.map_err(Into::into)
     })
-}
-
-/// Reads the configuration with `load` at every SIGHUP. An error in the file is logged and changes
-/// nothing.
-fn reloads<C: Send + 'static>(
-    load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
-) -> std::io::Result<mpsc::Receiver<C>> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let (send, again) = mpsc::channel(1);
-    tokio::spawn(async move {
-        while hangup.recv().await.is_some() {
-            match load() {
-                Ok(config) => {
-                    if send.send(config).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(
-                        "the configuration stays as it was, for this is wrong: {error}"
-                    );
-                }
-            }
-        }
-    });
-    Ok(again)
 }

@@ -12,6 +12,7 @@ mod gateways;
 mod init;
 mod keys;
 mod preload;
+mod reload;
 mod sheet;
 mod status;
 
@@ -125,6 +126,12 @@ enum Command {
     /// The gateway writes it to the file configured under [status]; docs/status.md describes the
     /// file's fields. Rates are averages between the last two files.
     Status(status::Status),
+    /// Let a running gateway read its configuration again, and show what waits.
+    ///
+    /// Other aircraft's flows do not notice. If the file has a mistake, nothing changes and the exit
+    /// status is 1. SIGHUP does the same, and leaves the outcome in the log. docs/operations.md says
+    /// what a reload changes.
+    Reload(reload::Reload),
     /// Fetch the portal's content into a running air gateway's cache, and show the result.
     ///
     /// The gateway goes through the manifest of its [preload] once. A timer of the service manager
@@ -195,6 +202,7 @@ fn main() -> ExitCode {
         Command::Schema { gateway } => check::print_schema(gateway),
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
+        Command::Reload(reload) => reload::run(&reload),
         Command::Preload(preload) => preload::run(&preload),
         #[cfg(feature = "probe")]
         Command::Probe(args) => bentpipe_probe_host::run(&args).map_err(Into::into),

@@ -23,7 +23,7 @@ mod start;
 mod trial;
 
 pub use error::TransportError;
-pub use start::{acceptor, connector};
+pub use start::{acceptor, connector, fleet};
 pub use trial::{Trial, TrialError, trial};
 
 /// Entry points for a fuzz target.

@@ -19,7 +19,8 @@ use tokio::time::{sleep, timeout};
 use super::{TransportError, aerotcp, handshake_counter, homes, link, masque, path_memory};
 use bentpipe_config::{AirConfig, GroundConfig, Transport};
 use bentpipe_transport::{
-    Acceptor, Connector, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Outages, Reach,
+    Acceptor, Connector, Fleet, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Outages,
+    Reach,
 };
 
 const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -106,6 +107,16 @@ pub fn acceptor(
         acceptors.push(Arc::new(bentpipe_aerotcp::io::Ground::start(Box::new(socket), config)));
     }
     Ok(acceptors)
+}
+
+/// The fleet of `config`, checked, for [`Acceptor::set_fleet`].
+pub fn fleet(config: &GroundConfig) -> Result<Fleet, TransportError> {
+    if config.link.aerotcp_listen.is_some() {
+        aerotcp::ground_config(config)?;
+    }
+    let aircraft = link::hub_config(config)?.aircraft;
+    let beam = config.beam.map_or((None, None), |beam| (beam.forward, beam.return_));
+    Ok(Fleet { aircraft, beam, memory: link::total_memory(config) })
 }
 
 fn connect(

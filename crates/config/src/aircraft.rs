@@ -82,7 +82,7 @@ enum GroundLease {
 }
 
 /// One aircraft.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct AircraftConfig {
     /// Name in the log.
     pub name: String,

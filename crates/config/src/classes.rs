@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{ConfigError, Placed, Source};
 
 /// Configured classes.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(transparent)]
 #[schemars(extend("x-key" = "CLASS"))]
 pub struct Classes(BTreeMap<ClassName, ClassConfig>);
@@ -22,7 +22,7 @@ pub struct Classes(BTreeMap<ClassName, ClassConfig>);
 pub(super) struct ClassName(pub Class);
 
 /// Guarantee and ceiling of a class.
-#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ClassConfig {
     /// Guaranteed rate on demand; for `lower-effort` its floor.

@@ -100,6 +100,8 @@ pub struct GroundConfig {
     pub status: Option<StatusConfig>,
     /// Resource limits.
     pub limits: GroundLimits,
+    /// The file as it is written, to compare it with the next one.
+    pub written: toml::Table,
 }
 
 impl GroundConfig {
@@ -119,7 +121,8 @@ impl GroundConfig {
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         let source = Source { file, text };
         which::expect(&source, Which::Ground)?;
-        source.parse::<GroundFile>()?.check(&source)
+        let file = source.parse::<GroundFile>()?;
+        Ok(GroundConfig { written: source.parse()?, ..file.check(&source)? })
     }
 }
 
@@ -162,6 +165,7 @@ impl GroundFile {
             sites,
             status,
             limits: self.limits,
+            written: toml::Table::new(),
         })
     }
 }

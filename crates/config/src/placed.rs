@@ -54,6 +54,13 @@ where
     text.try_map(|text| text.parse().map_err(serde::de::Error::custom))
 }
 
+/// The position does not count.
+impl<T: PartialEq> PartialEq for Placed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
 impl<T> From<toml::Spanned<T>> for Placed<T> {
     fn from(spanned: toml::Spanned<T>) -> Self {
         Self { place: spanned.span(), value: spanned.into_inner() }

@@ -4,14 +4,14 @@
 mod rates;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bentpipe_flow::ResetCode;
-use bentpipe_link::Class;
+use bentpipe_link::{Class, PublicKey};
 use bentpipe_net::descriptors::descriptor_limit;
 use bentpipe_units::BitRate;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use bentpipe_config::{AircraftConfig, StandardClient};
@@ -25,20 +25,31 @@ use table::{Entered, Table, Who};
 
 /// Aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
-    numbers: HashMap<[u8; 32], u32>,
-    /// Indexed by number.
-    aircraft: Vec<Arc<Aircraft>>,
+    roster: RwLock<Roster>,
     tables: Arc<Tables>,
     most: FlowLimits,
     counters: Arc<Counters>,
 }
 
+/// Those that are served now.
+#[derive(Default)]
+struct Roster {
+    by_key: HashMap<[u8; 32], Arc<Aircraft>>,
+    /// The same by number; a number is never used twice.
+    by_number: BTreeMap<u32, Arc<Aircraft>>,
+    last_number: u32,
+}
+
 struct Aircraft {
+    number: u32,
     name: String,
+    /// Key of an aircraft; `None` for a standard client.
+    key: Option<PublicKey>,
     most: FlowLimits,
     highest_class: Class,
     per_second: u32,
-    /// Ceiling of each passenger in the network class.
+    passenger_ceil: Option<BitRate>,
+    /// The same for open flows.
     ceiling: Arc<PassengerCeiling>,
     opening: [RateLimit; Kind::COUNT],
     /// Share of the opening rate for each passenger; `None` for a standard client, which has none.
@@ -49,7 +60,7 @@ struct Aircraft {
 struct Tables([Mutex<Table>; Kind::COUNT]);
 
 /// Limits on concurrent flows of each [`Kind`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowLimits {
     /// TCP connections.
     pub streams: usize,
@@ -80,39 +91,72 @@ impl Fleet {
         most: FlowLimits,
         counters: Arc<Counters>,
     ) -> Self {
-        let aircraft = aircraft.iter().map(|one| {
-            let most = FlowLimits {
-                streams: one.max_flows,
-                datagrams: one.max_datagram_flows,
-                ip: one.max_ip_flows,
-            };
-            let bounds = (most, one.flows_per_second, one.highest_class);
-            let ceiling = one.classes.passenger_ceil();
-            let rates = [0; Kind::COUNT].map(|_| Rates::new(one.flows_per_second));
-            (*one.key.as_bytes(), Aircraft::new(&one.name, bounds, ceiling, Some(rates)))
-        });
-        let clients = clients.iter().map(|one| {
-            // A standard client cannot open flows of other kinds.
-            let (streams, datagrams) = (one.max_flows, one.max_datagram_flows);
-            let most = FlowLimits { streams, datagrams, ip: 0 };
-            let bounds = (most, one.flows_per_second, one.highest_class);
-            (one.login.identity(), Aircraft::new(&one.login.name, bounds, None, None))
-        });
-        let (keys, aircraft): (Vec<_>, Vec<_>) = aircraft.chain(clients).unzip();
         let tables = Arc::new(Tables([0; Kind::COUNT].map(|_| Mutex::new(Table::new()))));
-        Self { numbers: keys.into_iter().zip(0..).collect(), aircraft, tables, most, counters }
-    }
-
-    fn aircraft(&self, key: &[u8; 32]) -> Option<(u32, &Arc<Aircraft>)> {
-        let number = *self.numbers.get(key)?;
-        Some((number, self.aircraft.get(number as usize)?))
-    }
-
-    /// Changes the ceiling of each passenger of the aircraft in the network class.
-    pub fn set_passenger_ceil(&self, key: &[u8; 32], ceiling: Option<BitRate>) {
-        if let Some((_, aircraft)) = self.aircraft(key) {
-            aircraft.ceiling.set(ceiling);
+        let fleet = Self { roster: RwLock::default(), tables, most, counters };
+        for one in clients {
+            // A standard client cannot open flows of other kinds.
+            let most =
+                FlowLimits { streams: one.max_flows, datagrams: one.max_datagram_flows, ip: 0 };
+            let bounds = (most, one.flows_per_second, one.highest_class);
+            let mut roster = fleet.roster.write();
+            let number = roster.next_number();
+            let client = Aircraft::new((number, &*one.login.name), None, bounds, None);
+            roster.put(one.login.identity(), client);
         }
+        fleet.set_aircraft(aircraft);
+        fleet
+    }
+
+    /// Serves these aircraft from now on, besides the standard clients. The flows of all others end.
+    /// Limits of the remaining ones apply to new flows, and ceilings of passengers to all.
+    pub fn set_aircraft(&self, aircraft: &[AircraftConfig]) {
+        let mut roster = self.roster.write();
+        let stay: BTreeSet<_> = aircraft.iter().map(|one| one.key).collect();
+        for gone in roster.remove_except(&stay) {
+            self.tables.end_flows(gone);
+        }
+        for one in aircraft {
+            let key = one.key.as_bytes();
+            let present = roster.by_key.get(key).cloned();
+            if present.as_ref().is_some_and(|present| present.fits(one)) {
+                continue;
+            }
+            let number = present.as_ref().map_or_else(|| roster.next_number(), |it| it.number);
+            let mut aircraft = Aircraft::of(number, one);
+            if let Some(present) = present {
+                present.ceiling.set(one.classes.passenger_ceil());
+                aircraft.ceiling = present.ceiling.clone();
+            }
+            roster.put(*key, aircraft);
+        }
+    }
+
+    /// Keys and names of the aircraft, in the order of the keys.
+    pub fn aircraft(&self) -> Vec<(PublicKey, String)> {
+        let roster = self.roster.read();
+        let named = |one: &Arc<Aircraft>| Some((one.key?, one.name.clone()));
+        let mut all: Vec<_> = roster.by_number.values().filter_map(named).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Number of aircraft and standard clients.
+    pub fn len(&self) -> usize {
+        self.roster.read().by_key.len()
+    }
+
+    /// Returns `true` if nobody is served.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Name of an aircraft or standard client; empty for one that is not served any more.
+    pub fn name_of(&self, key: &[u8; 32]) -> String {
+        self.aircraft_of(key).map(|one| one.name.clone()).unwrap_or_default()
+    }
+
+    fn aircraft_of(&self, key: &[u8; 32]) -> Option<Arc<Aircraft>> {
+        self.roster.read().by_key.get(key).cloned()
     }
 
     /// Number of open flows of all kinds and aircraft.
@@ -129,7 +173,8 @@ impl Fleet {
         kind: Kind,
         passenger: u32,
     ) -> Result<FlowPermit, ResetCode> {
-        let (number, aircraft) = self.aircraft(key).ok_or(ResetCode::Forbidden)?;
+        let aircraft = self.aircraft_of(key).ok_or(ResetCode::Forbidden)?;
+        let number = aircraft.number;
         // The passenger's share is checked first, so that its refused flows do not use the
         // aircraft's rate.
         let rates = aircraft.of_passengers.as_ref().map(|rates| &rates[kind as usize]);
@@ -150,7 +195,7 @@ impl Fleet {
                     self.counters.refusals.evicted(limit, who);
                     ended.over().cancel();
                 }
-                let (aircraft, tables) = (aircraft.clone(), self.tables.clone());
+                let tables = self.tables.clone();
                 Ok(FlowPermit { aircraft, number, tables, kind, grip })
             }
             Err(Full { most }) => {
@@ -170,7 +215,8 @@ impl Fleet {
     /// Flows of `kind` held by this aircraft, and by the aircraft with most.
     fn holding(&self, number: u32, kind: Kind, most: usize) -> Holding {
         let name = |number: u32| {
-            self.aircraft.get(number as usize).map(|one| one.name.clone()).unwrap_or_default()
+            let roster = self.roster.read();
+            roster.by_number.get(&number).map(|one| one.name.clone()).unwrap_or_default()
         };
         let table = self.tables.of(kind);
         let aircraft = table.aircraft();
@@ -184,7 +230,37 @@ impl Fleet {
     }
 }
 
+impl Roster {
+    fn next_number(&mut self) -> u32 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn put(&mut self, key: [u8; 32], aircraft: Aircraft) {
+        let aircraft = Arc::new(aircraft);
+        self.by_number.insert(aircraft.number, aircraft.clone());
+        self.by_key.insert(key, aircraft);
+    }
+
+    /// Removes all aircraft except `stay`, and returns their numbers.
+    fn remove_except(&mut self, stay: &BTreeSet<PublicKey>) -> Vec<u32> {
+        let stays = |one: &Arc<Aircraft>| one.key.is_none_or(|key| stay.contains(&key));
+        self.by_key.retain(|_, one| stays(one));
+        let gone = self.by_number.iter().filter(|(_, one)| !stays(one));
+        let gone: Vec<u32> = gone.map(|(number, _)| *number).collect();
+        self.by_number.retain(|_, one| stays(one));
+        gone
+    }
+}
+
 impl Tables {
+    /// Ends all flows of an aircraft. Their permits leave the tables.
+    fn end_flows(&self, aircraft: u32) {
+        for table in &self.0 {
+            table.lock().flows_of(aircraft).for_each(|flow| flow.over().cancel());
+        }
+    }
+
     fn of(&self, kind: Kind) -> MutexGuard<'_, Table> {
         self.0[kind as usize].lock()
     }
@@ -201,24 +277,45 @@ impl FlowLimits {
 }
 
 impl Aircraft {
-    /// Creates an aircraft. `bounds` are its maximum number of flows, its new flows of each kind
-    /// per second, and its highest class.
+    /// Creates an aircraft or a standard client. `bounds` are its maximum number of flows, its new
+    /// flows of each kind per second, and its highest class.
     fn new(
-        name: &str,
+        (number, name): (u32, &str),
+        key: Option<PublicKey>,
         (most, per_second, highest_class): (FlowLimits, u32, Class),
         ceiling: Option<BitRate>,
-        of_passengers: Option<[Rates; Kind::COUNT]>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    ) -> Self {
+        let rates = || [0; Kind::COUNT].map(|_| Rates::new(per_second));
+        Self {
+            number,
             name: name.to_owned(),
+            key,
             most,
             highest_class,
             per_second,
+            passenger_ceil: ceiling,
             ceiling: PassengerCeiling::new(ceiling),
             opening: [0; Kind::COUNT].map(|_| RateLimit::new(per_second, BURST_SECONDS)),
-            of_passengers,
-        })
+            of_passengers: key.map(|_| rates()),
+        }
     }
+
+    fn of(number: u32, one: &AircraftConfig) -> Self {
+        let bounds = (limits_of(one), one.flows_per_second, one.highest_class);
+        Self::new((number, &one.name), Some(one.key), bounds, one.classes.passenger_ceil())
+    }
+
+    /// Returns `true` if the aircraft is as configured.
+    fn fits(&self, one: &AircraftConfig) -> bool {
+        let bounds = (self.most, self.per_second, self.highest_class);
+        let has_bounds = bounds == (limits_of(one), one.flows_per_second, one.highest_class);
+        has_bounds && self.name == one.name && self.passenger_ceil == one.classes.passenger_ceil()
+    }
+}
+
+fn limits_of(one: &AircraftConfig) -> FlowLimits {
+    let (streams, datagrams) = (one.max_flows, one.max_datagram_flows);
+    FlowLimits { streams, datagrams, ip: one.max_ip_flows }
 }
 
 impl FlowPermit {

@@ -11,6 +11,7 @@
 //! | `udp`, [`ports`] | NAT for UDP and ICMP, and the ports for it |
 //! | `dial`, `claim` | from a target to its destination, and verification of class claims |
 //! | [`descriptors`] | the limits that fit into the process's limit on descriptors |
+//! | `reload` | changes of the fleet and other settings in a running gateway |
 //! | `pages`, `origins` | Split HTTP, and TLS to the origins of sites |
 //! | `error` | errors that end the gateway |
 
@@ -27,12 +28,12 @@ mod origins;
 mod pages;
 pub mod policy;
 pub mod ports;
+mod reload;
 pub mod resolve;
 pub mod sources;
 mod tcp;
 mod udp;
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_flow::{Host, ResetCode, Service, Target};
-use bentpipe_link::{Class, PublicKey, SettingsError};
+use bentpipe_link::{Class, PublicKey};
 use bentpipe_masque::MAX_UNPROVEN;
 use bentpipe_net::descriptors::descriptor_limit;
 use bentpipe_net::{Inherited, ip};
@@ -60,7 +61,7 @@ use bentpipe_relay::flows::{Flows, noted};
 use bentpipe_relay::police::policed;
 use bentpipe_relay::{Outcome, Relay, RelayLimits};
 use bentpipe_split_http::{GroundPages, GroundSettings};
-use bentpipe_status::{Gateway, Reporter, Session};
+use bentpipe_status::{Gateway, Reload, Reporter, Session};
 use bentpipe_transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
 use descriptors::Fitted;
 use fleet::{Fleet, FlowPermit};
@@ -114,7 +115,7 @@ pub async fn run(
 /// one, see [`Ground::apply`].
 pub async fn run_with(
     config: &GroundConfig,
-    again: mpsc::Receiver<GroundConfig>,
+    again: mpsc::Receiver<Reload<GroundConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let gateway = Ground::new(config)?;
@@ -127,7 +128,7 @@ pub async fn run_over(
     config: &GroundConfig,
     gateway: &Ground,
     acceptors: Vec<Arc<dyn Acceptor>>,
-    again: mpsc::Receiver<GroundConfig>,
+    again: mpsc::Receiver<Reload<GroundConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     for from in &acceptors {
@@ -154,7 +155,7 @@ pub async fn run_over(
         biased;
         name = failed(&acceptors) => Err(TransportError::Failed(name).into()),
         ended = gateway.serve(acceptors.clone(), shutdown) => over(ended),
-        () = gateway.follow_configs(&acceptors, again) => Ok(()),
+        () = gateway.follow_configs(config, &acceptors, again) => Ok(()),
         () = gateway.tell_status(config, &acceptors) => Ok(()),
         () = notify::feed_watchdog(pulses) => Ok(()),
         () = count_strangers(&acceptors, &counters) => Ok(()),
@@ -204,11 +205,12 @@ impl Ground {
             tracing::warn!("{shortage}");
         }
         let most = fitted.flows;
+        let fleet = Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone()));
         let known = Arc::new(KnownNames::new(&config.hosts));
         let policy = Policy::new(&config.dial);
         let sources = Sources::new(&config.dial.sources);
         let shared = Shared {
-            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone())),
+            fleet: fleet.clone(),
             names: Names::new(known.clone(), &config.dns, &config.dial.allow, counters.clone())?
                 .with_most(fitted.questions),
             known,
@@ -225,7 +227,7 @@ impl Ground {
             udp: Udp::new(
                 counters.clone(),
                 (policy.paths(), sources.clone()),
-                aircraft_names(config),
+                Arc::new(move |key: &[u8; 32]| fleet.name_of(key)),
                 config.link.quic_in_order,
             ),
             limits: config.limits.clone(),
@@ -237,53 +239,20 @@ impl Ground {
         Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
     }
 
-    /// Applies the settings of `config` that can change while flows are open: the class settings of
-    /// known aircraft, and the table of hosts. Changes nothing if the link rejects the settings.
-    pub fn apply(
-        &self,
-        config: &GroundConfig,
-        acceptors: &[Arc<dyn Acceptor>],
-    ) -> Result<(), SettingsError> {
-        bentpipe_carriers::link::hub_config(config)?;
-        for aircraft in &config.aircraft {
-            let (key, classes) = (aircraft.key, &aircraft.classes);
-            for from in acceptors {
-                from.set_classes(&key, classes.settings())?;
-            }
-            self.shared.fleet.set_passenger_ceil(key.as_bytes(), classes.passenger_ceil());
-        }
-        self.shared.known.set_table(&config.hosts);
-        Ok(())
-    }
-
-    async fn follow_configs(
-        &self,
-        acceptors: &[Arc<dyn Acceptor>],
-        mut again: mpsc::Receiver<GroundConfig>,
-    ) {
-        while let Some(config) = again.recv().await {
-            match self.apply(&config, acceptors) {
-                Ok(()) => tracing::info!(
-                    "classes and hosts are those of the file now; other settings wait for a restart"
-                ),
-                Err(error) => tracing::error!(%error, "the configuration stays as it was"),
-            }
-        }
-        std::future::pending().await
-    }
-
     /// Writes the status of `arrivals` if `config` requests it. Never returns.
     pub async fn tell_status(&self, config: &GroundConfig, acceptors: &[Arc<dyn Acceptor>]) {
         let Some(to) = &config.status else { return std::future::pending().await };
         let counters = self.shared.counters.clone();
-        let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key, &*it.name)).collect();
-        let reporter = Reporter::new(to, Gateway::Ground, counters, aircraft.len());
+        let fleet = self.shared.fleet.clone();
+        let sessions = fleet.clone();
+        let reporter = Reporter::new(to, Gateway::Ground, counters, move || sessions.len());
         let names = bentpipe_status::nameless();
-        let session = |(key, name): &(PublicKey, &str), most| {
+        let session = |(key, name): &(PublicKey, String), most| {
             let traffic = acceptors.iter().find_map(|from| from.traffic(key, most))?;
             Some(Session::of(traffic, Some(name), &names))
         };
-        reporter.keep(|most| aircraft.iter().filter_map(|one| session(one, most)).collect()).await;
+        let look = |most| fleet.aircraft().iter().filter_map(|one| session(one, most)).collect();
+        reporter.keep(look).await;
     }
 
     /// Counters.
@@ -431,11 +400,4 @@ impl Shared {
             tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
         }
     }
-}
-
-/// Names of aircraft and standard clients, by the identity that flows carry.
-fn aircraft_names(config: &GroundConfig) -> HashMap<[u8; 32], String> {
-    let aircraft = config.aircraft.iter().map(|it| (*it.key.as_bytes(), it.name.clone()));
-    let clients = config.clients.iter().map(|it| (it.login.identity(), it.login.name.clone()));
-    aircraft.chain(clients).collect()
 }

@@ -22,7 +22,6 @@ mod mapping;
 mod raw_socket;
 mod shares;
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +46,7 @@ use bentpipe_transport::datagram::Datagram;
 use bentpipe_transport::quic::{has_long_header, is_quic};
 use mapping::{Mappings, NatBinding};
 
-pub use mapping::MappingKey;
+pub use mapping::{AircraftNames, MappingKey};
 
 /// Ports of QUIC servers: HTTP/3, and DNS (RFC 9250).
 const QUIC_PORTS: [u16; 2] = [443, 853];
@@ -73,12 +72,12 @@ pub struct Route {
 }
 
 impl Udp {
-    /// Creates the state without mappings. `names` are the aircraft by their keys. `quic_in_order`
+    /// Creates the state without mappings. `names` returns the name of an aircraft. `quic_in_order`
     /// enables reordering of received QUIC datagrams.
     pub fn new(
         counters: Arc<Counters>,
         routes: (Arc<Paths>, Sources),
-        names: HashMap<[u8; 32], String>,
+        names: AircraftNames,
         quic_in_order: bool,
     ) -> Self {
         let budget = Range::of_kernel().budget();
@@ -248,6 +247,10 @@ mod tests {
     use std::time::Duration;
     use tokio::net::UdpSocket;
 
+    fn nameless() -> AircraftNames {
+        Arc::new(|_| String::new())
+    }
+
     /// A flow that delivers these datagrams and records those it is given.
     #[derive(Default)]
     struct Flow {
@@ -283,7 +286,7 @@ mod tests {
     async fn told(is_gateway: bool) -> (bool, u64) {
         let counters = Arc::<Counters>::default();
         let second = Duration::from_secs(1);
-        let udp = Udp::new(counters.clone(), Default::default(), HashMap::new(), true);
+        let udp = Udp::new(counters.clone(), Default::default(), nameless(), true);
         let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
         let flow = Arc::new(Flow { brings, ..Flow::default() });
         let owner = MappingKey {
@@ -314,7 +317,7 @@ mod tests {
         let seconds = Duration::from_secs;
         let idle = Idle { answered: seconds(300), unanswered: seconds(10) };
         let budget = Range::of_kernel().budget();
-        let mappings = Mappings::new(Arc::default(), Default::default(), budget, HashMap::new());
+        let mappings = Mappings::new(Arc::default(), Default::default(), budget, nameless());
         let owner = MappingKey {
             aircraft: [1; 32],
             passenger: 1,

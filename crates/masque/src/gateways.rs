@@ -1,6 +1,6 @@
 //! Connections of gateways that have proved a key: a few each, the newest ones.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -36,6 +36,12 @@ impl Gateways {
         if open.is_empty() {
             table.remove(client);
         }
+    }
+
+    /// Removes the connections of all others than `clients`, and returns them.
+    pub(crate) fn remove_except(&self, clients: &HashSet<PublicKey>) -> Vec<quinn::Connection> {
+        let mut table = self.lock();
+        table.extract_if(|client, _| !clients.contains(client)).flat_map(|(_, open)| open).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PublicKey, VecDeque<quinn::Connection>>> {

@@ -3,6 +3,7 @@
 mod config;
 
 use std::{
+    collections::HashSet,
     future::poll_fn,
     io,
     net::SocketAddr,
@@ -17,7 +18,7 @@ use bentpipe_flow::ResetCode;
 use bytes::Bytes;
 use h3::{error::Code, ext::Protocol, frame::FrameStream, stream::BufRecvStream};
 use http::{HeaderValue, Method, StatusCode, header};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::{
     sync::{OwnedSemaphorePermit, mpsc, oneshot, watch},
     time::{Instant, sleep_until, timeout, timeout_at},
@@ -86,6 +87,7 @@ impl Server {
             logins: Logins::new(config.certificate.as_ref().map_or(&[], |_| &config.logins)),
             gateways: Gateways::default(),
             name: config.name.as_str().into(),
+            clients: RwLock::new(config.clients.clone()),
             config,
             waiting,
             datagrams_dropped: datagrams_dropped.clone(),
@@ -100,6 +102,14 @@ impl Server {
     /// closed.
     pub async fn accept(&self) -> Option<Incoming> {
         self.incoming.lock().await.recv().await
+    }
+
+    /// Serves the gateways with these keys from now on, and closes the connections of all others.
+    pub fn set_clients(&self, clients: HashSet<PublicKey>) {
+        *self.shared.clients.write() = clients.clone();
+        for gone in self.shared.gateways.remove_except(&clients) {
+            gone.close(var_int(Code::H3_NO_ERROR.value()), b"");
+        }
     }
 
     /// Local address.
@@ -150,6 +160,8 @@ impl Drop for Server {
 
 struct Shared {
     config: ServerConfig,
+    /// Gateways that are served.
+    clients: RwLock<HashSet<PublicKey>>,
     logins: Logins,
     gateways: Gateways,
     name: Arc<str>,
@@ -388,7 +400,7 @@ impl Session {
             let mut exporter = [0; 32];
             let exported =
                 self.conn.export_keying_material(&mut exporter, auth::EXPORTER_LABEL, b"");
-            if exported.is_err() || !config.clients.contains(&client) {
+            if exported.is_err() || !self.shared.clients.read().contains(&client) {
                 return None;
             }
             let proofs = Proofs::new(&config.secret, Side::Server, &client, exporter)?;

@@ -7,6 +7,7 @@
 //! | [`path`] | the path MTU and the source address towards a destination |
 //! | [`netlink`] | requests to the kernel by netlink |
 //! | [`descriptors`] | the limit on descriptors, and its division |
+//! | [`command_socket`] | a Unix socket for commands to a running gateway |
 //! | [`atomic_file`] | files that are replaced as a whole |
 //! | [`interception`] | the nftables table and the policy route of transparent interception |
 //! | [`ip`] | numbers of IP protocols |
@@ -16,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic_file;
+pub mod command_socket;
 pub mod descriptors;
 mod error;
 pub mod interception;

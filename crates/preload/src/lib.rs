@@ -36,7 +36,7 @@ use futures_util::future::BoxFuture;
 pub use event::{Event, Outcome, Summary};
 pub use manifest::{Manifest, ManifestError};
 pub use run::Preloader;
-pub use serve::{PreloadSocket, PreloadSocketError};
+pub use serve::PreloadSocket;
 
 /// Objects to fetch, and the limits of a run.
 #[derive(Debug, Clone)]

@@ -1,5 +1,6 @@
 //! Runs of a preload, on a paused clock.
 
+use bentpipe_net::command_socket::CommandSocketError;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -372,7 +373,7 @@ async fn a_socket_that_a_killed_gateway_left_is_replaced() {
     let path = folder.path().join("preload.sock");
     let left = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let in_use = PreloadSocket::bind(&path).unwrap_err();
-    assert!(matches!(in_use, PreloadSocketError::InUse { .. }), "{in_use}");
+    assert!(matches!(in_use, CommandSocketError::InUse { .. }), "{in_use}");
     drop(left);
     drop(PreloadSocket::bind(&path).unwrap());
     assert!(!path.exists());

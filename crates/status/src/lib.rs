@@ -6,6 +6,7 @@
 //! | `document` | the file's contents |
 //! | `file` | the place of the file |
 //! | `metrics`, `exposition` | the same for Prometheus, over HTTP |
+//! | `reload` | a configuration for a running gateway, and the answer |
 //! | [`notify`] | notifications to the service manager |
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ mod exposition;
 mod file;
 mod metrics;
 pub mod notify;
+mod reload;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ pub use document::{
     SCHEMA, Session,
 };
 pub use file::{Place, ReadError, read};
+pub use reload::{Outcome, Reload};
 
 use bentpipe_config as config;
 use bentpipe_metering::counters;
@@ -55,24 +58,25 @@ pub struct Reporter {
     counters: Arc<Counters>,
     more: Vec<More>,
     began: Instant,
-    /// Maximum number of sessions.
-    sessions: usize,
+    /// Returns the maximum number of sessions.
+    sessions: Box<dyn Fn() -> usize + Send + Sync>,
     failing: bool,
     /// The last document, for [`metrics`].
     last: watch::Sender<Arc<Document>>,
 }
 
 impl Reporter {
-    /// Creates a reporter for a gateway with at most this number of `sessions`.
+    /// Creates a reporter for a gateway with at most as many sessions as `sessions` returns.
     pub fn new(
         config: &StatusConfig,
         gateway: Gateway,
         counters: Arc<Counters>,
-        sessions: usize,
+        sessions: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
         let (place, began) = (Place::new(&config.file), Instant::now());
         let (config, more) = (config.clone(), Vec::new());
         let last = watch::Sender::new(Arc::new(Document::empty(gateway)));
+        let sessions = Box::new(sessions);
         Self { config, place, gateway, counters, more, began, sessions, failing: false, last }
     }
 
@@ -117,7 +121,7 @@ impl Reporter {
     }
 
     fn most(&self) -> SnapshotLimits {
-        let each = (MAX_OF_ALL / self.sessions.max(1)).clamp(1, MAX_OF_A_SESSION);
+        let each = (MAX_OF_ALL / (self.sessions)().max(1)).clamp(1, MAX_OF_A_SESSION);
         match self.config.detail {
             Detail::Classes => SnapshotLimits { passengers: 0, flows: 0 },
             Detail::Passengers => SnapshotLimits { passengers: each, flows: 0 },

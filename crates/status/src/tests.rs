@@ -49,7 +49,7 @@ fn config(file: impl Into<PathBuf>, detail: Detail) -> StatusConfig {
 
 fn reporter(detail: Detail, sessions: usize) -> Reporter {
     let config = config("status.json", detail);
-    Reporter::new(&config, Gateway::Air, Arc::default(), sessions)
+    Reporter::new(&config, Gateway::Air, Arc::default(), move || sessions)
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ fn a_stopped_gateways_file_is_gone_whoever_was_writing_it() {
 async fn a_reporter_that_is_dropped_takes_its_file_away() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path().join("status.json"), Detail::Classes);
-    let mut reporter = Reporter::new(&config, Gateway::Air, Arc::default(), 1);
+    let mut reporter = Reporter::new(&config, Gateway::Air, Arc::default(), || 1);
     reporter.write(&|_| Vec::new()).await;
     assert_eq!(read(&config.file).unwrap().interval_ms, 1000);
     drop(reporter.keep(|_| Vec::new()));

@@ -32,6 +32,7 @@ use bentpipe_link::{
     Class, ClassSettings, ModemRate, PerClass, PublicKey, Refused, SettingsError, SnapshotLimits,
 };
 use bentpipe_net::BufferSizes;
+use bentpipe_units::{BitRate, ByteSize};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -331,19 +332,26 @@ impl Carried {
     }
 }
 
+/// A ground gateway's aircraft, and the beam that they share.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    /// The aircraft, with the settings of the radio transport.
+    pub aircraft: Vec<bentpipe_link::Aircraft>,
+    /// Rates of the beam, towards the aircraft and from them.
+    pub beam: (Option<BitRate>, Option<BitRate>),
+    /// Memory of all sessions.
+    pub memory: ByteSize,
+}
+
 /// Source of the ground's flows.
 pub trait Acceptor: Send + Sync + 'static {
     /// Waits for the next flow; `None` once the transport is closed.
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>>;
 
-    /// Sets each class's share of the bytes that the aircraft is sent. A transport without classes
-    /// ignores it.
-    fn set_classes(
-        &self,
-        _aircraft: &PublicKey,
-        _classes: PerClass<ClassSettings>,
-    ) -> Result<(), SettingsError> {
-        Ok(())
+    /// Serves these aircraft from now on, and ends the sessions of all others. Returns `false` if the
+    /// transport serves the same aircraft as before until the gateway restarts.
+    fn set_fleet(&self, _fleet: &Fleet) -> bool {
+        false
     }
 
     /// Traffic of an aircraft's session, in total and since the last call, with at most `max`

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::{
-    Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
+    Acceptor, Carried, Connector, DatagramError, Fleet, FlowDatagrams, FlowStream, Incoming, Open,
     OpenDatagrams, OpenError, Outages, Reach, Standing, Transport,
 };
 
@@ -174,12 +174,10 @@ impl Acceptor for Hub {
         })
     }
 
-    fn set_classes(
-        &self,
-        aircraft: &PublicKey,
-        classes: PerClass<ClassSettings>,
-    ) -> Result<(), SettingsError> {
-        Hub::set_classes(self, aircraft, classes)
+    fn set_fleet(&self, fleet: &Fleet) -> bool {
+        self.set_memory(fleet.memory);
+        Hub::set_fleet(self, fleet.aircraft.clone(), fleet.beam);
+        true
     }
 
     fn traffic(&self, aircraft: &PublicKey, most: SnapshotLimits) -> Option<Traffic> {

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use crate::{
-    Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
+    Acceptor, Carried, Connector, DatagramError, Fleet, FlowDatagrams, FlowStream, Incoming, Open,
     OpenDatagrams, OpenError, Reach, Transport,
 };
 
@@ -122,6 +122,11 @@ impl Acceptor for Server {
                 }
             }
         })
+    }
+
+    fn set_fleet(&self, fleet: &Fleet) -> bool {
+        self.set_clients(fleet.aircraft.iter().map(|one| *one.key.as_bytes()).collect());
+        true
     }
 
     fn transport(&self) -> Transport {

@@ -203,16 +203,15 @@ fn with_aircraft(
 fn serve(args: &GroundArgs, config: &Path, is_known: bool) -> Result<(), Box<dyn Error>> {
     let (name, service) = (&args.name, Service::of(UNIT, &args.folder));
     match service {
-        Some(service) if service.runs() => eprintln!(
-            "{0} runs, and knows {name} only after a restart, which ends the open flows of all its \
-             aircraft. When it suits: systemctl restart {0}",
-            service.name()
-        ),
+        Some(service) if service.runs() && args.dry_run => {
+            eprintln!("would let {} read its configuration again", service.name());
+        }
+        Some(service) if service.runs() => service.reload(name)?,
         Some(service) if args.dry_run => eprintln!("would start {}", service.name()),
         Some(service) => service.start()?,
         None if is_known => eprintln!(
-            "A gateway that runs already knows {name} only after a restart, which ends the open flows \
-             of all its aircraft: bentpipe ground --config {}",
+            "A gateway that runs already learns of {name} by SIGHUP or `bentpipe reload`, which \
+             interrupts nobody. Otherwise start it: bentpipe ground --config {}",
             config.display()
         ),
         None => eprintln!("Start the gateway: bentpipe ground --config {}", config.display()),

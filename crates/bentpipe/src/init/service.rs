@@ -41,6 +41,16 @@ impl Service {
         Err(format!("{unit} does not start: `journalctl -u {unit} -n 20` shows why").into())
     }
 
+    /// Lets the gateway read its configuration again, which has a new aircraft.
+    pub fn reload(&self, aircraft: &str) -> Result<(), Box<dyn Error>> {
+        let unit = self.0;
+        if self.systemctl(&["reload"]) {
+            eprintln!("{unit}: knows {aircraft} now; other aircraft were not interrupted");
+            return Ok(());
+        }
+        Err(format!("{unit} does not reload: `journalctl -u {unit} -n 20` shows why").into())
+    }
+
     fn systemctl(&self, command: &[&str]) -> bool {
         let mut systemctl = Command::new("systemctl");
         systemctl.args(command).arg(self.0).stdin(Stdio::null()).stdout(Stdio::null());

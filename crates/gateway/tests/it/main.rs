@@ -6,6 +6,7 @@ mod descriptors;
 mod dns;
 mod early;
 mod failures;
+mod fleet;
 mod hosts;
 mod http;
 mod limits;

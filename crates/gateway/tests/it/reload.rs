@@ -69,7 +69,7 @@ async fn each_aircraft_has_its_classes_and_a_link_that_cannot_work_is_left_as_it
     let (_up, down) = wire::link(*aircraft.as_bytes());
     let acceptor: Vec<Arc<dyn Acceptor>> = vec![down.clone()];
     let ground = Ground::new(&config).unwrap();
-    ground.apply(&parse(128), &acceptor).unwrap();
+    ground.apply(&config, &parse(128), &acceptor).unwrap();
     let told = || {
         let told = down.classes();
         told.map(|(of, classes)| (of, classes[Class::BestEffort].limits.ceil))
@@ -77,6 +77,6 @@ async fn each_aircraft_has_its_classes_and_a_link_that_cannot_work_is_left_as_it
     assert_eq!(told(), Some((aircraft, ceil(128))));
     let mut wrong = parse(256);
     wrong.aircraft[0].mtu = Some(576);
-    assert!(ground.apply(&wrong, &acceptor).is_err(), "the link's packets are larger");
+    assert!(ground.apply(&config, &wrong, &acceptor).is_err(), "the link's packets are larger");
     assert_eq!(told(), Some((aircraft, ceil(128))));
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bentpipe_flow::{Host, ResetCode};
 use bentpipe_gateway::config::Transport;
 use bentpipe_gateway::transport::{
-    Acceptor, Carried, Connector, DatagramError, FlowDatagrams, FlowStream, Incoming, Open,
+    Acceptor, Carried, Connector, DatagramError, Fleet, FlowDatagrams, FlowStream, Incoming, Open,
     OpenDatagrams, OpenError, Outages, Reach, Standing,
 };
 use bentpipe_link::{ClassSettings, PerClass, PublicKey, SettingsError};
@@ -365,13 +365,9 @@ impl Acceptor for Down {
         Transport::Link
     }
 
-    fn set_classes(
-        &self,
-        aircraft: &PublicKey,
-        classes: PerClass<ClassSettings>,
-    ) -> Result<(), SettingsError> {
-        *self.classes.lock() = Some((*aircraft, classes));
-        Ok(())
+    fn set_fleet(&self, fleet: &Fleet) -> bool {
+        *self.classes.lock() = fleet.aircraft.first().map(|one| (one.key, one.settings.classes));
+        true
     }
 
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {

@@ -65,6 +65,11 @@ impl Table {
         Ok(Entered { grip, ended: ended.map(|(_, grip, most)| (grip, most)) })
     }
 
+    /// Flows of an aircraft.
+    pub fn flows_of(&self, aircraft: u32) -> impl Iterator<Item = &Arc<Grip>> {
+        self.flows.get(&aircraft).into_iter().flat_map(Pool::all)
+    }
+
     /// Removes a flow if it is present.
     pub fn leave(&mut self, aircraft: u32, grip: &Grip) {
         let Some(pool) = self.flows.get_mut(&aircraft) else { return };

@@ -41,6 +41,9 @@ const MAX_TRIED: usize = 8;
 /// Initial hop limit of our own packets.
 const OWN_HOP_LIMIT: u8 = 64;
 
+/// Name of an aircraft, by its key.
+pub type AircraftNames = Arc<dyn Fn(&[u8; 32]) -> String + Send + Sync>;
+
 /// MappingKey of an external port or echo identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MappingKey {
@@ -63,7 +66,7 @@ pub struct Mappings {
     sources: Sources,
     budget: Budget,
     /// Names of aircraft by their keys, for the log.
-    names: HashMap<[u8; 32], String>,
+    names: AircraftNames,
     table: Mutex<Table>,
     taken: Taken,
     /// Source of unpredictable choices.
@@ -129,7 +132,7 @@ impl Mappings {
         counters: Arc<Counters>,
         (paths, sources): (Arc<Paths>, Sources),
         budget: Budget,
-        names: HashMap<[u8; 32], String>,
+        names: AircraftNames,
     ) -> Arc<Self> {
         let limit = |v6| budget.own * sources.all(v6).len().max(1);
         let own = [false, true].map(|v6| Shares::new(limit(v6)));
@@ -290,7 +293,7 @@ impl Mappings {
     /// Label of `owner` in the log.
     fn label(&self, owner: MappingKey) -> String {
         let MappingKey { aircraft, passenger, .. } = owner;
-        let name = self.names.get(&aircraft).cloned().unwrap_or_default();
+        let name = (self.names)(&aircraft);
         format!("{name} (passenger {passenger})")
     }
 
@@ -298,14 +301,13 @@ impl Mappings {
     fn holding(&self, owner: MappingKey, address: SocketAddr) -> Holding {
         let table = self.table.lock();
         let shares = &table.own[usize::from(address.is_ipv6())];
-        let name = |key: &[u8; 32]| self.names.get(key).cloned().unwrap_or_default();
         let (held, most) = shares.total();
         Holding {
             newcomer: self.label(owner),
             holds: shares.held(&owner.aircraft),
             held,
             most,
-            largest: shares.largest().map(|(key, count)| (name(&key), count)),
+            largest: shares.largest().map(|(key, count)| ((self.names)(&key), count)),
         }
     }
 }

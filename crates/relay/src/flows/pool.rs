@@ -56,6 +56,11 @@ impl PoolLimits {
 }
 
 impl Pool {
+    /// All entries.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Grip>> {
+        self.holders.values().flat_map(BTreeMap::values)
+    }
+
     /// Number of entries of each holder.
     pub fn count(&self) -> &Holdings<u32> {
         &self.count

@@ -35,7 +35,12 @@ const OWNER: MappingKey = MappingKey {
 };
 
 fn mappings(own: usize, shared: usize) -> Arc<Mappings> {
-    Mappings::new(Arc::default(), Default::default(), Budget { own, shared }, HashMap::new())
+    Mappings::new(
+        Arc::default(),
+        Default::default(),
+        Budget { own, shared },
+        Arc::new(|_| String::new()),
+    )
 }
 
 fn owner(aircraft: u8, source: u16) -> MappingKey {
