@@ -19,8 +19,8 @@ pub(super) struct StatusTable {
     /// Time between two files, at least a second.
     #[serde(default = "default_interval")]
     interval: Placed<Span>,
-    /// Address of this host at which Prometheus finds the same as metrics, below /metrics:
-    /// docs/monitoring.md.
+    /// Address of this host with a page for the operator, and the same as metrics for Prometheus
+    /// below /metrics: docs/monitoring.md.
     listen: Option<Placed<SocketAddr>>,
     /// Level of detail; beyond classes the file contains personal data. Only with the radio
     /// transport.

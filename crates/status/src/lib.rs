@@ -5,7 +5,9 @@
 //! | this page | the reporter, which writes the file |
 //! | `document` | the file's contents |
 //! | `file` | the place of the file |
-//! | `metrics`, `exposition` | the same for Prometheus, over HTTP |
+//! | `server` | HTTP at a loopback address: the next two |
+//! | `exposition` | the same for Prometheus |
+//! | `history`, `view` | the last day, and the operator's page |
 //! | `reload` | a configuration for a running gateway, and the answer |
 //! | [`notify`] | notifications to the service manager |
 
@@ -14,15 +16,20 @@
 mod document;
 mod exposition;
 mod file;
-mod metrics;
+mod history;
 pub mod notify;
 mod reload;
+mod server;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_link::SnapshotLimits;
+use history::History;
+use parking_lot::Mutex;
+use server::Newest;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -61,8 +68,9 @@ pub struct Reporter {
     /// Returns the maximum number of sessions.
     sessions: Box<dyn Fn() -> usize + Send + Sync>,
     failing: bool,
-    /// The last document, for [`metrics`].
+    /// The last document, for [`server`].
     last: watch::Sender<Arc<Document>>,
+    history: Arc<Mutex<History>>,
 }
 
 impl Reporter {
@@ -76,8 +84,9 @@ impl Reporter {
         let (place, began) = (Place::new(&config.file), Instant::now());
         let (config, more) = (config.clone(), Vec::new());
         let last = watch::Sender::new(Arc::new(Document::empty(gateway)));
+        let (history, failing) = Default::default();
         let sessions = Box::new(sessions);
-        Self { config, place, gateway, counters, more, began, sessions, failing: false, last }
+        Self { config, place, gateway, counters, more, began, sessions, failing, last, history }
     }
 
     /// Adds the counters that `more` returns to the file.
@@ -90,8 +99,8 @@ impl Reporter {
     /// Writes the sessions that `look` returns, periodically and forever. Logs a write failure
     /// once, and keeps trying.
     pub async fn keep(mut self, look: impl Fn(SnapshotLimits) -> Vec<Session>) {
-        let _serving =
-            self.config.listen.map(|listen| metrics::serve(listen, self.last.subscribe()));
+        let newest = Newest { document: self.last.subscribe(), history: self.history.clone() };
+        let _serving = self.config.listen.map(|listen| server::serve(listen, newest));
         let mut ticks = tokio::time::interval(self.config.interval.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -103,6 +112,7 @@ impl Reporter {
     /// Writes the sessions that `look` returns, once.
     pub async fn write(&mut self, look: &impl Fn(SnapshotLimits) -> Vec<Session>) {
         let document = Arc::new(self.document(look(self.most())));
+        self.history.lock().note(&document);
         self.last.send_replace(document.clone());
         let place = self.place.clone();
         let writing = move || place.replace(&document.to_json());

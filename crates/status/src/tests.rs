@@ -158,13 +158,14 @@ fn a_file_that_is_none_of_ours_is_told() {
 }
 
 #[tokio::test]
-async fn metrics_are_served_at_their_path_alone() {
+async fn metrics_and_the_page_are_served_at_their_paths_alone() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let newest = watch::Sender::new(Arc::new(Document::empty(Gateway::Air)));
     // An address of the loopback network that no other test and no other process of ours uses.
     let [.., high, low] = std::process::id().to_be_bytes();
     let listen = ([127, 1 + high % 254, low, 1], 9465).into();
-    let _serving = metrics::serve(listen, newest.subscribe());
+    let newest = Newest { document: newest.subscribe(), history: Arc::default() };
+    let _serving = server::serve(listen, newest);
     let ask = async |request: &str| {
         let mut tcp = loop {
             match tokio::net::TcpStream::connect(listen).await {
@@ -180,6 +181,25 @@ async fn metrics_are_served_at_their_path_alone() {
     let rest = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let text = ask(&format!("GET /metrics{rest}")).await;
     assert!(text.starts_with("HTTP/1.1 200") && text.contains("bentpipe_sessions 0"), "{text}");
-    assert!(ask(&format!("GET /{rest}")).await.starts_with("HTTP/1.1 404"));
+    // A stranger's name, which may lead here.
+    assert!(ask(&format!("GET /{rest}")).await.starts_with("HTTP/1.1 403"));
+    let rest = rest.replace("Host: x", "Host: localhost:9464");
+    for (path, content) in [
+        ("/", "text/html; charset=utf-8"),
+        ("/operator.css", "text/css; charset=utf-8"),
+        ("/operator.js", "text/javascript; charset=utf-8"),
+        ("/operator.json", "application/json"),
+    ] {
+        let text = ask(&format!("GET {path}{rest}")).await;
+        assert!(text.starts_with("HTTP/1.1 200"), "{path}: {text}");
+        for part in [content, "default-src 'none'; script-src 'self'", "nosniff", "no-store"] {
+            assert!(text.contains(part), "{path}: no {part}");
+        }
+    }
+    let data = ask(&format!("GET /operator.json{rest}")).await;
+    let data: serde_json::Value =
+        serde_json::from_str(data.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!((&data["gateway"], &data["cell_ms"]), (&"air".into(), &300_000.into()));
+    assert!(ask(&format!("GET /none{rest}")).await.starts_with("HTTP/1.1 404"));
     assert!(ask(&format!("POST /metrics{rest}")).await.starts_with("HTTP/1.1 405"));
 }

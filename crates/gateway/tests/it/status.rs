@@ -177,9 +177,14 @@ async fn nobody_is_named_where_only_classes_are_asked_for() {
 
 /// Metrics at this address; empty if nothing listens there yet.
 async fn metrics(listen: std::net::SocketAddr) -> String {
+    get(listen, "/metrics").await
+}
+
+/// Answer of this address; empty if nothing listens there yet.
+async fn get(listen: std::net::SocketAddr, path: &str) -> String {
     let mut text = String::new();
     if let Ok(mut tcp) = tokio::net::TcpStream::connect(listen).await {
-        let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {listen}\r\nConnection: close\r\n\r\n");
         tcp.write_all(request.as_bytes()).await.unwrap();
         tcp.read_to_string(&mut text).await.unwrap();
     }
@@ -217,5 +222,35 @@ async fn metrics_have_the_link_and_its_classes() {
             );
         }
         assert!(!text.contains("127.0.0.1"), "no passenger and no destination is named");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operators_page_has_the_link_and_names_passengers_only_if_configured() {
+    for (detail, has_users) in [("classes", false), ("passengers", true)] {
+        let pair = start(detail);
+        let _tcp = exchange(&pair, echo("127.0.0.1:0").await).await;
+        let of = |status: &Option<StatusConfig>| status.as_ref().unwrap().listen.unwrap();
+        for listen in [of(&pair.configs.air.status), of(&pair.configs.ground.status)] {
+            let data = soon("the page's data", async {
+                loop {
+                    let text = get(listen, "/operator.json").await;
+                    let body = text.split_once("\r\n\r\n").map_or("null", |(_, body)| body);
+                    let data: serde_json::Value = serde_json::from_str(body).unwrap();
+                    let cell = &data["history"][0];
+                    if cell["sent_bytes"].as_u64() >= Some(TCP_BYTES as u64) {
+                        break data;
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                }
+            });
+            let data = data.await;
+            let link = if data["gateway"] == "air" { &data["link"] } else { &data["fleet"][0] };
+            assert!(link["round_trip_us"].as_u64() > Some(0), "{data}");
+            assert!(link["mtu_bytes"].as_u64() >= Some(1_280), "{data}");
+            assert_eq!(data["classes"].as_array().unwrap().len(), 5);
+            assert_eq!(data["users"].is_array(), has_users, "{data}");
+            assert!(!data.to_string().contains("127.0.0.1"), "only shortened: {data}");
+        }
     }
 }
