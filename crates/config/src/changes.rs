@@ -59,6 +59,16 @@ impl GroundConfig {
         })
     }
 
+    /// Notes that `new` is in use as far as a reload can be, so that the next one is compared with
+    /// that.
+    pub fn adopt(&mut self, new: &Self) {
+        self.aircraft = new.aircraft.clone();
+        self.beam = new.beam;
+        self.link.mtu = new.link.mtu;
+        self.link.memory = new.link.memory;
+        self.link.coding = new.link.coding;
+    }
+
     /// Settings that wait for a restart.
     fn waiting(&self, new: &Self) -> Vec<String> {
         let waits = |what: String| {
@@ -203,6 +213,10 @@ mod tests {
         for (line, start) in waiting.iter().zip(starts) {
             assert!(line.starts_with(start), "{line}");
         }
+        // What waits for a restart still does at the next reload; sessions are told once.
+        let mut in_use = before;
+        in_use.adopt(&after);
+        assert_eq!(in_use.changes(&after).unwrap().waiting, waiting[..2]);
     }
 
     #[test]

@@ -71,8 +71,7 @@ impl Ground {
                     changed,
                     "aircraft, classes and hosts are those of the file now"
                 );
-                before.aircraft = new.aircraft.clone();
-                before.beam = new.beam;
+                before.adopt(new);
                 let mut lines = waiting;
                 lines
                     .push(format!("aircraft: {added} added, {removed} removed, {changed} changed"));

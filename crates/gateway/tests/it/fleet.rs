@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::bench::{echo, soon, until};
+use crate::transports::{Configs, Ends, configs, over_aerotcp, over_http3};
 
 /// Aircraft whose flows must not notice anything.
 const STEADY: u8 = 5;
@@ -189,4 +190,26 @@ async fn fifty_flows_do_not_notice_that_others_come_change_and_go() {
     let all = soon("the end of all flows", flows.join_all()).await;
     assert_eq!(all.len(), usize::from(STEADY) * FLOWS);
     assert!(running.ground.open_flows() <= 2, "only those of the changed aircraft");
+}
+
+#[tokio::test]
+async fn a_removed_aircraft_loses_its_flows_over_every_transport() {
+    for (over, waiting) in [(over_http3 as fn(&Configs) -> Ends, 0), (over_aerotcp, 1)] {
+        let configs = configs();
+        let (connector, acceptor) = over(&configs);
+        let (ground, acceptors) = (Ground::new(&configs.ground).unwrap(), vec![acceptor]);
+        let (gateway, served) = (ground.clone(), acceptors.clone());
+        tokio::spawn(async move { gateway.serve(served, std::future::pending()).await });
+        let mut flow = connector.open(open(echo("127.0.0.1:0").await)).await.unwrap();
+        flow.write_all(b"here").await.unwrap();
+        soon("an echo", flow.read_exact(&mut [0; 4])).await.unwrap();
+        assert_eq!(ground.open_flows(), 1);
+        let mut without = configs.ground.clone();
+        without.aircraft.clear();
+        let changes = ground.apply(&configs.ground, &without, &acceptors).unwrap();
+        assert_eq!((changes.removed, changes.waiting.len()), (1, waiting), "{changes:?}");
+        let ended = soon("its end", flow.read(&mut [0; 4])).await;
+        assert!(ended.is_err(), "{ended:?}");
+        until("nothing is left", || ground.open_flows() == 0).await;
+    }
 }

@@ -2,13 +2,17 @@
 "use strict";
 
 // Rows of the fleet at once; the search finds the others.
-const MAX_ROWS = 100;
+const MAX_ROWS = 50;
 const SVG = "http://www.w3.org/2000/svg";
 
 const at = (id) => document.getElementById(id);
 let view = null;
 let order = { column: null, down: true };
 let timer = 0;
+// Cells in the charts, and the time of drawing: the day changes slowly.
+let drawnCells = "";
+let drawnAt = 0;
+const REDRAW_MS = 60000;
 
 function scaled(value, units, step) {
   let unit = 0;
@@ -137,7 +141,8 @@ function showFleet() {
 }
 
 function figures() {
-  const sum = (of) => view.fleet.reduce((all, it) => all + of(it), 0);
+  // The table may leave aircraft out; the classes are those of all.
+  const sum = (of) => view.classes.reduce((all, it) => all + of(it), 0);
   if (view.gateway === "ground") {
     return [
       ["Aircraft here", count(view.all_sessions)],
@@ -214,6 +219,9 @@ function chart(title, lines, text) {
 }
 
 function showDay() {
+  const cells = `${view.history.length} ${view.history.at(-1)?.begin_unix_ms}`;
+  if (cells === drawnCells && Date.now() - drawnAt < REDRAW_MS) return;
+  [drawnCells, drawnAt] = [cells, Date.now()];
   const bps = (of) => (it) => it.measured_us ? of(it) * 8e6 / it.measured_us : 0;
   const lost = (it) => it.judged_packets ? it.lost_packets / it.judged_packets : 0;
   const charts = [
