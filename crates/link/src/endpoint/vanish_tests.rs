@@ -33,7 +33,12 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(settings: &Settings) -> Self {
-        let mut rng = Rng::seed_from_u64(18);
+        Self::seeded(settings, 18)
+    }
+
+    /// A world with keys of its own, for a test that looks for them while others run.
+    pub(super) fn seeded(settings: &Settings, seed: u64) -> Self {
+        let mut rng = Rng::seed_from_u64(seed);
         let secret = SecretKey::generate(&mut rng);
         let secrets: Vec<_> = (0..AIRCRAFT).map(|_| SecretKey::generate(&mut rng)).collect();
         let aircraft = secrets.iter().map(|secret| Aircraft {
