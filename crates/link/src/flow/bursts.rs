@@ -71,11 +71,6 @@ impl Bursts {
         stream.send.is_ready() || (lane == Lane::Bulk && unsent > 0)
     }
 
-    /// Returns `true` if less than a round trip of the stream's bytes is unsent.
-    pub fn is_short(&self, stream: &Stream) -> bool {
-        (stream.send.unsent_bytes() as u64) < self.in_flight_bytes
-    }
-
     /// Notes that a burst of `owner` ended in `lane`. Returns the class to protect now; `None` if
     /// the end is deferred.
     pub fn end(&mut self, owner: Owner, lane: Lane) -> Option<Class> {

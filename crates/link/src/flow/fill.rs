@@ -59,11 +59,10 @@ impl FlowTable {
         let end = out.len() + room;
         let mut symbol = Symbol { out, end, paid: PerClass::default() };
         let leads = lane == Lane::Urgent && self.control_leads(now);
-        let mut control = Vec::new();
         if leads {
-            self.fill_control(&mut symbol, &mut control, now);
+            self.fill_control(&mut symbol, now);
         }
-        let mut ended: Option<Class> = None;
+        let mut ended = PacketCharge::best_of(&symbol.paid);
         let mut newcomer = None;
         while symbol.room() >= MIN_ROOM {
             let turn = self.next_turn(now).filter(|(_, other)| *other == lane);
@@ -94,10 +93,7 @@ impl FlowTable {
                 ended = self.bursts.end((passenger, class), lane).or(ended);
             }
         }
-        // The end of a burst protects the control frames before it.
-        control.retain(|(id, _)| !self.ends_soon(*id, lane, now));
-        let control = control.into_iter().map(|(_, class)| class).min();
-        Content { ended: ended.or(control), charge: PacketCharge::of_symbol(&symbol.paid) }
+        Content { ended, charge: PacketCharge::of_symbol(&symbol.paid) }
     }
 
     /// Puts the flow's opening in its turn, with its first data if there is any.
@@ -146,13 +142,8 @@ impl FlowTable {
         }
     }
 
-    /// Puts control frames, and appends their flows and classes to `put`.
-    fn fill_control(
-        &mut self,
-        symbol: &mut Symbol<'_>,
-        put: &mut Vec<(u64, Class)>,
-        now: Duration,
-    ) {
+    /// Puts control frames.
+    fn fill_control(&mut self, symbol: &mut Symbol<'_>, now: Duration) {
         let before = symbol.out.len();
         // The class of a flow that was never accepted is unknown.
         let class = Class::default();
@@ -160,7 +151,6 @@ impl FlowTable {
             && let Some((id, code)) = self.control.next_refusal()
         {
             symbol.put(class, |out| frame::put_reset(out, id, code));
-            put.push((id, class));
         }
         let refused = symbol.out.len() - before;
         if refused > 0 {
@@ -174,19 +164,10 @@ impl FlowTable {
             let bytes = symbol.put(class, |out| flow.put_control(id, out));
             if bytes > 0 {
                 self.charge(class, bytes, now);
-                put.push((id, class));
             }
             self.remove_if_over(id);
         }
         self.control.led(symbol.out.len() - before);
-    }
-
-    /// Returns `true` if more of the stream's burst follows in `lane`, and less than a round trip of
-    /// it, so that its end comes soon.
-    fn ends_soon(&self, id: u64, lane: Lane, now: Duration) -> bool {
-        self.flows.stream(id).is_some_and(|stream| {
-            self.bursts.continues(stream, lane, now) && self.bursts.is_short(stream)
-        })
     }
 
     /// Puts one STREAM frame of the flow. Returns `false` if there was nothing to put.

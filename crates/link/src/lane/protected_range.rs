@@ -39,16 +39,13 @@ pub struct RepairPolicy {
     pub burst: Duration,
     /// Delay of the first part of a flush's second half.
     pub delay: Duration,
-    /// Time after which a burst's end is protected although more follows in its lane.
-    pub patience: Duration,
 }
 
 impl Default for RepairPolicy {
     fn default() -> Self {
         let loss = Estimator::new().loss();
         let (burst, delay) = (Duration::ZERO, Duration::from_millis(25));
-        let (need, patience) = (Need::default(), delay);
-        Self { coded: true, need, loss, measured: loss, burst, delay, patience }
+        Self { coded: true, need: Need::default(), loss, measured: loss, burst, delay }
     }
 }
 

@@ -148,7 +148,7 @@ impl SendLane {
         now: Duration,
         policy: &RepairPolicy,
     ) -> bool {
-        self.ended.is_some_and(|(_, since)| !more_follows || since + policy.patience <= now)
+        self.ended.is_some_and(|(_, since)| !more_follows || since + policy.delay <= now)
     }
 
     /// Plans repairs for all unreported symbols, if repairs are used.

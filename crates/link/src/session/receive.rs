@@ -9,7 +9,6 @@ use super::Session;
 use super::path::Candidate;
 use crate::flow::Violation;
 use crate::lane::{Arrival, Lane, SendLane};
-use crate::redundancy::Loss;
 use crate::wire::codec::Reader;
 use crate::wire::curve::Curve;
 use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Slide, Symbol};
@@ -23,9 +22,6 @@ const MIN_REPAIR_DELAY: Duration = Duration::from_millis(25);
 const REPAIR_DELAY_BURSTS: u32 = 3;
 /// Maximum delay, because a report arrives by then.
 const MAX_REPAIR_DELAY: Duration = Duration::from_millis(400);
-/// Part of [`Loss::burstiness`] from which on losses may be bursts, as its inverse: few losses tell
-/// little about their correlation.
-const DOUBT: f64 = 2.0;
 /// Maximum packet time assumed for the peer, whatever rate it claims.
 const MAX_PACKET_TIME: Duration = Duration::from_millis(100);
 /// Wait for a gap in the datagram lane, in round trips: one until the retransmission arrives, and a
@@ -210,19 +206,12 @@ impl Session {
         let towards_us = peers_rate.time_for(packet_bytes).min(MAX_PACKET_TIME);
         let towards_us = towards_us.mul_f64(self.path.arrivals.burst_packets());
         self.repair_policy.burst = packet_time.mul_f64(loss.excess_packets());
-        // Nothing has to wait for the end of independent losses.
-        let doubt = |loss: Loss| (DOUBT * loss.burstiness()).min(1.0);
-        let burst = towards_peer
-            .mul_f64(doubt(loss))
-            .max(towards_us.mul_f64(doubt(self.path.arrivals.loss())));
+        let burst = towards_peer.max(towards_us);
         (self.repair_policy.loss, self.repair_policy.measured) =
             (self.path.estimator.cautious(), loss);
         self.flows.set_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));
-        let after = |burst: Duration| {
-            (burst * REPAIR_DELAY_BURSTS).clamp(MIN_REPAIR_DELAY, MAX_REPAIR_DELAY)
-        };
-        self.repair_policy.delay = after(burst);
-        self.repair_policy.patience = after(towards_peer.max(towards_us));
+        self.repair_policy.delay =
+            (burst * REPAIR_DELAY_BURSTS).clamp(MIN_REPAIR_DELAY, MAX_REPAIR_DELAY);
     }
 
     /// Stores a fragment, or handles the symbol that it completes.

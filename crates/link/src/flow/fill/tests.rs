@@ -117,25 +117,6 @@ fn a_burst_ends_with_its_last_symbol() {
     assert!(others.iter().all(Option::is_none), "more of it follows: {others:?}");
 }
 
-/// The end of a burst protects the control frames before it, if it comes soon.
-#[test]
-fn control_before_a_short_burst_of_its_flow_ends_none() {
-    for (bytes, other_flow, ends) in [
-        (3 * ROOM, false, false),
-        (3 * ROOM, true, true),
-        (IN_FLIGHT as usize + 2 * ROOM, false, true),
-    ] {
-        let (mut table, flow) = table(1 << 20);
-        let other = table.open(b"target".to_vec(), Class::Assured, 1, NOW).expect("there is room");
-        send(&mut table, Lane::Urgent);
-        write(&mut table, flow, bytes);
-        table.stop_reading(if other_flow { other } else { flow }, ResetCode::Aborted);
-        let ended = send(&mut table, Lane::Urgent);
-        assert_eq!(ended[0].is_some(), ends, "{bytes} bytes, another flow: {other_flow}");
-        assert!(bytes > IN_FLIGHT as usize || ended.last().expect("it was sent").is_some());
-    }
-}
-
 #[test]
 fn a_burst_that_turns_to_bulk_continues_if_a_round_trip_of_it_follows() {
     for (follow, continues) in [(IN_FLIGHT - 1, false), (IN_FLIGHT, true)] {
