@@ -25,7 +25,7 @@ use bentpipe_cli::sibling::{LAB, become_program};
 use bentpipe_cli::{VERSION, log, out};
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// musl's own allocator takes a third of a gateway's processor time.
+/// The allocator of static programs, because musl's own is slow (docs/sizing.md).
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -14,7 +14,7 @@ use crate::{Document, Gateway, RateEntry, Session, nameless};
 
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana/bentpipe.json");
 
-/// Interval of scrapes. Rates need two of them in their window.
+/// Window of rates. It has several scrapes, of which a rate needs two.
 const WINDOW: &str = "10s";
 
 /// Queries of all panels, with values for Grafana's variables.
