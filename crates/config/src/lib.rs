@@ -103,7 +103,7 @@ pub use rule::MAX_RULES;
 pub use site::Site;
 pub use split_http::{AirSplitHttp, GroundSplitHttp};
 pub use standard::{StandardClient, entry as client_entry, token as client_token};
-pub use status::{Detail, StatusConfig};
+pub use status::{Detail, StatusConfig, Token};
 pub use tls::MAX_SITES;
 pub use udp::{AirUdp, GroundUdp, Idle, Quic};
 pub use usage::UsageConfig;

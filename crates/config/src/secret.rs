@@ -17,8 +17,8 @@ const NAMES: [&str; 10] = [
 /// Words in a line that make it secret, also if they are misspelt.
 const WORDS: [&str; 3] = ["password", "secret", "token"];
 
-/// Settings like one of [`NAMES`] that hold no secret: two have the name of a file.
-const NOT_SECRET: [&str; 3] = ["keep", "private-key-file", "password-file"];
+/// Settings like one of [`NAMES`] that hold no secret: three have the name of a file.
+const NOT_SECRET: [&str; 4] = ["keep", "private-key-file", "password-file", "token-file"];
 
 /// Maximum edit distance at which a misspelt name still counts as one of [`NAMES`].
 const MAX_SLIPS: usize = 2;

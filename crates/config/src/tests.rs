@@ -8,6 +8,7 @@ use bentpipe_link::Class;
 
 mod classes;
 mod lines;
+mod status;
 mod transports;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";

@@ -5,7 +5,7 @@
 //! | this page | the reporter, which writes the file |
 //! | `document` | the file's contents |
 //! | `file` | the place of the file |
-//! | `server` | HTTP at a loopback address: the next two |
+//! | `server` | HTTP at an address of this host: the next two |
 //! | `exposition` | the same for Prometheus |
 //! | `history`, `view` | the last day, and the operator's page |
 //! | `reload` | a configuration for a running gateway, and the answer |
@@ -99,7 +99,8 @@ impl Reporter {
     /// Writes the sessions that `look` returns, periodically and forever. Logs a write failure
     /// once, and keeps trying.
     pub async fn keep(mut self, look: impl Fn(SnapshotLimits) -> Vec<Session>) {
-        let newest = Newest { document: self.last.subscribe(), history: self.history.clone() };
+        let (document, history) = (self.last.subscribe(), self.history.clone());
+        let newest = Newest { document, history, token: self.config.token.clone() };
         let _serving = self.config.listen.map(|listen| server::serve(listen, newest));
         let mut ticks = tokio::time::interval(self.config.interval.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

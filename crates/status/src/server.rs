@@ -1,5 +1,8 @@
 //! Metrics for Prometheus and the operator's page over HTTP, at an address of this host.
 
+mod access;
+mod connections;
+
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,7 +13,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
@@ -19,18 +22,20 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::Document;
 use super::exposition;
 use super::history::History;
 use super::view::View;
+use crate::config::Token;
+use connections::Connections;
 
-/// Maximum number of connections at once; others wait. Prometheus needs one, and a page one.
-const MAX_CONNECTIONS: usize = 8;
 /// Maximum time of a connection. An answer takes milliseconds; a page connects again.
 const MAX_TIME: Duration = Duration::from_secs(30);
+/// Maximum wait for the head of a request.
+const MAX_HEAD_TIME: Duration = Duration::from_secs(10);
 /// Wait after an error of the listener.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// The text format of Prometheus.
@@ -54,11 +59,13 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// The newest document, and the last day.
+/// The newest document, the last day, and who may see them.
 #[derive(Clone)]
 pub struct Newest {
     pub document: watch::Receiver<Arc<Document>>,
     pub history: Arc<Mutex<History>>,
+    /// Token that every request has to present; `None` if this host's users may see everything.
+    pub token: Option<Token>,
 }
 
 impl Newest {
@@ -92,15 +99,16 @@ pub fn serve(listen: SocketAddr, newest: Newest) -> Serving {
 }
 
 async fn accept_all(listener: TcpListener, newest: Newest) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    while let Ok(permit) = permits.clone().acquire_owned().await {
+    let connections = Connections::default();
+    loop {
         match listener.accept().await {
-            Ok((tcp, _)) => {
+            Ok((tcp, peer)) => {
+                let Some(place) = connections.admit(peer.ip()) else { continue };
                 let newest = newest.clone();
                 tokio::spawn(async move {
                     // A client that is slow or gone is not an error.
                     let _ = tokio::time::timeout(MAX_TIME, answer_all(tcp, newest)).await;
-                    drop(permit);
+                    drop(place);
                 });
             }
             Err(error) => {
@@ -117,7 +125,7 @@ async fn answer_all(tcp: TcpStream, newest: Newest) {
         async { Ok::<_, Infallible>(response) }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(MAX_TIME);
+    server.timer(TokioTimer::new()).header_read_timeout(MAX_HEAD_TIME);
     let _ = server.serve_connection(TokioIo::new(tcp), answer).await;
 }
 
@@ -128,13 +136,20 @@ fn answer(request: &Request<Incoming>, newest: &Newest) -> Response<Full<Bytes>>
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
+    if !newest.token.as_ref().is_none_or(|token| access::is_permitted(request.headers(), token)) {
+        let mut response = text(StatusCode::UNAUTHORIZED, "present the token of token-file\n");
+        response
+            .headers_mut()
+            .insert(WWW_AUTHENTICATE, HeaderValue::from_static(access::CHALLENGE));
+        return response;
+    }
     let ok = |content, body| with(StatusCode::OK, content, body);
     let path = request.uri().path();
     if path == "/metrics" {
         let document = newest.document.borrow().clone();
         return ok(CONTENT, exposition::of(&document).into());
     }
-    if !is_of_this_host(request.headers().get(HOST)) {
+    if newest.token.is_none() && !is_of_this_host(request.headers().get(HOST)) {
         return text(StatusCode::FORBIDDEN, "ask for this page by an IP address or localhost\n");
     }
     match path {
@@ -147,7 +162,8 @@ fn answer(request: &Request<Incoming>, newest: &Newest) -> Response<Full<Bytes>>
 }
 
 /// Returns `true` for an address or `localhost`. Another name may be a stranger's page in the
-/// operator's browser, whose name leads here now (DNS rebinding).
+/// operator's browser, whose name leads here now (DNS rebinding). A browser presents the token only to
+/// the name that it was entered for.
 fn is_of_this_host(host: Option<&HeaderValue>) -> bool {
     let host = host.and_then(|host| host.to_str().ok());
     let Some(host) = host.and_then(|host| host.parse::<Authority>().ok()) else { return false };

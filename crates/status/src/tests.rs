@@ -44,6 +44,7 @@ fn config(file: impl Into<PathBuf>, detail: Detail) -> StatusConfig {
         interval: Span::new(Duration::from_secs(1)),
         detail,
         listen: None,
+        token: None,
     }
 }
 
@@ -157,27 +158,54 @@ fn a_file_that_is_none_of_ours_is_told() {
     assert!(read(&folder.path().join("b")).unwrap_err().to_string().contains("while it runs"));
 }
 
+/// A server of an empty document, and its address, which no other test and no other process of ours
+/// uses.
+fn served(host: u8, token: Option<&str>) -> (server::Serving, std::net::SocketAddr) {
+    let newest = watch::Sender::new(Arc::new(Document::empty(Gateway::Air)));
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let listen = ([127, 1 + high % 254, low, host], 9465).into();
+    let token = token.map(|token| crate::config::Token::new(token).unwrap());
+    let newest = Newest { document: newest.subscribe(), history: Arc::default(), token };
+    (server::serve(listen, newest), listen)
+}
+
+/// Response to `request`.
+async fn ask(listen: std::net::SocketAddr, request: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut tcp = loop {
+        match tokio::net::TcpStream::connect(listen).await {
+            Ok(tcp) => break tcp,
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    tcp.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    tcp.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+#[tokio::test]
+async fn with_a_token_nothing_is_served_without_it() {
+    let (_serving, listen) = served(2, Some("0123456789abcdef"));
+    for path in ["/", "/metrics", "/operator.json", "/none"] {
+        let request = |more: &str| {
+            format!("GET {path} HTTP/1.1\r\nHost: noc.example\r\n{more}Connection: close\r\n\r\n")
+        };
+        for wrong in ["", "Authorization: Bearer 0123456789abcdeg\r\n"] {
+            let text = ask(listen, &request(wrong)).await;
+            assert!(text.starts_with("HTTP/1.1 401"), "{path}: {text}");
+            assert!(text.contains("www-authenticate: Basic realm=\"bentpipe\""), "{path}: {text}");
+        }
+        let text = ask(listen, &request("Authorization: Bearer 0123456789abcdef\r\n")).await;
+        let expected = if path == "/none" { "HTTP/1.1 404" } else { "HTTP/1.1 200" };
+        assert!(text.starts_with(expected), "{path}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn metrics_and_the_page_are_served_at_their_paths_alone() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let newest = watch::Sender::new(Arc::new(Document::empty(Gateway::Air)));
-    // An address of the loopback network that no other test and no other process of ours uses.
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let listen = ([127, 1 + high % 254, low, 1], 9465).into();
-    let newest = Newest { document: newest.subscribe(), history: Arc::default() };
-    let _serving = server::serve(listen, newest);
-    let ask = async |request: &str| {
-        let mut tcp = loop {
-            match tokio::net::TcpStream::connect(listen).await {
-                Ok(tcp) => break tcp,
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
-        tcp.write_all(request.as_bytes()).await.unwrap();
-        let mut text = String::new();
-        tcp.read_to_string(&mut text).await.unwrap();
-        text
-    };
+    let (_serving, listen) = served(1, None);
+    let ask = async |request: &str| ask(listen, request).await;
     let rest = " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let text = ask(&format!("GET /metrics{rest}")).await;
     assert!(text.starts_with("HTTP/1.1 200") && text.contains("bentpipe_sessions 0"), "{text}");
