@@ -87,13 +87,12 @@ pub enum Gateway {
 }
 
 /// Prints the JSON Schema of the gateway's file.
-pub fn print_schema(gateway: Gateway) -> Result<(), Box<dyn Error>> {
+pub fn print_schema(gateway: Gateway) {
     let which = match gateway {
         Gateway::Air => Which::Air,
         Gateway::Ground => Which::Ground,
     };
-    say!("{}", serde_json::to_string_pretty(&which.schema())?);
-    Ok(())
+    say!("{}", which.schema().trim_end());
 }
 
 fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {

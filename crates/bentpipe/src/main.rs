@@ -199,7 +199,10 @@ fn main() -> ExitCode {
         Command::Init(init) => init::run(&init),
         Command::Check { config, other: None } => check::run(&config),
         Command::Check { config, other: Some(other) } => check::run_pair(&config, &other),
-        Command::Schema { gateway } => check::print_schema(gateway),
+        Command::Schema { gateway } => {
+            check::print_schema(gateway);
+            Ok(())
+        }
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
         Command::Reload(reload) => reload::run(&reload),

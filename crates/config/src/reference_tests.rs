@@ -1,4 +1,4 @@
-//! Tables of docs/settings.md, made of the JSON Schema, which is made of the types.
+//! The JSON Schemas, made of the types, and the tables of docs/settings.md, made of the schemas.
 //!
 //! `UPDATE_SETTINGS=1 cargo test -p bentpipe-config settings` writes them. Headings and prose are
 //! written by hand: a table follows the heading that has its header in back-ticks.
@@ -9,10 +9,13 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::*;
-use crate::schema::DEFAULT;
+use crate::schema::generated::{DEFAULT, schema};
 
 /// The page, in this crate's folder.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+
+/// The folder of the schemas.
+const SCHEMAS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/schema");
 
 /// First lines of each table.
 const HEAD: &str = "| key | type | default | meaning |\n|---|---|---|---|\n";
@@ -38,11 +41,27 @@ fn the_page_of_settings_is_made_of_the_types() {
     );
 }
 
+#[test]
+fn the_schemas_of_settings_are_made_of_the_types() {
+    for (which, name) in [(Which::Air, "air"), (Which::Ground, "ground")] {
+        let generated = serde_json::to_string_pretty(&schema(which)).unwrap() + "\n";
+        if std::env::var_os("UPDATE_SETTINGS").is_some() {
+            std::fs::write(format!("{SCHEMAS}/{name}.schema.json"), &generated).unwrap();
+            continue;
+        }
+        assert!(
+            which.schema() == generated,
+            "{name}.schema.json differs from the types: run `UPDATE_SETTINGS=1 cargo test -p \
+             bentpipe-config settings`"
+        );
+    }
+}
+
 /// A size is shown with three decimals, so that its default is written by hand.
 #[test]
 fn the_default_padding_is_the_one_that_is_shown() {
     for which in [Which::Air, Which::Ground] {
-        let schema = which.schema();
+        let schema = schema(which);
         let shown = &schema["properties"]["link"]["properties"]["learn-bytes"]["default"];
         assert_eq!(shown.as_str().unwrap().parse(), Ok(rate::learn_bytes()));
     }
@@ -56,14 +75,14 @@ fn the_examples_conform_to_the_schemas() {
         for (file, which) in [("air.toml", Which::Air), ("ground.toml", Which::Ground)] {
             let file = examples.join(example).join(file);
             let table: toml::Table = std::fs::read_to_string(&file).unwrap().parse().unwrap();
-            if let Err(wrong) = conforms(&which.schema(), &table.into()) {
+            if let Err(wrong) = conforms(&schema(which), &table.into()) {
                 panic!("{}: {wrong}", file.display());
             }
         }
     }
     let conforms = |key: &str, text: &str| {
         let table: toml::Table = text.parse().unwrap();
-        conforms(&Which::Air.schema()["properties"][key], &table[key]).is_ok()
+        conforms(&schema(Which::Air)["properties"][key], &table[key]).is_ok()
     };
     assert!(conforms("raw", "raw.protocols = ['esp', 253]"));
     assert!(!conforms("raw", "raw.protocols = 'esp'"), "no list");
@@ -131,7 +150,7 @@ fn the_page_links_to_pages_that_exist() {
 fn generated(page: &str) -> String {
     let [air, ground] = [Which::Air, Which::Ground].map(|which| {
         let mut tables = Tables::new();
-        add(&mut tables, "", "", &which.schema());
+        add(&mut tables, "", "", &schema(which));
         tables
     });
     let mut missing: BTreeSet<_> = air.keys().map(|header| ("air.toml", header.clone())).collect();
