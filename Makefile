@@ -21,6 +21,7 @@ test: setup
 	@scripts/setup.sh browser
 	@scripts/masque-client/install.sh target/masque-client
 	@scripts/setup.sh vega
+	@scripts/setup.sh axe
 	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace
 
 quick:

@@ -6,6 +6,7 @@
 #   prometheus   promtool, which checks the metrics and the alerts
 #   kcptun   the tunnel that the lab compares with the gateways
 #   vega     the bundle that draws the figures of reports
+#   axe      axe-core, which looks for faults of accessibility in pages
 #   musl     what a static program is built with
 #   dist-x86_64, dist-aarch64, dist-armv7   C compilers for the static programs of a release
 #   dist-deb, dist-cyclonedx   cargo-deb, for packages; cargo-cyclonedx, for the list of their parts
@@ -86,7 +87,7 @@ nothing_needs() {
 
 list=needs
 case ${1:-} in
-python | vega) list=python_needs ;;
+python | vega | axe) list=python_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
 kcptun) list=kcptun_needs ;;
@@ -145,10 +146,12 @@ if ! command -v cargo >/dev/null 2>&1; then
     PATH="$HOME/.cargo/bin:$PATH"
 fi
 
-if [ "${1:-}" = vega ]; then
+case ${1:-} in
+vega | axe)
     root=$(cd "$(dirname "$0")/.." && pwd)
-    "$root/scripts/vega/install.sh" "$root/target/vega"
-fi
+    "$root/scripts/$1/install.sh" "$root/target/$1"
+    ;;
+esac
 
 if [ "${1:-}" = musl ]; then
     target=x86_64-unknown-linux-musl

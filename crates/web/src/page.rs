@@ -42,6 +42,11 @@ impl Page {
         Self(page.into())
     }
 
+    /// The page in HTML.
+    pub fn html(&self) -> &Bytes {
+        &self.0
+    }
+
     /// Serves one client.
     pub async fn serve(self, tcp: TcpStream, permit: FlowPermit, uplink: Arc<Uplink>) {
         let limits = &uplink.limits;
@@ -77,7 +82,7 @@ impl Page {
         if request.uri().path() != "/" {
             return plain(StatusCode::NOT_FOUND, "There is one page here, at /.");
         }
-        let mut response = Response::new(Full::new(self.0.clone()));
+        let mut response = Response::new(Full::new(self.html().clone()));
         let fields = [
             (header::CONTENT_TYPE, "text/html; charset=utf-8"),
             (header::CACHE_CONTROL, "no-cache"),
