@@ -13,13 +13,16 @@ use bentpipe_cli::out::{say, show};
 use bentpipe_gateway::air::descriptors::Fitted;
 use bentpipe_gateway::config::{
     AirConfig, AirDns, AirLink, ConfigError, GroundConfig, HttpCache, LeaseSource, Listen,
-    ModemConfig, ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
+    MAX_MISTAKES, ModemConfig, ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
+    mistakes,
 };
 use bentpipe_gateway::transports::{aerotcp, link};
 use bentpipe_link::{IDLE_GRANT, MAX_RATE};
 use bentpipe_net::descriptors::descriptor_limit;
 use bentpipe_net::interception;
 use bentpipe_units::ByteSize;
+
+use tracing::subscriber::{NoSubscriber, with_default};
 
 use crate::bridge;
 use crate::sheet::Sheet;
@@ -30,7 +33,7 @@ use rows::{aerotcp_windows, classes, memory, packets, status};
 /// Explains a configuration. Its tables show which gateway it is for.
 pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
     log::warnings();
-    show!("{}", describe(file)?);
+    show!("{}", describe_or_list(file)?);
     say!("{}: no errors", file.display());
     Ok(())
 }
@@ -49,7 +52,7 @@ pub fn run_pair(one: &Path, other: &Path) -> Result<(), Box<dyn Error>> {
         }
     };
     for file in [air, ground] {
-        show!("{}", describe(file)?);
+        show!("{}", describe_or_list(file)?);
     }
     let found = pair::compare(&AirConfig::load(air, None)?, &GroundConfig::load(ground)?);
     for note in &found.notes {
@@ -93,6 +96,30 @@ pub fn print_schema(gateway: Gateway) {
         Gateway::Ground => Which::Ground,
     };
     say!("{}", which.schema().trim_end());
+}
+
+/// Explains the configuration, or lists its mistakes.
+fn describe_or_list(file: &Path) -> Result<Sheet, Box<dyn Error>> {
+    describe(file).map_err(|error| match error.downcast::<ConfigError>() {
+        Ok(first) => list(file, *first),
+        Err(other) => other,
+    })
+}
+
+/// All mistakes that can be found at once, of which reading found `first`.
+fn list(file: &Path, first: ConfigError) -> Box<dyn Error> {
+    let Ok(text) = read(file) else { return first.into() };
+    // The file is read repeatedly, and warnings about it are logged already.
+    let all = with_default(NoSubscriber::default(), || mistakes(file, &text));
+    if all.len() < 2 {
+        return first.into();
+    }
+    let shown: Vec<String> = all.iter().map(ToString::to_string).collect();
+    let count = match all.len() {
+        MAX_MISTAKES => format!("{MAX_MISTAKES} or more mistakes"),
+        count => format!("{count} mistakes"),
+    };
+    format!("{}\n\n{count}; others may follow once these are corrected", shown.join("\n\n")).into()
 }
 
 fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {

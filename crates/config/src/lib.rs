@@ -14,6 +14,7 @@
 //! | `auth` | a check of credentials |
 //! | `reading`, `source`, `placed`, `error` | parsing, and errors that show the line |
 //! | `secret` | omission of secrets from messages |
+//! | `mistakes` | all mistakes of a file, not the first alone |
 //! | `schema` | the JSON Schema of the files |
 //! | `service` | files of a service manager: credentials and state |
 //! | `least`, `share`, `applies` | checks of values, and of settings against each other |
@@ -44,6 +45,7 @@ mod key;
 mod least;
 mod limits;
 mod listen;
+mod mistakes;
 mod modem;
 mod network;
 mod origin;
@@ -94,6 +96,7 @@ pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::{KeyFileError, read as read_key};
 pub use limits::{AirLimits, GroundLimits, PassengerIs};
 pub use listen::{Auth, Listen, Tproxy};
+pub use mistakes::{MAX_MISTAKES, mistakes};
 pub use modem::{ModemConfig, ModemDiscovery, ModemSource};
 pub use origin::Upstream;
 pub use preload::{DEFAULT_PRELOAD_SOCKET, Preload};

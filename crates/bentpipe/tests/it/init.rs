@@ -219,6 +219,20 @@ fn the_public_key_of_a_file_is_shown_and_a_pair_is_checked() {
     assert!(said.contains(&format!("write public-key = \"{key}\"")), "{said}");
 }
 
+#[test]
+fn all_mistakes_of_a_file_are_listed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("air.toml");
+    let text = "[link]\nprivate-key-file = \"air.key\"\npeer = \"ground.example\"\n\
+                peer-public-key = \"PUT IT HERE\"\nrate = \"2 Mbps\"\n[listen]\nsocks5 = \"localhost:1\"\n";
+    fs::write(&file, text).unwrap();
+    let said = bad(&["check", file.to_str().unwrap()]);
+    for line in [2, 3, 4, 5, 7] {
+        assert!(said.contains(&format!("air.toml, line {line}: ")), "{line}: {said}");
+    }
+    assert!(said.contains("5 mistakes; others may follow once these are corrected"), "{said}");
+}
+
 /// The key of a service is its credential, and its state is in its own folder.
 #[test]
 fn a_service_manager_s_folders_have_precedence() {
