@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds a release into target/dist: static programs, Debian packages, the list of their parts, checksums.
+# Builds a release into target/dist: static programs, Debian packages, images of containers, the list of their
+# parts, checksums.
 #
 #   scripts/dist.sh [TARGET...]     Rust targets of the gateways [x86_64, aarch64 and armv7 on musl]
 #
@@ -112,6 +113,22 @@ for target in "${built[@]}"; do
     say "package for $target"
     cargo deb --quiet --no-build --no-strip --locked -p bentpipe --profile dist --target "$target" --output "$out"
 done
+
+say "images of containers"
+if [ "$(id -u)" != 0 ]; then
+    say "SKIPPED: images of containers: only root can make them"
+elif scripts/setup.sh dist-oci; then
+    for target in "${built[@]}"; do
+        case ${target%%-*} in
+        x86_64) architecture=amd64 ;;
+        aarch64) architecture=arm64 ;;
+        *) say "SKIPPED: no image for $target"; continue ;;
+        esac
+        scripts/oci.sh "$out/bentpipe-$version-${target%%-*}" $architecture "$out" >/dev/null
+    done
+else
+    say "SKIPPED: images of containers: umoci cannot be had here"
+fi
 
 say "the list of parts"
 if scripts/setup.sh dist-cyclonedx; then

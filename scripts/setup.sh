@@ -9,6 +9,7 @@
 #   axe      axe-core, which looks for faults of accessibility in pages
 #   musl     what a static program is built with
 #   dist-x86_64, dist-aarch64, dist-armv7   C compilers for the static programs of a release
+#   dist-oci     umoci and setcap, which make images of containers
 #   dist-deb, dist-cyclonedx   cargo-deb, for packages; cargo-cyclonedx, for the list of their parts
 set -eu
 
@@ -81,6 +82,11 @@ dist_armv7_needs() {
     echo 'arm-linux-gnueabihf-gcc gcc-arm-linux-gnueabihf gcc-arm-linux-gnu gcc-arm-none-eabi arm-linux-gnueabihf-gcc'
 }
 
+dist_oci_needs() {
+    echo 'umoci umoci umoci umoci umoci'
+    echo 'setcap libcap2-bin libcap libcap libcap'
+}
+
 nothing_needs() {
     :
 }
@@ -95,6 +101,7 @@ prometheus) list=prometheus_needs ;;
 musl | dist-x86_64) list=musl_needs ;;
 dist-aarch64) list=dist_aarch64_needs ;;
 dist-armv7) list=dist_armv7_needs ;;
+dist-oci) list=dist_oci_needs ;;
 dist-deb | dist-cyclonedx) list=nothing_needs ;;
 esac
 
