@@ -6,7 +6,8 @@
 //! - [`config`] is the two config files.
 //! - [`rate`] reports the modem's rate of the radio.
 //! - [`relay`] copies bytes between a TCP connection and a flow.
-//! - [`usage`] records the usage of passengers, and [`status`] the current traffic.
+//! - [`usage`] records the usage of passengers, [`experience`] their waits, and [`status`] the current
+//!   traffic.
 //! - [`counters`] counts, and [`refusals`] counts and logs refusals by limits.
 //! - [`pages`] contains both ends of Split HTTP.
 //! - [`preload`] fetches the portal's content at night.
@@ -23,7 +24,7 @@ pub use bentpipe_air as air;
 pub use bentpipe_carriers as transports;
 pub use bentpipe_config as config;
 pub use bentpipe_ground as ground;
-pub use bentpipe_metering::{counters, refusals, usage};
+pub use bentpipe_metering::{counters, experience, refusals, usage};
 pub use bentpipe_modem as rate;
 pub use bentpipe_preload as preload;
 pub use bentpipe_relay as relay;

@@ -4,6 +4,7 @@ use bentpipe_flow::ResetCode;
 use bentpipe_link::Class;
 
 pub use crate::count::Count;
+use crate::experience::Experience;
 use crate::refusals::Refusals;
 
 macro_rules! counters {
@@ -14,6 +15,8 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: Count,)*
             /// Refusals by limits.
             pub refusals: Refusals,
+            /// Waiting times of passengers (air).
+            pub experience: Experience,
             resets: [Count; ResetCode::ALL.len()],
             classes: [Count; Class::ALL.len()],
         }

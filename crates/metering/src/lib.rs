@@ -3,6 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`counters`] | counters of flows, bytes, services and errors |
+//! | [`experience`] | waiting times of passengers |
 //! | [`refusals`] | refusals by limits, counted and logged |
 //! | [`strangers`] | packets that the link refused |
 //! | [`usage`] | usage of each passenger on each day |
@@ -13,6 +14,7 @@
 
 mod count;
 pub mod counters;
+pub mod experience;
 pub mod rate_limited_log;
 pub mod refusals;
 pub mod strangers;

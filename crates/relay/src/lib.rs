@@ -20,7 +20,7 @@ mod half;
 pub mod layer;
 pub mod police;
 
-use bentpipe_metering::{counters, usage};
+use bentpipe_metering::{counters, experience, usage};
 use bentpipe_transport::{self as transport, still};
 
 use std::future::Future;
@@ -36,6 +36,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::counters::Counters;
+use crate::experience::Exchanges;
 use crate::flows::Grip;
 use crate::police::PolicerHandle;
 use crate::still::{Opening, Stillness};
@@ -87,6 +88,9 @@ pub struct Relay {
     ended: bool,
     on_class_change: Option<OnClassChange>,
     meter: Option<Box<Meter>>,
+    exchanges: Option<Box<Exchanges>>,
+    /// `true` if local TCP gave up, or ended before the flow's peer did.
+    is_left: bool,
     police: Option<PolicerHandle>,
     activity: Option<Arc<Grip>>,
 }
@@ -118,6 +122,8 @@ impl Relay {
             ended: false,
             on_class_change: None,
             meter: None,
+            exchanges: None,
+            is_left: false,
             police: None,
             activity: None,
         };
@@ -135,6 +141,12 @@ impl Relay {
     /// Counts the flow's usage with `meter`; local TCP is the passenger's side.
     pub fn with_meter(mut self, meter: Option<Meter>) -> Self {
         self.meter = meter.map(Box::new);
+        self
+    }
+
+    /// Measures the waits of the passenger, which is local TCP's side.
+    pub fn with_exchanges(mut self, exchanges: Exchanges) -> Self {
+        self.exchanges = Some(Box::new(exchanges.from_outages(self.flow.standing().unheard)));
         self
     }
 
@@ -163,6 +175,9 @@ impl Relay {
             if let Some(meter) = &mut self.meter {
                 meter.reclass(Class::BestEffort);
             }
+            if let Some(exchanges) = &mut self.exchanges {
+                exchanges.reclass(Class::BestEffort);
+            }
         }
     }
 
@@ -175,16 +190,26 @@ impl Relay {
             if let Some(meter) = &mut self.meter {
                 meter.reclass(class);
             }
+            if let Some(exchanges) = &mut self.exchanges {
+                exchanges.confirm(class);
+            }
         }
     }
 
     fn poll_to_flow(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.to_flow.poll(cx, &mut self.tcp, &mut self.flow);
         self.sent(polled.wrote);
-        self.note_movement(polled.wrote > 0);
+        if let Some(now) = self.note_movement(polled.wrote > 0)
+            && let Some(exchanges) = &mut self.exchanges
+        {
+            let flow = &self.flow;
+            exchanges.ask(now, || flow.standing().unheard, &self.counters.experience);
+        }
+        self.is_left |= self.to_flow.read_all() && !self.to_tcp.read_all();
         match polled.broke {
             None => Poll::Pending,
             Some(Broke::Reading) => {
+                self.is_left = true;
                 self.flow.reset(ResetCode::Aborted);
                 Poll::Ready(Outcome::Reset(ResetCode::Aborted))
             }
@@ -205,7 +230,12 @@ impl Relay {
         }
         self.answered |= polled.read > 0 || self.to_tcp.read_all();
         self.look_for_verdict();
-        self.note_movement(polled.wrote > 0);
+        if let Some(now) = self.note_movement(polled.wrote > 0)
+            && let Some(exchanges) = &mut self.exchanges
+        {
+            let flow = &self.flow;
+            exchanges.answer(now, || flow.standing().unheard);
+        }
         match (self.to_tcp.blocked(), self.stalled_since) {
             (false, _) => self.stalled_since = None,
             (true, None) => self.stalled_since = Some(Instant::now()),
@@ -225,10 +255,12 @@ impl Relay {
                 ) =>
             {
                 self.to_tcp.fail();
+                self.is_left = true;
                 self.flow.stop_reading(ResetCode::Aborted);
                 Poll::Pending
             }
             Some(Broke::Writing(_)) => {
+                self.is_left = true;
                 self.flow.reset(ResetCode::Aborted);
                 Poll::Ready(Outcome::Reset(ResetCode::Aborted))
             }
@@ -239,13 +271,14 @@ impl Relay {
         Outcome::Reset(self.flow.reset_code().unwrap_or(ResetCode::Internal))
     }
 
-    fn note_movement(&mut self, moved: bool) {
-        if moved {
-            self.still.moved(Instant::now());
-            if let Some(activity) = &self.activity {
-                activity.touch();
-            }
+    /// Notes that data moved, and returns when.
+    fn note_movement(&mut self, moved: bool) -> Option<Instant> {
+        let now = moved.then(Instant::now)?;
+        self.still.moved(now);
+        if let Some(activity) = &self.activity {
+            activity.touch();
         }
+        Some(now)
     }
 
     /// Maximum idle time at present.
@@ -330,6 +363,9 @@ impl Future for Relay {
         match outcome {
             Outcome::Finished => self.counters.finished.add(1),
             Outcome::Reset(code) => self.counters.count_reset(code),
+        }
+        if let Some(mut exchanges) = self.exchanges.take() {
+            exchanges.end(!self.is_left, &self.counters.experience);
         }
         // If the client already has all data, a normal close lets the kernel deliver the rest. In
         // all other cases the client must see a reset.

@@ -5,7 +5,9 @@ mod dashboard_tests;
 
 use std::fmt::{self, Write};
 
-use super::{ClassEntry, Document, Gateway, LinkEntry, Session};
+use bentpipe_metering::experience::BUCKETS_S;
+
+use super::{ClassEntry, Document, ExperienceEntry, Gateway, LinkEntry, Session};
 
 /// Maximum number of sessions with metrics of the link: 15 series each.
 const MAX_SESSIONS: usize = 4096;
@@ -98,6 +100,25 @@ const CLASSES: [ClassMetric; 7] = [
     }),
 ];
 
+/// A histogram of waiting times: its name, meaning, numbers by bucket, and sum.
+type WaitMetric =
+    (&'static str, &'static str, fn(&ExperienceEntry) -> &[u64], fn(&ExperienceEntry) -> u64);
+
+const WAITS: [WaitMetric; 2] = [
+    (
+        "experience_first_byte_seconds",
+        "Time from the client's last byte to the first byte of the answer.",
+        |entry| &entry.first_byte_histogram,
+        |entry| entry.first_byte_sum_us,
+    ),
+    (
+        "experience_completion_seconds",
+        "Time from the client's last byte to the last byte of the answer.",
+        |entry| &entry.completion_histogram,
+        |entry| entry.completion_sum_us,
+    ),
+];
+
 /// Returns all metrics.
 pub fn of(document: &Document) -> String {
     let mut text = String::new();
@@ -118,6 +139,7 @@ fn put(document: &Document, to: &mut String) -> fmt::Result {
     head(to, "sessions", "Sessions of the radio transport.", Kind::Gauge)?;
     writeln!(to, "bentpipe_sessions {}", document.sessions.len())?;
     counters(document, to)?;
+    waits(document, to)?;
     let sessions = &document.sessions[..document.sessions.len().min(MAX_SESSIONS)];
     links(sessions, to)?;
     classes(&sessions[..sessions.len().min(MAX_DETAILED)], to)
@@ -146,6 +168,32 @@ fn counters(document: &Document, to: &mut String) -> fmt::Result {
             Kind::Counter,
         )?;
         writeln!(to, "bentpipe_{name}_total {count}")?;
+    }
+    Ok(())
+}
+
+/// Waiting times of passengers.
+fn waits(document: &Document, to: &mut String) -> fmt::Result {
+    let labels = |entry: &ExperienceEntry| {
+        format!("class=\"{}\",rule=\"{}\"", escaped(&entry.class), escaped(&entry.rule))
+    };
+    for (name, help, counts, sum_us) in WAITS {
+        writeln!(to, "# HELP bentpipe_{name} {help}\n# TYPE bentpipe_{name} histogram")?;
+        for entry in &document.experience {
+            let (labels, mut sum) = (labels(entry), 0);
+            let ends = BUCKETS_S.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+            for (count, end) in counts(entry).iter().zip(ends) {
+                sum += count;
+                writeln!(to, "bentpipe_{name}_bucket{{{labels},le=\"{end}\"}} {sum}")?;
+            }
+            writeln!(to, "bentpipe_{name}_sum{{{labels}}} {}", seconds(sum_us(entry)))?;
+            writeln!(to, "bentpipe_{name}_count{{{labels}}} {sum}")?;
+        }
+    }
+    let name = "experience_failed_total";
+    head(to, name, "Exchanges that ended without an answer.", Kind::Counter)?;
+    for entry in &document.experience {
+        writeln!(to, "bentpipe_{name}{{{}}} {}", labels(entry), entry.failed)?;
     }
     Ok(())
 }
@@ -246,6 +294,8 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use bentpipe_flow::Traffic;
+    use bentpipe_link::Class;
+    use bentpipe_metering::experience::{Group, Waits};
 
     use super::*;
     use crate::nameless;
@@ -259,9 +309,15 @@ mod tests {
         let counters = counters.map(|(name, count)| (name.to_owned(), count));
         Document {
             counters: BTreeMap::from(counters),
+            experience: ["", "video \"x\""].map(experience).into(),
             sessions: (0..sessions).map(session).collect(),
             ..Document::empty(Gateway::Ground)
         }
+    }
+
+    fn experience(rule: &str) -> ExperienceEntry {
+        let waits = Waits { failed: 1, ..Waits::default() };
+        ExperienceEntry::of(&(Group { class: Class::Assured, rule: rule.into() }, waits))
     }
 
     #[test]
@@ -284,6 +340,8 @@ mod tests {
             }
         }
         assert!(series.contains("bentpipe_relayed_total"));
+        let failed = r#"bentpipe_experience_failed_total{class="assured",rule="video \"x\""}"#;
+        assert!(series.contains(failed), "{text}");
         assert!(series.contains("bentpipe_flow_resets_total{reason=\"refused\"}"));
         assert!(series.contains(r#"bentpipe_link_up{aircraft="boat \\ \"2\""}"#), "{text}");
     }

@@ -34,8 +34,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use document::{
-    ClassEntry, Document, FlowEntry, Gateway, LinkEntry, Moved, Names, PassengerEntry, RateEntry,
-    SCHEMA, Session,
+    ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, Names,
+    PassengerEntry, RateEntry, SCHEMA, Session,
 };
 pub use file::{Place, ReadError, read};
 pub use reload::{Outcome, Reload};
@@ -151,6 +151,7 @@ impl Reporter {
             uptime_us: document::micros(self.began.elapsed()),
             detail: self.config.detail,
             counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
+            experience: self.counters.experience.all().iter().map(ExperienceEntry::of).collect(),
             sessions,
             ..Document::empty(self.gateway)
         }

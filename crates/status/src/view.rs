@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::document::{Document, Gateway, Moved, Session};
+use super::document::{Document, ExperienceEntry, Gateway, Moved, Session};
 use super::history::{CELL_MS, Cell, History};
 use crate::config::Detail;
 
@@ -17,6 +17,9 @@ pub const MAX_FLEET: usize = 1_000;
 
 /// Maximum number of passengers: the busiest of all sessions.
 pub const MAX_USERS: usize = 20;
+
+/// Maximum number of rows of waiting times: the groups with the most exchanges.
+pub const MAX_GROUPS: usize = 20;
 
 /// Maximum number of alarms; the page says how many there are.
 pub const MAX_ALARMS: usize = 50;
@@ -40,6 +43,8 @@ pub struct View {
     /// `None` if the configuration keeps passengers out of the status.
     users: Option<Vec<User>>,
     caches: Vec<Cache>,
+    /// Waiting times of passengers; empty at the ground.
+    experience: Vec<Experience>,
     cell_ms: u64,
     history: Vec<Cell>,
 }
@@ -104,6 +109,18 @@ struct Cache {
     saved_us: u64,
 }
 
+/// Waiting times of a class and a rule. Times are ends of buckets; `None` is beyond the last.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Experience {
+    class: String,
+    rule: String,
+    exchanges: u64,
+    failed: u64,
+    first_byte_p50_s: Option<f64>,
+    completion_p95_s: Option<f64>,
+    index_permille: Option<u64>,
+}
+
 impl View {
     /// Creates the data of `document`, which `history` has noted.
     pub fn of(document: &Document, history: &History) -> Self {
@@ -137,6 +154,7 @@ impl View {
             classes: classes(sessions),
             users: (document.detail != Detail::Classes).then(|| users(sessions)),
             caches: caches(&document.counters, round_trip_us),
+            experience: experience(&document.experience),
             cell_ms: CELL_MS,
             history: history.cells(),
         }
@@ -219,6 +237,22 @@ fn users(sessions: &[Session]) -> Vec<User> {
     users.sort_by_key(|user| std::cmp::Reverse((user.sent_bps + user.received_bps, user.bytes)));
     users.truncate(MAX_USERS);
     users
+}
+
+fn experience(entries: &[ExperienceEntry]) -> Vec<Experience> {
+    let row = |entry: &ExperienceEntry| Experience {
+        class: entry.class.clone(),
+        rule: entry.rule.clone(),
+        exchanges: entry.exchanges(),
+        failed: entry.failed,
+        first_byte_p50_s: entry.first_byte_p50_s(),
+        completion_p95_s: entry.completion_p95_s(),
+        index_permille: entry.index_permille,
+    };
+    let mut rows: Vec<_> = entries.iter().map(row).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.exchanges));
+    rows.truncate(MAX_GROUPS);
+    rows
 }
 
 /// Number of a passenger, and the first half of its name: a vendor or a network, and no device.

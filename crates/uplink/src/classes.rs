@@ -55,8 +55,9 @@ impl Classes {
         self.rules.read().clone()
     }
 
-    /// Returns the class of the flow, and the claim that could change it if verified.
-    pub fn decide(&self, asked: &FlowRequest<'_>) -> Decision {
+    /// Returns the class of the flow with the claim that could change it if verified, and the rules
+    /// that decided it.
+    pub fn decide(&self, asked: &FlowRequest<'_>) -> (Decision, Arc<Rules>) {
         let (target, protocol, rules) = (asked.target, asked.protocol, self.rules());
         let said = match protocol {
             Protocol::Tcp if rules.ask_names() => visible(asked.first),
@@ -68,7 +69,7 @@ impl Classes {
             Host::Ip(address) => Some(address),
             Host::Name(_) | Host::Service(_) => None,
         };
-        rules.decide(&Subject {
+        let decision = rules.decide(&Subject {
             address,
             port: target.port,
             protocol,
@@ -76,7 +77,8 @@ impl Classes {
             passenger: asked.permit.client,
             mac: asked.mac,
             named,
-        })
+        });
+        (decision, rules)
     }
 
     /// Returns `true` if `first` is the start of a message that may contain a name needed by a

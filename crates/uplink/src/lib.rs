@@ -8,6 +8,7 @@
 //! | [`identity`] | the device of a client |
 //! | [`passengers`] | passengers, permits and limits |
 //! | [`classes`] | the class of a flow |
+//! | `requests` | requests to open flows |
 //! | [`lazy_flow`] | a flow that opens with its first bytes |
 //! | [`upload`] | uploads that are answered before they end |
 //! | [`write_timeout`] | connections whose client does not read |
@@ -20,6 +21,7 @@ pub mod descriptors;
 pub mod identity;
 pub mod lazy_flow;
 pub mod passengers;
+mod requests;
 pub mod upload;
 pub mod write_timeout;
 
@@ -28,7 +30,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_classify::{Mac, Name, Protocol};
+use bentpipe_classify::{Mac, Name};
 use bentpipe_dns::Asker;
 use bentpipe_flow::{Host, Target};
 use bentpipe_link::{SettingsError, SnapshotLimits};
@@ -38,10 +40,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::classes::{Classes, FlowRequest};
+use crate::classes::Classes;
 use crate::descriptors::Fitted;
 use crate::identity::{Identity, Neighbours, Newcomer, Whose};
-use crate::passengers::{FlowPermit, GATEWAY, Kind, Limit, Passengers};
+use crate::passengers::{FlowPermit, Kind, Limit, Passengers};
 use bentpipe_config::{AirConfig, AirLimits};
 use bentpipe_metering::counters::Counters;
 use bentpipe_metering::rate_limited_log::RateLimitedLog;
@@ -51,9 +53,7 @@ use bentpipe_relay::police::PassengerCeiling;
 use bentpipe_relay::{OnClassChange, Outcome, Relay, reset_on_close};
 use bentpipe_status::Session;
 use bentpipe_transport::still::OUTAGE_LASTS;
-use bentpipe_transport::{
-    Claim, Connector, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach, wait_for_reach,
-};
+use bentpipe_transport::{Connector, MAX_FIRST_BYTES, Reach, wait_for_reach};
 
 /// Maximum wait for the client's first bytes, so that they travel with the opening. Only protocols
 /// in which the server speaks first lose this time.
@@ -304,32 +304,6 @@ impl Uplink {
         timeout(LINK_PATIENCE, waiting).await.is_ok()
     }
 
-    /// Builds the request to open a flow for a client whose connection is marked with `dscp`.
-    pub fn open(&self, target: Target, permit: &FlowPermit, dscp: Dscp, first: Bytes) -> Open {
-        let target = self.by_name(target);
-        let asked = FlowRequest {
-            target: &target,
-            protocol: Protocol::Tcp,
-            dscp,
-            permit,
-            mac: self.device_of(permit),
-            first: &first,
-        };
-        let decision = self.classes.decide(&asked);
-        let claim = decision.claim;
-        let claim = claim.and_then(|it| Claim::new(it.name.as_str(), it.class).ok());
-        self.counters.claims.add(u64::from(claim.is_some()));
-        self.counters.count_class(decision.class);
-        Open { target, class: decision.class, passenger: permit.number, claim, first }
-    }
-
-    /// Builds the request to open a flow of this gateway itself, in `class`.
-    pub fn open_own(&self, target: Target, class: Class) -> Open {
-        self.counters.count_class(class);
-        let target = self.by_name(target);
-        Open { target, class, passenger: GATEWAY, claim: None, first: Bytes::new() }
-    }
-
     /// Returns the destination of a flow to `target`, with a fake-IP address replaced by its name.
     pub fn by_name(&self, target: Target) -> Target {
         match &self.names {
@@ -366,35 +340,13 @@ impl Uplink {
         })
     }
 
-    /// Builds the request to open a datagram flow of `protocol` from the client's port `source`.
-    pub fn open_datagrams(
-        &self,
-        target: Target,
-        (protocol, source): (u8, u16),
-        dscp: Dscp,
-        permit: &FlowPermit,
-    ) -> OpenDatagrams {
-        let target = self.by_name(target);
-        let asked = FlowRequest {
-            target: &target,
-            protocol: Protocol::from_number(protocol),
-            dscp,
-            permit,
-            mac: self.device_of(permit),
-            first: &[],
-        };
-        let class = self.classes.decide(&asked).class;
-        self.counters.count_class(class);
-        OpenDatagrams { target, protocol, source, class, passenger: permit.number }
-    }
-
     /// Carries `tcp` to `target` until both directions are finished. `read` was already read from
     /// it.
     pub async fn carry(&self, tcp: TcpStream, target: Target, permit: &FlowPermit, read: Bytes) {
         let wants_more = |first: &[u8]| self.classes.wants_more(first);
         let mut first = first_bytes(&tcp, read, wants_more).await;
         let pending = first.split_off(first.len().min(MAX_FIRST_BYTES));
-        let open = self.open(target, permit, self.mark_of(&tcp), first);
+        let (open, exchanges) = self.open_measured(target, permit, self.mark_of(&tcp), first);
         bentpipe_net::mark(&tcp, open.class);
         let name = open.claim.as_ref().and_then(|claim| claim.name().parse().ok());
         let on_class_change = match (name, &open.target.host) {
@@ -420,7 +372,7 @@ impl Uplink {
         let limits = self.limits.relay();
         let relay = Relay::new(tcp, connector, pending.into(), limits, self.counters.clone());
         let relay = relay.with_class_change(on_class_change).with_meter(meter).with_police(police);
-        let relay = relay.with_activity(permit.activity());
+        let relay = relay.with_activity(permit.activity()).with_exchanges(exchanges);
         if let Outcome::Reset(code) = relay.await {
             tracing::debug!(passenger = permit.number, target = shown, %code, "flow reset");
         }

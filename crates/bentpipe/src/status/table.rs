@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_gateway::config::Detail;
 use bentpipe_gateway::status::{
-    ClassEntry, Document, FlowEntry, Gateway, LinkEntry, Moved, RateEntry, Session,
+    ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, RateEntry, Session,
 };
 use bentpipe_units::BitRate;
 
@@ -31,7 +31,7 @@ pub fn of(document: &Document, age: Duration) -> String {
         text +=
             "\nno session of the radio transport: of others the counters below are all there is\n";
     }
-    text + &counters(document)
+    text + &experience(document) + &counters(document)
 }
 
 fn head(document: &Document, age: Duration) -> String {
@@ -188,6 +188,33 @@ fn line(name: &str, [sent, received, wait, longest, drops, flows]: [String; 6]) 
 /// Hides names with control characters, which could move a terminal's cursor.
 fn shown_name(name: &str) -> &str {
     if name.chars().any(char::is_control) { "?" } else { name }
+}
+
+/// Formats the waiting times of clients.
+fn experience(document: &Document) -> String {
+    if document.experience.is_empty() {
+        return String::new();
+    }
+    let up_to = |entry: &ExperienceEntry, end: Option<f64>| match end {
+        Some(end) => format!("{end} s"),
+        None if entry.exchanges() == entry.failed => "–".to_owned(),
+        None => "longer".to_owned(),
+    };
+    let heads = ["first byte", "complete", "index", "", "none", "all"].map(str::to_owned);
+    let mut text = "\n".to_owned() + &line("answers: half, 95 %, since start", heads);
+    for entry in &document.experience {
+        let name = match &*entry.rule {
+            "" => entry.class.clone(),
+            rule => format!("{}, {rule}", entry.class),
+        };
+        let index = entry.index_permille.unwrap_or_default() as f64 / 1e3;
+        let index = format!("{index:.2}");
+        let half = up_to(entry, entry.first_byte_p50_s());
+        let most = up_to(entry, entry.completion_p95_s());
+        let (failed, all) = (entry.failed.to_string(), entry.exchanges().to_string());
+        text += &line(&name, [half, most, index, String::new(), failed, all]);
+    }
+    text
 }
 
 /// Formats the gateway's non-zero counters in as many columns as fit.

@@ -43,7 +43,8 @@ fn start(detail: &str) -> Pair {
              listen = \"{listen}\" }}"
         )
     };
-    let configs = configs_with(&top("air.json"), &top("ground.json"));
+    let rule = "rule = [{ name = \"here\", prefix = [\"127.0.0.0/8\"], class = \"best-effort\" }]";
+    let configs = configs_with(&format!("{}\n{rule}", top("air.json")), &top("ground.json"));
     let (connector, acceptor): (Arc<dyn Connector>, Arc<dyn Acceptor>) = over_link(&configs);
     let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), connector).unwrap();
     let socks = gateway.socks5_addr().unwrap();
@@ -189,6 +190,35 @@ async fn get(listen: std::net::SocketAddr, path: &str) -> String {
         tcp.read_to_string(&mut text).await.unwrap();
     }
     text
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_of_clients_are_counted_by_class_and_rule() {
+    let pair = start("classes");
+    let mut tcp = socks_client(pair.socks, echo("127.0.0.1:0").await).await;
+    for _ in 0..3 {
+        tcp.write_all(b"question").await.unwrap();
+        let mut answer = [0; 8];
+        tcp.read_exact(&mut answer).await.unwrap();
+    }
+    drop(tcp);
+    // A server that ends the connection instead of answering.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut tcp = socks_client(pair.socks, listener.local_addr().unwrap()).await;
+    tcp.write_all(b"question").await.unwrap();
+    let (mut server, _) = listener.accept().await.unwrap();
+    server.read_exact(&mut [0; 8]).await.unwrap();
+    drop(server);
+    assert_eq!(tcp.read(&mut [0; 8]).await.unwrap(), 0);
+    drop(tcp);
+    let read = |status: &Option<StatusConfig>| read(&pair.path(status.as_ref())).ok();
+    let waits = || read(&pair.configs.air.status)?.experience.first().cloned();
+    until("four exchanges", || waits().is_some_and(|it| it.exchanges() == 4)).await;
+    let waits = waits().unwrap();
+    assert_eq!((&*waits.class, &*waits.rule, waits.failed), ("best-effort", "here", 1));
+    assert_eq!(waits.first_byte_histogram.iter().sum::<u64>(), 3);
+    assert!(waits.first_byte_sum_us > 0 && waits.completion_sum_us >= waits.first_byte_sum_us);
+    assert_eq!(read(&pair.configs.ground.status).unwrap().experience, []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

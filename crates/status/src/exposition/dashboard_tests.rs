@@ -7,10 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bentpipe_flow::Traffic;
+use bentpipe_link::Class;
+use bentpipe_metering::experience::{Group, Waits};
 use serde_json::Value;
 
 use super::of;
-use crate::{Document, Gateway, RateEntry, Session, nameless};
+use crate::{Document, ExperienceEntry, Gateway, RateEntry, Session, nameless};
 
 const DASHBOARD: &str = include_str!("../../../../deploy/grafana/bentpipe.json");
 
@@ -45,8 +47,13 @@ fn metrics(count: u64) -> String {
     let mut session = Session::of(Traffic::default(), None, &nameless());
     let source = "learned".to_owned();
     session.sending = Some(RateEntry { rate_bps: Some(2_000_000), source, ceiling_bps: None });
+    let group = Group { class: Class::Assured, rule: "video".into() };
+    let mut waits = Waits { failed: count, ..Waits::default() };
+    waits.first_byte.counts[4] = count;
+    waits.completion.counts[6] = count;
     of(&Document {
         counters: BTreeMap::from(names.map(|name| (name.to_owned(), count))),
+        experience: vec![ExperienceEntry::of(&(group, waits))],
         sessions: vec![session],
         ..Document::empty(Gateway::Air)
     })

@@ -114,6 +114,17 @@ const CACHES = [
   ["Time saved", null, (it) => time(it.saved_us)],
 ];
 
+const upTo = (it, s) => it.exchanges === it.failed ? "–" : s === null ? "over 32 s" : `up to ${s} s`;
+const EXPERIENCE = [
+  ["Class", null, (it) => it.class],
+  ["Rule", null, (it) => it.rule || "none"],
+  ["Index", null, (it) => it.index_permille === null ? "–" : (it.index_permille / 1000).toFixed(2)],
+  ["First byte, half", null, (it) => upTo(it, it.first_byte_p50_s)],
+  ["Complete, 95 %", null, (it) => upTo(it, it.completion_p95_s)],
+  ["Exchanges", null, (it) => count(it.exchanges)],
+  ["Unanswered", null, (it) => count(it.failed)],
+];
+
 function sortFleet(heading) {
   order = { column: heading, down: order.column === heading ? !order.down : heading !== "Aircraft" };
   showFleet();
@@ -255,6 +266,8 @@ function show() {
   table(at("classes"), CLASSES, view.classes);
   at("no-users").hidden = view.users !== null;
   if (view.users?.length) table(at("users"), USERS, view.users);
+  at("experience-section").hidden = !view.experience.length;
+  if (view.experience.length) table(at("experience"), EXPERIENCE, view.experience);
   at("caches-section").hidden = !view.caches.length;
   if (view.caches.length) table(at("caches"), CACHES, view.caches);
 }

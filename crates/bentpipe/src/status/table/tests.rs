@@ -1,5 +1,8 @@
+use bentpipe_gateway::experience::{Group, Waits};
+use bentpipe_gateway::status::{ExperienceEntry, LinkEntry, PassengerEntry, SCHEMA};
+use bentpipe_link::Class;
+
 use super::*;
-use bentpipe_gateway::status::{LinkEntry, PassengerEntry, SCHEMA};
 
 fn moved(sent_bytes: u64) -> Moved {
     Moved {
@@ -86,6 +89,7 @@ fn document() -> Document {
         uptime_us: 90_000_000,
         detail: Detail::Flows,
         counters: (0..12).map(|n| (format!("counter_{n}"), n * 1_000_000)).collect(),
+        experience: Vec::new(),
         sessions: vec![session],
     }
 }
@@ -111,6 +115,21 @@ fn classes_hold_passengers_and_those_their_flows() {
     assert_eq!(lines[11], "10 more flows");
     assert!(!text.contains("operator") && !text.contains("counter_0 "), "{text}");
     assert!(text.contains("counter_11 11000000"), "{text}");
+}
+
+#[test]
+fn waiting_times_are_shown_by_class_and_rule() {
+    let mut document = document();
+    let mut waits = Waits { failed: 1, ..Waits::default() };
+    waits.first_byte.counts[4] = 9;
+    waits.completion.counts[7] = 9;
+    let group = Group { class: Class::Assured, rule: "video".into() };
+    document.experience = vec![ExperienceEntry::of(&(group, waits))];
+    let text = of(&document, Duration::ZERO);
+    let line = text.lines().find(|line| line.starts_with("assured, video")).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[2..], ["1", "s", "3", "s", "0.45", "1", "10"], "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
 }
 
 #[test]

@@ -9,10 +9,12 @@ use std::time::Duration;
 use bentpipe_flow::Traffic;
 use bentpipe_gateway::config::{AirConfig, Detail, StatusConfig};
 use bentpipe_gateway::counters::Counters;
+use bentpipe_gateway::experience::{Exchanges, Group};
 use bentpipe_gateway::status::{
     Gateway, LinkEntry, Moved, Names, PassengerEntry, Reporter, Session,
 };
 use bentpipe_lab::browser::{Browser, Visit, find};
+use bentpipe_link::Class;
 use serde_json::json;
 
 use super::accessibility::{axe, faults};
@@ -71,7 +73,10 @@ fn serve(gateway: Gateway, host: u8, sessions: Vec<Session>) -> SocketAddr {
         token: None,
     };
     let all = sessions.len();
-    let reporter = Reporter::new(&config, gateway, Arc::new(Counters::default()), move || all);
+    let counters = Arc::new(Counters::default());
+    let group = Group { class: Class::BestEffort, rule: HOSTILE.into() };
+    Exchanges::new(group, None, true).end(true, &counters.experience);
+    let reporter = Reporter::new(&config, gateway, counters, move || all);
     tokio::spawn(async move {
         let _folder = folder;
         reporter.keep(move |_| sessions.clone()).await;
@@ -168,6 +173,10 @@ async fn the_operators_page_shows_a_large_fleet_on_every_screen() {
 
         let mut visit = browser.visit(&format!("http://{air}/"), DEADLINE).await.unwrap();
         wait(browser, "document.querySelectorAll('#users tbody tr').length == 1").await;
+        wait(browser, "document.querySelectorAll('#experience tbody tr').length == 1").await;
+        let row = "[...document.querySelector('#experience tbody').rows[0].cells].map(cell => cell.textContent)";
+        let row = browser.evaluate(row).await.unwrap();
+        assert_eq!(row, json!(["best-effort", HOSTILE, "0.00", "–", "–", "1", "1"]), "{screen}");
         check_page(browser, &mut visit, axe.as_deref(), screen).await;
     })
     .await;
