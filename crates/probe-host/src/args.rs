@@ -7,6 +7,8 @@ use std::time::Duration;
 use bentpipe_probe::target::Target;
 use bentpipe_units::{ByteSize, Span};
 
+use crate::address::StunServer;
+
 /// Arguments of the probe.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -46,6 +48,12 @@ pub(crate) struct Run {
         default_value = "http://connectivitycheck.gstatic.com/generate_204"
     )]
     pub portal_url: String,
+    /// STUN server that tells the public address: HOST or HOST:PORT.
+    #[arg(long, value_name = "SERVER", default_value = "stun.cloudflare.com:3478")]
+    pub stun_server: StunServer,
+    /// Page that answers with the client's address, for accesses that block STUN.
+    #[arg(long, value_name = "URL", default_value = "http://checkip.amazonaws.com/")]
+    pub address_url: String,
     /// File for the records. By default bentpipe/probe.sqlite in $XDG_DATA_HOME or ~/.local/share.
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
@@ -73,6 +81,10 @@ pub(crate) struct Report {
     /// Store of a probe, which may be running.
     #[arg(value_name = "STORE")]
     pub store: PathBuf,
+    /// Table of networks and their autonomous systems, such as iptoasn's ip2asn-combined.tsv, instead of the
+    /// built-in table of providers in flight.
+    #[arg(long, value_name = "FILE")]
+    pub as_table: Option<PathBuf>,
     /// File for the page.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,

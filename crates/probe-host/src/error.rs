@@ -18,6 +18,14 @@ pub enum Error {
         /// Fault.
         why: String,
     },
+    /// A file for the report cannot be used.
+    #[error("{}: {why}", file.display())]
+    Input {
+        /// The file.
+        file: PathBuf,
+        /// Fault.
+        why: String,
+    },
     /// The command line asks for something impossible.
     #[error("{0}")]
     Arguments(String),

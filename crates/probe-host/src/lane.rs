@@ -14,6 +14,7 @@ use bentpipe_probe::target::{Side, Target};
 use bentpipe_probe::trace::TraceMethod;
 use url::Url;
 
+use crate::address::{Checker, Servers};
 use crate::event::{Event, Events};
 use crate::resolver::Names;
 use crate::{clock, network, portal, resolver, tracer};
@@ -32,15 +33,17 @@ pub struct Plan {
     pub resolvers: Vec<IpAddr>,
     /// Page of the portal check.
     pub portal_url: Url,
+    /// Servers that tell the public address.
+    pub address_servers: Servers,
     /// Seed of jitter and unique names.
     pub seed: u64,
 }
 
 /// Runs the jobs until the session ends. `start` is the boot time of the session's start.
 pub fn run(plan: &Plan, start: Duration, events: &Events) {
-    let jobs = [Job::Portal, Job::Trace, Job::Dns].map(|job| (job, job.interval()));
+    let jobs = [Job::Portal, Job::Trace, Job::Address, Job::Dns].map(|job| (job, job.interval()));
     let mut lane = Lane::new(&jobs, plan.seed);
-    let mut random = Random::new(plan.seed ^ 1);
+    let mut state = State { random: Random::new(plan.seed ^ 1), addresses: Checker::new() };
     let mut number = 0;
     while !events.stopped() {
         let now = clock::boot().saturating_sub(start);
@@ -50,7 +53,7 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
                 number += 1;
                 let activity = Activity { job, number };
                 events.send(Event::Begin(activity, clock::now()));
-                perform(plan, activity, &mut random, events);
+                perform(plan, activity, &mut state, events);
                 events.send(Event::End(activity, clock::now()));
                 lane.ran(job, now, clock::boot().saturating_sub(start));
             }
@@ -58,15 +61,26 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
     }
 }
 
-fn perform(plan: &Plan, activity: Activity, random: &mut Random, events: &Events) {
+/// State of the jobs between their runs.
+struct State {
+    random: Random,
+    addresses: Checker,
+}
+
+fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) {
     match activity.job {
         Job::Portal => {
             let began = clock::now();
             let check = portal::check(&plan.portal_url, &network::look().resolvers);
             done(activity, began, Measurement::Portal(check), events);
         }
+        Job::Address => {
+            let began = clock::now();
+            let check = state.addresses.check(&plan.address_servers, &network::look().resolvers);
+            done(activity, began, Measurement::Address(check), events);
+        }
         Job::Trace => traces(plan, activity, events),
-        Job::Dns => lookups(plan, activity, random, events),
+        Job::Dns => lookups(plan, activity, &mut state.random, events),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `address` | the question for the public address |
 //! | `args` | the command line |
 //! | `arrival` | times of arrival from the kernel |
 //! | `clock` | the machine's clocks |
@@ -15,6 +16,7 @@
 //! | `pinger` | the thread of pings |
 //! | `tracer` | traceroutes |
 //! | `resolver` | DNS lookups |
+//! | `web` | HTTP requests in the clear |
 //! | `portal` | the check for a captive portal |
 //! | `lane` | the thread of all jobs but pings |
 //! | [`store`] | the SQLite file |
@@ -22,6 +24,7 @@
 //! | `session` | a run: threads, store, screen |
 //! | `offline` | report and export |
 
+mod address;
 mod args;
 mod arrival;
 mod clock;
@@ -40,6 +43,7 @@ mod screen;
 mod session;
 pub mod store;
 mod tracer;
+mod web;
 
 pub use args::Args;
 pub use error::Error;

@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 
+use bentpipe_probe::address::{AsTable, NotATable};
 use bentpipe_probe::analysis::Analysis;
 use bentpipe_probe::profile::Recording;
 use bentpipe_probe::record::{Measurement, Session, envelope};
@@ -14,9 +15,16 @@ use crate::args::{Export, Report};
 use crate::error::Error;
 use crate::store::{Item, read};
 
+/// Largest table of autonomous systems: the whole Internet's has about 45 MB.
+const MAX_AS_TABLE: u64 = 256 << 20;
+
 /// Writes the page of a store.
 pub fn report(args: &Report) -> Result<(), Error> {
-    let analysis = analysis(&args.store)?;
+    let mut analysis = Analysis::default();
+    if let Some(file) = &args.as_table {
+        analysis.addresses.set_table(as_table(file)?);
+    }
+    add(&mut analysis, &args.store)?;
     fs::write(&args.out, page(&analysis)).map_err(|source| output(&args.out, source))
 }
 
@@ -79,6 +87,36 @@ fn profile(store: &Path, name: &str) -> Result<String, Error> {
 
 fn analysis(store: &Path) -> Result<Analysis, Error> {
     let mut analysis = Analysis::default();
+    add(&mut analysis, store)?;
+    Ok(analysis)
+}
+
+fn as_table(file: &Path) -> Result<AsTable, Error> {
+    let text = text_of(file, MAX_AS_TABLE)?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let fault = |error: NotATable| Error::Input { file: file.to_owned(), why: error.to_string() };
+    AsTable::parse(&name, &text).map_err(fault)
+}
+
+/// Reads a text file of at most `most` bytes.
+fn text_of(file: &Path, most: u64) -> Result<String, Error> {
+    let fault = |why: String| Error::Input { file: file.to_owned(), why };
+    let open = fs::File::open(file).map_err(|error| fault(error.to_string()))?;
+    let mut text = String::new();
+    let read = open.take(most + 1).read_to_string(&mut text);
+    read.map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => {
+            fault("it is not text. If it is compressed, unpack it first".into())
+        }
+        _ => fault(error.to_string()),
+    })?;
+    if text.len() as u64 > most {
+        return Err(fault(format!("it has more than {most} bytes")));
+    }
+    Ok(text)
+}
+
+fn add(analysis: &mut Analysis, store: &Path) -> Result<(), Error> {
     let Ok(()) = read(store, |item| {
         match item {
             Item::Session(session) => analysis.begin(session),
@@ -86,7 +124,7 @@ fn analysis(store: &Path) -> Result<Analysis, Error> {
         }
         Ok::<(), Infallible>(())
     })?;
-    Ok(analysis)
+    Ok(())
 }
 
 fn lines(store: &Path, out: &mut dyn Write) -> Result<io::Result<()>, Error> {

@@ -2,23 +2,18 @@
 //! followed.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bentpipe_probe::portal::{PortalCheck, PortalState, networkd_api};
 use url::Url;
 
-use crate::{clock, failure, resolver};
+use crate::web::{self, Bounds};
+use crate::{clock, failure};
 
-/// Wait for the connection, and for the response.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Most bytes of a response header.
-const MAX_HEADER: usize = 8192;
-
-/// Most header fields.
-const MAX_FIELDS: usize = 64;
+/// Bounds of the request. A portal's page is not read.
+const BOUNDS: Bounds = Bounds { patience: Duration::from_secs(10), read: 0, keep: 0 };
 
 /// State files of systemd-networkd, one an interface.
 const NETWORKD: &str = "/run/systemd/netif/links";
@@ -55,88 +50,22 @@ fn api() -> Option<String> {
 }
 
 fn request(url: &Url, resolvers: &[IpAddr]) -> io::Result<(u16, Option<String>)> {
-    let host = url.host_str().ok_or_else(|| io::Error::other("the URL has no host"))?;
-    let port = url.port_or_known_default().unwrap_or(80);
-    let mut stream = TcpStream::connect_timeout(
-        &SocketAddr::new(address(url, host, resolvers)?, port),
-        PATIENCE,
-    )?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
-    let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
-    // One segment, however slow the path.
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: bentpipe-probe\r\nAccept: */*\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes())?;
-    header(&mut stream)
-}
-
-fn address(url: &Url, host: &str, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
-    match url.host() {
-        Some(url::Host::Ipv4(v4)) => return Ok(v4.into()),
-        Some(url::Host::Ipv6(v6)) => return Ok(v6.into()),
-        _ => {}
-    }
-    let mut last = io::Error::other("the machine has no resolver");
-    for resolver in resolvers {
-        match resolver::addresses(*resolver, host) {
-            Ok(found) => match found.first() {
-                Some(address) => return Ok((*address).into()),
-                None => last = io::Error::other("dns_no_answer"),
-            },
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Reads the header of a response: status and `Location`.
-fn header(stream: &mut impl Read) -> io::Result<(u16, Option<String>)> {
-    let began = clock::boot();
-    let mut bytes = Vec::new();
-    let mut piece = [0; 1024];
-    loop {
-        let length = stream.read(&mut piece)?;
-        bytes.extend(&piece[..length]);
-        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-        let mut response = httparse::Response::new(&mut fields);
-        let state = response.parse(&bytes).map_err(io::Error::other)?;
-        if state.is_complete() {
-            let location =
-                response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("location"));
-            let text = location.map(|field| String::from_utf8_lossy(field.value).into_owned());
-            return Ok((response.code.unwrap_or_default(), text));
-        }
-        // A server that sends a byte at a time must not hold the lane.
-        if length == 0 || bytes.len() > MAX_HEADER || clock::boot() > began + PATIENCE {
-            return Err(io::Error::other("the header of the response does not end"));
-        }
-    }
+    let fetched = web::fetch(url, resolvers, &[], BOUNDS)?;
+    let location = fetched.fields.get("location");
+    let text = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    Ok((fetched.status.as_u16(), text))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
     use super::*;
+    use crate::web::tests::serve;
 
     /// Serves one response on loopback and returns the finding.
     fn served(response: &'static str) -> PortalCheck {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/generate_204", listener.local_addr().unwrap());
-        let server = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut request = [0; 1024];
-            let length = stream.read(&mut request).unwrap();
-            stream.write_all(response.as_bytes()).unwrap();
-            String::from_utf8_lossy(&request[..length]).into_owned()
-        });
-        let check = check(&Url::parse(&url).unwrap(), &[]);
-        assert!(
-            server.join().unwrap().starts_with("GET /generate_204 HTTP/1.1\r\nHost: 127.0.0.1:")
-        );
+        let (url, server) = serve(response.as_bytes());
+        let check = check(&url, &[]);
+        server.join().unwrap();
         check
     }
 

@@ -15,6 +15,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use url::Url;
 
+use crate::address::Servers;
 use crate::args::Run;
 use crate::error::Error;
 use crate::event::{Event, Events};
@@ -259,14 +260,23 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
                 .map_err(|error| fault(error.to_string()))?
         }
     };
-    let url =
-        Url::parse(&args.portal_url).ok().filter(|url| url.scheme() == "http" && url.has_host());
-    let portal_url = url.ok_or_else(|| {
-        let url = &args.portal_url;
-        Error::Arguments(format!("--portal-url {url}: write an address that begins with http://, because portals cannot answer for https"))
-    })?;
+    let portal_url = in_the_clear("--portal-url", &args.portal_url)?;
+    let page = in_the_clear("--address-url", &args.address_url)?;
+    let address_servers = Servers { stun: args.stun_server.clone(), page };
     let seed = u64::from_be_bytes(random::bytes().map_err(no_random)?);
-    Ok(lane::Plan { targets, names, resolvers: args.resolvers.clone(), portal_url, seed })
+    let resolvers = args.resolvers.clone();
+    Ok(lane::Plan { targets, names, resolvers, portal_url, address_servers, seed })
+}
+
+/// A URL that the light client can fetch.
+fn in_the_clear(option: &str, text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text).ok().filter(|url| url.scheme() == "http" && url.has_host());
+    url.ok_or_else(|| {
+        Error::Arguments(format!(
+            "{option} {text}: write an address that begins with http://, because portals and proxies cannot answer for \
+             https"
+        ))
+    })
 }
 
 fn session(began: Moment, targets: &[Target], name_list: &str) -> Result<Session, Error> {

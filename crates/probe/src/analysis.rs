@@ -2,12 +2,14 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `addresses` | public networks and their providers |
 //! | `access` | the kind of access in the course of each session |
 //! | `pings` | latency and loss of each target |
 //! | `paths` | hops, the ends of paths, cabin latency |
 //! | `lookups` | DNS pairs of each resolver |
 
 mod access;
+mod addresses;
 mod lookups;
 mod paths;
 mod pings;
@@ -15,11 +17,13 @@ mod pings;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::orbit::Segment;
 use crate::portal::PortalState;
 use crate::record::{Gap, Measurement, Record, Session};
 use crate::target::{Method, Side};
 
 pub use access::Access;
+pub use addresses::{Addresses, Stay};
 pub use lookups::{Lookups, Resolver};
 pub use paths::{Ends, HopFigures, Paths};
 pub use pings::{Pings, TargetFigures, TargetKey, WindowFigures};
@@ -35,6 +39,8 @@ pub struct Analysis {
     pub pings: Pings,
     /// Kinds of access.
     pub access: Access,
+    /// Public networks and their providers.
+    pub addresses: Addresses,
     /// Traceroutes.
     pub paths: Paths,
     /// DNS pairs.
@@ -89,10 +95,19 @@ impl Analysis {
                 };
                 self.portals[index] += 1;
             }
+            Measurement::Address(check) => {
+                let since_us = record.began.boot_us.saturating_sub(session.began.boot_us);
+                self.addresses.add(number, since_us, record.began.wall_us, check);
+            }
             Measurement::Gap(gap) => self.gaps.push(gap.clone()),
             Measurement::Clock(_) => self.clock_events += 1,
             Measurement::Network(_) => {}
         }
+    }
+
+    /// Kinds of access in the course of a session.
+    pub fn segments(&self, session: usize) -> Vec<Segment> {
+        self.access.segments(session, &self.addresses)
     }
 
     /// The flight's own minimum round-trip time to the ground: of quiet pings if there are any, else of all.

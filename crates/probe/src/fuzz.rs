@@ -1,5 +1,6 @@
 //! Entry point of the fuzz target and of a property test.
 
+use crate::address::{echoed, network, stun};
 use crate::dns::message;
 use crate::ping::echo::{self, Family};
 use crate::portal::{Api, networkd_api};
@@ -23,6 +24,10 @@ pub fn fuzz_packet(bytes: &[u8]) {
     if let Ok(response) = message::response(id, "example.com", bytes) {
         let addresses = message::addresses(id, "example.com", bytes).expect("the same message");
         assert!(addresses.len() <= response.answers.into(), "more addresses than answers");
+    }
+    let id = bytes.first_chunk().copied().unwrap_or_default();
+    for address in [stun::response(id, bytes), echoed(bytes)].into_iter().flatten() {
+        assert_eq!(network(network(address)), network(address), "a network of a network");
     }
     let _ = Api::parse(bytes);
     let text = String::from_utf8_lossy(bytes);

@@ -14,6 +14,7 @@
 //! | [`ping`] | pings: replies awaited, the choice of method, packets |
 //! | [`loss`] | loss in windows of 100 s |
 //! | [`trace`] | traceroutes |
+//! | [`address`] | the public address, its autonomous system and provider |
 //! | [`dns`] | pairs of lookups, and their quadrants |
 //! | [`portal`] | captive portals |
 //! | [`record`] | records and their envelope |
@@ -26,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod analysis;
 pub mod clock;
 pub mod dns;

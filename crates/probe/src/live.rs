@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::address::{AddressCheck, prefix};
 use crate::dns::Quadrants;
 use crate::loss::{WINDOW_S, Window};
 use crate::ping::{Outcome, PATIENCE, Ping};
@@ -30,6 +31,8 @@ pub struct Live {
     pairs: u64,
     pairs_failed: u64,
     portal: Option<PortalState>,
+    public: Option<AddressCheck>,
+    changes: u64,
     network: Network,
     notice: Option<String>,
 }
@@ -64,6 +67,8 @@ impl Live {
             pairs: 0,
             pairs_failed: 0,
             portal: None,
+            public: None,
+            changes: 0,
             network: Network::default(),
             notice: None,
         }
@@ -87,6 +92,10 @@ impl Live {
                 self.pairs_failed += u64::from(Quadrants::of([pair], u64::MAX).failed);
             }
             Measurement::Portal(check) => self.portal = Some(check.state.clone()),
+            Measurement::Address(check) => {
+                self.changes += u64::from(check.changed);
+                self.public = Some(check.clone());
+            }
             Measurement::Network(network) => self.network = network.clone(),
             _ => {}
         }
@@ -152,7 +161,22 @@ impl Live {
             Some(PortalState::Unknown) => lines.push("portal     unknown: no answer".into()),
             None => {}
         }
+        lines.extend(self.public.as_ref().map(|check| self.public_line(check)));
         lines
+    }
+
+    fn public_line(&self, check: &AddressCheck) -> String {
+        let Some(network) = check.network else {
+            return "address    unknown: no answer".into();
+        };
+        let mut line = format!("address    {}", prefix(network));
+        if let Some(system) = &check.system {
+            _ = write!(line, "  AS{} {}", system.asn, system.name);
+        }
+        if self.changes > 0 {
+            _ = write!(line, "; changes: {}", self.changes);
+        }
+        line
     }
 
     fn first_hop(&self) -> Vec<String> {

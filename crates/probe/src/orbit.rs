@@ -1,4 +1,5 @@
-//! The kind of access, inferred from pings alone: geostationary, medium or low orbit, or air-to-ground.
+//! The kind of access, inferred from pings and the provider: geostationary, medium or low orbit, or
+//! air-to-ground.
 //!
 //! | module | contents |
 //! |---|---|
@@ -11,7 +12,7 @@
 
 mod period;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use period::Sample;
 
@@ -35,6 +36,10 @@ const IMPOSSIBLE: f64 = -1e6;
 const STRONG: f64 = 4.0;
 const WEAK: f64 = 1.0;
 
+/// Weight against a kind that the provider does not sell. It outweighs a missing rhythm, which not every low
+/// constellation has, and never the speed of light.
+const NOT_SOLD: f64 = -2.0;
+
 /// Evidence that a change of the kind must outweigh.
 const CHANGE: f64 = 8.0;
 
@@ -48,7 +53,7 @@ const RHYTHM_OFFSET: f64 = 0.9;
 const RHYTHM_BOUNDS: (f64, f64) = (-2.0, 4.0);
 
 /// A kind of access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// A geostationary satellite.
@@ -86,6 +91,20 @@ pub struct Evidence {
     /// Gain of the 15 s rhythm.
     pub rhythm: f64,
     weights: [f64; 4],
+}
+
+impl Evidence {
+    /// Adds that the provider of the window sells only `kinds`. An empty list says nothing.
+    pub fn sold_as(&mut self, kinds: &[Kind]) {
+        if kinds.is_empty() {
+            return;
+        }
+        for (kind, weight) in KINDS.iter().zip(&mut self.weights) {
+            if !kinds.contains(kind) {
+                *weight += NOT_SOLD;
+            }
+        }
+    }
 }
 
 /// A part of a flight.

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::address::AddressCheck;
 use crate::clock::{ClockEvent, Moment};
 use crate::dns::DnsPair;
 use crate::ping::{Ping, Straggler};
@@ -55,6 +56,8 @@ pub enum Measurement {
     Dns(DnsPair),
     /// A check for a captive portal.
     Portal(PortalCheck),
+    /// A check of the public address.
+    Address(AddressCheck),
     /// A change of the machine's network.
     Network(Network),
     /// A step of the wall clock, or a suspension.
@@ -72,6 +75,7 @@ impl Measurement {
             Self::Trace(_) => "trace",
             Self::Dns(_) => "dns",
             Self::Portal(_) => "portal",
+            Self::Address(_) => "address",
             Self::Network(_) => "network",
             Self::Clock(_) => "clock",
             Self::Gap(_) => "gap",

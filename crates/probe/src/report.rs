@@ -39,6 +39,7 @@ pub fn page(analysis: &Analysis) -> String {
                     (summary(analysis))
                     (section("Beside the paper", paper::table(analysis)))
                     (section("Kind of access", tables::access(analysis)))
+                    (section("Network and provider", tables::providers(analysis)))
                     (section("Targets", tables::targets(analysis)))
                     (section("Latency", figures::latency(analysis)))
                     (section("Latency and loss over time", figures::over_time(analysis)))

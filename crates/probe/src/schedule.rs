@@ -27,6 +27,8 @@ const JITTER: f64 = 0.1;
 pub enum Job {
     /// The question whether a captive portal holds the access.
     Portal,
+    /// The question for the public address.
+    Address,
     /// A traceroute to one target.
     Trace,
     /// A round of DNS pairs.
@@ -38,6 +40,7 @@ impl Job {
     pub fn name(self) -> &'static str {
         match self {
             Self::Portal => "portal",
+            Self::Address => "address",
             Self::Trace => "trace",
             Self::Dns => "dns",
         }
@@ -47,6 +50,7 @@ impl Job {
     pub fn interval(self) -> Duration {
         match self {
             Self::Portal => Duration::from_secs(60),
+            Self::Address => Duration::from_secs(120),
             Self::Trace => Duration::from_secs(180),
             Self::Dns => Duration::from_secs(300),
         }
@@ -55,7 +59,7 @@ impl Job {
     /// Expected duration of the first run, until one was measured.
     fn first_guess(self) -> Duration {
         match self {
-            Self::Portal => Duration::from_secs(3),
+            Self::Portal | Self::Address => Duration::from_secs(3),
             Self::Trace => Duration::from_secs(30),
             Self::Dns => Duration::from_secs(60),
         }
@@ -184,7 +188,7 @@ mod tests {
                 }
                 Step::Run(job) => {
                     let takes = match job {
-                        Job::Portal => Duration::from_millis(800),
+                        Job::Portal | Job::Address => Duration::from_millis(800),
                         Job::Trace => s(20),
                         Job::Dns => s(90),
                     };
@@ -199,7 +203,8 @@ mod tests {
 
     #[test]
     fn jobs_keep_their_intervals_and_leave_quiet_windows_alone() {
-        let jobs = [Job::Portal, Job::Trace, Job::Dns].map(|job| (job, job.interval()));
+        let jobs =
+            [Job::Portal, Job::Trace, Job::Address, Job::Dns].map(|job| (job, job.interval()));
         let done = run(&jobs, s(12 * 3600));
         let quiet = |at: Duration| quiet_until(at).is_some();
         // The first round of DNS takes longer than was guessed, and nothing else.

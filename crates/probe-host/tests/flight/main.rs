@@ -201,8 +201,16 @@ fn lookups_and_portal() {
     let resolver = servers::resolver(&chain);
     let portal = servers::portal(&chain);
     let (url, address) = (format!("http://{target}/generate_204"), target.to_string());
-    let arguments = ["--target", &address, "--portal-url", &url, "--resolver", &address];
-    let run = Run::new(&chain, &arguments, 30, false);
+    let stun = servers::stun(&chain);
+    let arguments = [
+        ["--target", &address],
+        ["--portal-url", &url],
+        ["--resolver", &address],
+        ["--stun-server", &address],
+    ];
+    let arguments = arguments.as_flattened();
+    let run = Run::new(&chain, arguments, 30, false);
+    stun.stop();
     let truth = resolver.stop();
     portal.stop();
     let pair = |measurement: &Measurement| match measurement {
@@ -227,6 +235,13 @@ fn lookups_and_portal() {
         .collect();
     let captive = PortalState::Captive { location: Some("http://login.example/".into()) };
     assert_eq!(states[..1], [captive], "{states:?}");
+    let address = run.measurements().find_map(|measurement| match measurement {
+        Measurement::Address(check) => Some(check.clone()),
+        _ => None,
+    });
+    // The client is 10.0.0.1, and there is no translator on this path.
+    let network = address.expect("a check of the address").network;
+    assert_eq!(network, Some(IpAddr::from([10, 0, 0, 0])));
     let dns_beside_pings = run.records.iter().any(|record| {
         matches!(record.measurement, Measurement::Ping(_))
             && record.concurrent.iter().any(|name| name.starts_with("dns:"))

@@ -129,6 +129,19 @@ fn name_of(query: &[u8]) -> Option<String> {
     Some(labels.join("."))
 }
 
+/// A STUN server that tells each client its address.
+pub fn stun(chain: &Chain) -> Server<()> {
+    serve(chain, 3478, |(), socket, request, from| {
+        let SocketAddr::V4(from_v4) = from else { return };
+        let mut answer = vec![1, 1, 0, 12];
+        answer.extend(&request[4..20]);
+        answer.extend([0, 0x20, 0, 8, 0, 1, 0, 0]);
+        let key = [0x21, 0x12, 0xa4, 0x42];
+        answer.extend(from_v4.ip().octets().iter().zip(key).map(|(byte, key)| byte ^ key));
+        later(socket, DELAY, answer, from);
+    })
+}
+
 /// A portal that answers every request with a redirect.
 pub fn portal(chain: &Chain) -> Server<()> {
     let stop = Arc::new(AtomicBool::new(false));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Addresses;
 use crate::orbit::{Sample, Segment, WINDOW_S, segments, weigh};
 
 /// Replies by session, window and target.
@@ -21,11 +22,17 @@ impl Access {
         self.windows.entry((session, number)).or_default().push(Sample { at_s, rtt_us, target });
     }
 
-    /// Segments of a session.
-    pub fn segments(&self, session: usize) -> Vec<Segment> {
+    /// Segments of a session, given the providers.
+    pub(super) fn segments(&self, session: usize, addresses: &Addresses) -> Vec<Segment> {
         let own = self.windows.range((session, 0)..=(session, u64::MAX));
         let windows: Vec<_> =
             own.map(|((_, number), samples)| (*number, samples.clone())).collect();
-        segments(&weigh(&windows))
+        let mut evidence = weigh(&windows);
+        for window in &mut evidence {
+            // The middle of the window, so that a change near its edge counts where most pings are.
+            let middle_us = (2 * window.window + 1) * WINDOW_S * 500_000;
+            window.sold_as(addresses.kinds(session, middle_us));
+        }
+        segments(&evidence)
     }
 }

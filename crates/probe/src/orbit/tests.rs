@@ -126,3 +126,59 @@ fn few_replies_say_nothing() {
     let found = segments(&weigh(&[(7, vec![sample; 20])]));
     assert_eq!((found[0].kind, found[0].from), (None, 7), "one window is thin evidence");
 }
+
+/// The same thousand flights, with a provider that sells one kind, several, or unknown ones.
+#[test]
+fn flights_with_a_known_provider() {
+    let (mut right, mut wrong) = (0, Vec::new());
+    for seed in 0..1000 {
+        let mut random = Random::new(seed);
+        let kind = KINDS[seed as usize % 4];
+        let access = [Access::new(kind, &mut random), Access::new(kind, &mut random)];
+        let mut evidence = flight(&access, f64::MAX, seed);
+        let sold: Vec<Kind> = match seed / 4 % 3 {
+            0 => vec![kind],
+            1 => vec![kind, KINDS[(seed as usize + 1) % 4]],
+            _ => Vec::new(),
+        };
+        evidence.iter_mut().for_each(|window| window.sold_as(&sold));
+        let found = segments(&evidence);
+        if found.iter().any(|segment| segment.kind.is_some_and(|found| found != kind)) {
+            wrong.push((seed, kind, found.clone()));
+        }
+        right += u32::from(found.len() == 1 && found[0].kind == Some(kind));
+    }
+    println!("with a provider {right} of 1000 flights are right, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(right >= 980, "{right} right");
+}
+
+/// A provider that the speed of light contradicts, and one of a low orbit without a rhythm.
+#[test]
+fn the_speed_of_light_outweighs_a_provider() {
+    let line = |random: &mut Random| {
+        let jitter_us = (2000.0 * random.unit()) as u64;
+        (0..WINDOW_S / 2).map(|k| k as f64).map(move |k| (2.0 * k, jitter_us)).collect::<Vec<_>>()
+    };
+    let mut random = Random::new(1);
+    let windows: Vec<(u64, Vec<Sample>)> = (0..WINDOWS)
+        .map(|number| {
+            let start = (number * WINDOW_S) as f64;
+            let sample = |(at_s, jitter_us): (f64, u64)| {
+                let rtt_us = 30_000 + jitter_us + (at_s as u64 * 7919) % 1500;
+                Sample { at_s: start + at_s, rtt_us, target: 0 }
+            };
+            (number, line(&mut random).into_iter().map(sample).collect())
+        })
+        .collect();
+    let named = |sold: Kind| {
+        let mut evidence = weigh(&windows);
+        evidence.iter_mut().for_each(|window| window.sold_as(&[sold]));
+        let found = segments(&evidence);
+        assert_eq!(found.len(), 1, "{sold:?}: {found:?}");
+        found[0].kind
+    };
+    assert_ne!(named(Kind::Geostationary), Some(Kind::Geostationary));
+    assert_ne!(named(Kind::Medium), Some(Kind::Medium));
+    assert_eq!(named(Kind::Low), Some(Kind::Low));
+}

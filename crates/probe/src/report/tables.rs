@@ -2,7 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::analysis::Analysis;
+use crate::address::{Witness, prefix, providers};
+use crate::analysis::{Analysis, Stay};
+use crate::clock::utc;
 use crate::dns::{Cause, ResolverKind};
 use crate::live::ms;
 use crate::orbit::{Kind, WINDOW_S};
@@ -46,7 +48,7 @@ pub fn access(analysis: &Analysis) -> Markup {
         div.wide { table {
             tr { th { "from (UTC)" } th.text { "until" } th.text { "kind" } th { "min ms" } th { "15 s rhythm" } }
             @for session in 0..analysis.sessions.len() {
-                @for segment in analysis.access.segments(session) {
+                @for segment in analysis.segments(session) {
                     tr {
                         td { (start(session, segment.from)) } td.text { (start(session, segment.to + 1)) }
                         td.text { (segment.kind.map_or("unknown", Kind::name)) }
@@ -56,10 +58,51 @@ pub fn access(analysis: &Analysis) -> Markup {
             }
         } }
         p.note {
-            "Inferred from ICMP and UDP pings alone, in windows of 5 minutes. A minimum below 477 ms excludes a \
+            "Inferred from ICMP and UDP pings and the provider, in windows of 5 minutes. A minimum below 477 ms excludes a \
             geostationary orbit, one below 107 ms a medium orbit. A 15 s rhythm above 3 speaks for a low orbit. The \
             inference assumes an access in flight: on the ground it names what the access resembles."
         }
+    }
+}
+
+/// Public networks with their providers, and table 1 of the paper.
+pub fn providers(analysis: &Analysis) -> Markup {
+    let list = providers::list();
+    let paper = list.providers.iter().filter_map(|p| Some((p, p.carriers.as_deref()?)));
+    html! {
+        @if analysis.addresses.stays.is_empty() { p { "No public address was learned." } }
+        @else { div.wide { table {
+            tr { th { "from (UTC)" } th.text { "until" } th.text { "network" } th.text { "AS" } th.text { "provider" }
+                 th.text { "table" } th.text { "by" } }
+            @for stay in &analysis.addresses.stays {
+                tr {
+                    td { (utc(stay.wall_us.0)) } td.text { (utc(stay.wall_us.1)) } td.text { (prefix(stay.network)) }
+                    @match &stay.system {
+                        Some(system) => {
+                            td.text { (system.asn) } td.text { (system.name) } td.text { (system.table) }
+                        }
+                        None => { td.text { "–" } td.text { "not in the table" } td.text { "" } }
+                    }
+                    td.text { @match stay.method { Witness::Stun => "STUN", Witness::Http => "HTTP" } }
+                }
+            }
+        } } }
+        p.note {
+            "A line ends when the public address changes, also within a network. Checks without an answer: "
+            (analysis.addresses.failed) ". Ranges of the built-in table: " (list.ranges_source) ", "
+            (list.ranges_date) ". It has providers of access in flight alone; --as-table names a full one."
+        }
+        div.wide { table {
+            tr { th { "provider in the paper" } th.text { "AS" } th.text { "carriers" } th { "networks here" } }
+            @for (provider, carriers) in paper {
+                @let own = |stay: &&Stay| stay.system.as_ref().is_some_and(|s| s.asn == provider.asn);
+                tr {
+                    td.wrap { (provider.name) } td.text { (provider.asn) } td.text.wrap { (carriers) }
+                    td { (analysis.addresses.stays.iter().filter(own).count()) }
+                }
+            }
+        } }
+        p.note { "Source: " (list.paper) "; names of today added on " (list.providers_date) "." }
     }
 }
 
