@@ -85,6 +85,9 @@ pub(crate) struct Report {
     /// built-in table of providers in flight.
     #[arg(long, value_name = "FILE")]
     pub as_table: Option<PathBuf>,
+    /// Track of the flight as CSV, GPX, KML, trace of readsb or track of OpenSky; repeat it for several flights.
+    #[arg(long = "track", value_name = "FILE")]
+    pub tracks: Vec<PathBuf>,
     /// File for the page.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,

@@ -10,6 +10,7 @@ use bentpipe_probe::analysis::Analysis;
 use bentpipe_probe::profile::Recording;
 use bentpipe_probe::record::{Measurement, Session, envelope};
 use bentpipe_probe::report::page;
+use bentpipe_probe::track::{NotATrack, Track};
 
 use crate::args::{Export, Report};
 use crate::error::Error;
@@ -18,11 +19,21 @@ use crate::store::{Item, read};
 /// Largest table of autonomous systems: the whole Internet's has about 45 MB.
 const MAX_AS_TABLE: u64 = 256 << 20;
 
+/// Largest file of a track, and most tracks of a report: 20 × 8 MB of fixes.
+const MAX_TRACK: u64 = 64 << 20;
+const MAX_TRACKS: usize = 20;
+
 /// Writes the page of a store.
 pub fn report(args: &Report) -> Result<(), Error> {
     let mut analysis = Analysis::default();
     if let Some(file) = &args.as_table {
         analysis.addresses.set_table(as_table(file)?);
+    }
+    if args.tracks.len() > MAX_TRACKS {
+        return Err(Error::Arguments(format!("name at most {MAX_TRACKS} tracks")));
+    }
+    for file in &args.tracks {
+        analysis.tracks.push(track(file)?);
     }
     add(&mut analysis, &args.store)?;
     fs::write(&args.out, page(&analysis)).map_err(|source| output(&args.out, source))
@@ -96,6 +107,13 @@ fn as_table(file: &Path) -> Result<AsTable, Error> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let fault = |error: NotATable| Error::Input { file: file.to_owned(), why: error.to_string() };
     AsTable::parse(&name, &text).map_err(fault)
+}
+
+fn track(file: &Path) -> Result<Track, Error> {
+    let text = text_of(file, MAX_TRACK)?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let fault = |error: NotATrack| Error::Input { file: file.to_owned(), why: error.to_string() };
+    Track::parse(&name, &text).map_err(fault)
 }
 
 /// Reads a text file of at most `most` bytes.

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `addresses` | public networks and their providers |
 //! | `access` | the kind of access in the course of each session |
+//! | `along` | latency and loss along flight tracks |
 //! | `pings` | latency and loss of each target |
 //! | `paths` | hops, the ends of paths, cabin latency |
 //! | `lookups` | DNS pairs of each resolver |
 
 mod access;
 mod addresses;
+mod along;
 mod lookups;
 mod paths;
 mod pings;
@@ -21,9 +23,11 @@ use crate::orbit::Segment;
 use crate::portal::PortalState;
 use crate::record::{Gap, Measurement, Record, Session};
 use crate::target::{Method, Side};
+use crate::track::Track;
 
 pub use access::Access;
 pub use addresses::{Addresses, Stay};
+pub use along::{PhaseFigures, Place};
 pub use lookups::{Lookups, Resolver};
 pub use paths::{Ends, HopFigures, Paths};
 pub use pings::{Pings, TargetFigures, TargetKey, WindowFigures};
@@ -49,6 +53,8 @@ pub struct Analysis {
     pub portals: [u64; 3],
     /// Records that are missing, with their causes.
     pub gaps: Vec<Gap>,
+    /// Flight tracks.
+    pub tracks: Vec<Track>,
     /// Steps of the clock and suspensions.
     pub clock_events: u64,
 }

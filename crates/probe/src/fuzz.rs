@@ -6,6 +6,7 @@ use crate::ping::echo::{self, Family};
 use crate::portal::{Api, networkd_api};
 use crate::target::Target;
 use crate::trace::packet;
+use crate::track::Track;
 
 /// Reads arbitrary bytes as everything that comes from the network.
 ///
@@ -32,6 +33,11 @@ pub fn fuzz_packet(bytes: &[u8]) {
     let _ = Api::parse(bytes);
     let text = String::from_utf8_lossy(bytes);
     assert!(networkd_api(&text).is_none_or(|api| !api.chars().any(char::is_control)));
+    if let Ok(track) = Track::parse("fuzz", &text) {
+        let middle = track.fixes[track.fixes.len() / 2].wall_us;
+        let position = track.position(middle).expect("a position at a fix");
+        assert!(position.latitude.abs() <= 90.0 && position.longitude.abs() <= 180.0);
+    }
     if let Ok(target) = text.parse::<Target>() {
         assert!(!target.methods.is_empty(), "a target without a method");
     }

@@ -22,6 +22,7 @@
 //! | [`analysis`] | figures from records |
 //! | [`live`] | the live table |
 //! | [`orbit`] | the kind of access, from round-trip times |
+//! | [`track`] | flight tracks |
 //! | [`profile`] | a recording as a link profile |
 //! | [`report`] | the page of a store, beside the values of the paper |
 
@@ -47,6 +48,7 @@ pub mod schedule;
 pub mod statistics;
 pub mod target;
 pub mod trace;
+pub mod track;
 
 use std::time::Duration;
 

@@ -2,13 +2,17 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `along` | maps and phases of flight |
+//! | `map` | maps as SVG |
 //! | `chart` | line charts and scatter plots as SVG |
 //! | `figures` | the figures |
 //! | `tables` | the tables |
 //! | `paper` | the paper's values, as data with their sections |
 
+mod along;
 mod chart;
 mod figures;
+mod map;
 mod paper;
 mod tables;
 
@@ -43,6 +47,9 @@ pub fn page(analysis: &Analysis) -> String {
                     (section("Targets", tables::targets(analysis)))
                     (section("Latency", figures::latency(analysis)))
                     (section("Latency and loss over time", figures::over_time(analysis)))
+                    @if !analysis.tracks.is_empty() {
+                        (section("Along the track", along::section(analysis)))
+                    }
                     (section("Loss per 100 s", figures::loss(analysis)))
                     (section("Cabin latency", figures::cabin(analysis)))
                     (section("Hops", tables::hops(analysis)))

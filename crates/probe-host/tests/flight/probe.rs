@@ -62,11 +62,24 @@ impl Run {
     pub fn check_report(&self, parts: &[&str]) {
         let (store, page) =
             (self.folder.path().join("probe.sqlite"), self.folder.path().join("page.html"));
-        let status =
-            Command::new(PROGRAM).arg("report").arg(&store).arg("--out").arg(&page).status();
+        let (track, table) =
+            (self.folder.path().join("track.csv"), self.folder.path().join("table.tsv"));
+        let start_s = self.records[0].began.wall_us / 1_000_000;
+        let fixes: String = (-600..600)
+            .step_by(60)
+            .map(|s| format!("{},50,{},36000\n", start_s + s, f64::from(s as i32) / 400.0))
+            .collect();
+        fs::write(&track, format!("timestamp,lat,lon,altitude_ft\n{fixes}")).expect("a file");
+        fs::write(&table, "10.0.0.0\t10.255.255.255\t64496\tZZ\tEXAMPLE-CABIN\n").expect("a file");
+        let status = Command::new(PROGRAM)
+            .args(["report".as_ref(), store.as_os_str(), "--out".as_ref(), page.as_os_str()])
+            .args(["--track".as_ref(), track.as_os_str(), "--as-table".as_ref(), table.as_os_str()])
+            .status();
         assert!(status.expect("the program").success());
         let text = fs::read_to_string(page).expect("a page");
-        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        for part in parts.iter().chain(&["EXAMPLE-CABIN", "track.csv: CSV, 20 positions"]) {
+            assert!(text.contains(part), "{part}: {text}");
+        }
         let lines =
             Command::new(PROGRAM).arg("export").arg(&store).output().expect("the program").stdout;
         let lines = String::from_utf8(lines).expect("text");

@@ -154,8 +154,9 @@ impl Chart {
                         @for series in &self.series {
                             span.entry {
                                 span.key style=(format!("background:var(--s{})", series.colour % COLOURS)) {}
-                                (series.name) " "
+                                (series.name)
                             }
+                            " "
                         }
                     }
                 }

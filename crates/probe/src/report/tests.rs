@@ -119,6 +119,51 @@ fn the_page_has_every_part_and_stands_alone() {
 }
 
 #[test]
+fn a_track_makes_maps_and_phases() {
+    use std::fmt::Write;
+    // 1970 is not a plausible time of a track, so the flight's clock is set to 2026.
+    let start_s = 1_795_756_800u64;
+    let mut analysis = Analysis::default();
+    let target = SessionTarget { name: "one".into(), address: FAR, side: Side::Far };
+    let began = Moment { boot_us: 0, wall_us: (start_s * S) as i64 };
+    let (id, software_version) = ("s".into(), "0".into());
+    let (platform, name_list) = ("p".into(), "n".into());
+    analysis.begin(Session {
+        id,
+        began,
+        software_version,
+        platform,
+        targets: vec![target],
+        name_list,
+    });
+    for k in 0..3000 {
+        let began = Moment { boot_us: 2 * k * S, wall_us: ((start_s + 2 * k) * S) as i64 };
+        analysis.add(&Record { began, ..record(0, ping(k)) });
+    }
+    let mut rows = String::from("timestamp,lat,lon,altitude_ft\n");
+    for minute in (0..=100).filter(|minute| !(30..=60).contains(minute)) {
+        let (time, longitude) = (start_s + 60 * minute, 170.0 + minute as f64 * 0.2);
+        let feet = (minute * 2000).min(37_000);
+        writeln!(rows, "{time},52,{longitude},{feet}").unwrap();
+    }
+    let track = crate::track::Track::parse("<i>mine</i>.csv", &rows).unwrap();
+    analysis.tracks.push(track.clone());
+    let page = page(&analysis);
+    for part in
+        ["Along the track", "figure 6", ">climb<", ">cruise<", "Altitude while", "hollow", "180°"]
+    {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    assert!(!page.contains("<i>mine") && !page.contains("NaN"));
+    let dots = page.matches("<circle").count();
+    assert_eq!(dots, 2 * 60, "each of 60 windows of 100 s is on both maps");
+    let mut late = track;
+    late.fixes.iter_mut().for_each(|fix| fix.wall_us += 86_400_000_000);
+    analysis.tracks = vec![late];
+    assert!(super::page(&analysis).contains("No ping was sent at a time of this track"));
+}
+
+#[test]
 fn twelve_hours_stay_below_the_bound_of_a_page() {
     let size = page(&flight(21_600)).len();
     assert!(size < 3_000_000, "{size} bytes");
