@@ -3,6 +3,7 @@
 #   python   for the tests' MASQUE client
 #   browser  Chromium, which loads pages through the gateways
 #   unbound  the resolver for comparisons, a signer for zones, and dnsperf for scripts/bench-dns
+#   squid    the caching proxy for a test of the probe
 #   prometheus   promtool, which checks the metrics and the alerts
 #   kcptun   the tunnel that the lab compares with the gateways
 #   vega     the bundle that draws the figures of reports
@@ -59,6 +60,10 @@ unbound_needs() {
     echo 'ldns-signzone ldnsutils ldns-utils ldns-tools ldns'
 }
 
+squid_needs() {
+    echo 'squid squid squid squid squid'
+}
+
 # Debian's and Ubuntu's package; on other systems the package manager reports that it is missing.
 kcptun_needs() {
     echo 'kcptun-client kcptun kcptun kcptun kcptun'
@@ -96,6 +101,7 @@ case ${1:-} in
 python | vega | axe) list=python_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
+squid) list=squid_needs ;;
 kcptun) list=kcptun_needs ;;
 prometheus) list=prometheus_needs ;;
 musl | dist-x86_64) list=musl_needs ;;

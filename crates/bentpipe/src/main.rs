@@ -143,7 +143,7 @@ enum Command {
     /// Works on any access, without Bentpipe, root or configuration. Shows a live table and stores every
     /// record; nothing is uploaded. docs/probe.md describes the records.
     #[cfg(feature = "probe")]
-    Probe(bentpipe_probe_host::Args),
+    Probe(Box<bentpipe_probe_host::Args>),
     /// Print the completions of a shell.
     Completions {
         /// The shell.

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Report(Report),
     /// Write the records of a store as JSON lines, or its longest session as a link profile.
     Export(Export),
+    /// Serve objects with serial numbers to probes in flight, in the clear. Run it on a server on the ground.
+    Origin(Origin),
 }
 
 /// Arguments of a run.
@@ -48,6 +50,9 @@ pub(crate) struct Run {
         default_value = "http://connectivitycheck.gstatic.com/generate_204"
     )]
     pub portal_url: String,
+    /// Own origin of HTTP objects, a `bentpipe probe origin`, for example http://192.0.2.1:8080/.
+    #[arg(long, value_name = "URL")]
+    pub origin: Option<String>,
     /// STUN server that tells the public address: HOST or HOST:PORT.
     #[arg(long, value_name = "SERVER", default_value = "stun.cloudflare.com:3478")]
     pub stun_server: StunServer,
@@ -91,6 +96,14 @@ pub(crate) struct Report {
     /// File for the page.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+}
+
+/// Arguments of `origin`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Origin {
+    /// Address and port to listen at.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: SocketAddr,
 }
 
 /// Arguments of `export`.

@@ -16,6 +16,7 @@ use url::Url;
 
 use crate::address::{Checker, Servers};
 use crate::event::{Event, Events};
+use crate::objects::Rounds;
 use crate::resolver::Names;
 use crate::{clock, network, portal, resolver, tracer};
 
@@ -33,6 +34,8 @@ pub struct Plan {
     pub resolvers: Vec<IpAddr>,
     /// Page of the portal check.
     pub portal_url: Url,
+    /// Own origin of HTTP objects.
+    pub origin: Option<Url>,
     /// Servers that tell the public address.
     pub address_servers: Servers,
     /// Seed of jitter and unique names.
@@ -41,9 +44,14 @@ pub struct Plan {
 
 /// Runs the jobs until the session ends. `start` is the boot time of the session's start.
 pub fn run(plan: &Plan, start: Duration, events: &Events) {
-    let jobs = [Job::Portal, Job::Trace, Job::Address, Job::Dns].map(|job| (job, job.interval()));
+    let jobs = [Job::Portal, Job::Trace, Job::Address, Job::Dns, Job::Objects]
+        .map(|job| (job, job.interval()));
     let mut lane = Lane::new(&jobs, plan.seed);
-    let mut state = State { random: Random::new(plan.seed ^ 1), addresses: Checker::new() };
+    let mut state = State {
+        random: Random::new(plan.seed ^ 1),
+        addresses: Checker::new(),
+        objects: Rounds::default(),
+    };
     let mut number = 0;
     while !events.stopped() {
         let now = clock::boot().saturating_sub(start);
@@ -65,6 +73,7 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
 struct State {
     random: Random,
     addresses: Checker,
+    objects: Rounds,
 }
 
 fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) {
@@ -81,6 +90,11 @@ fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) 
         }
         Job::Trace => traces(plan, activity, events),
         Job::Dns => lookups(plan, activity, &mut state.random, events),
+        Job::Objects => {
+            let (random, resolvers) = (&mut state.random, network::look().resolvers);
+            let own = plan.origin.as_ref();
+            state.objects.next(own, &plan.names, &resolvers, random, activity, events);
+        }
     }
 }
 

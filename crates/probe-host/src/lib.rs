@@ -16,6 +16,8 @@
 //! | `pinger` | the thread of pings |
 //! | `tracer` | traceroutes |
 //! | `resolver` | DNS lookups |
+//! | `objects` | HTTP objects |
+//! | `origin` | the server of own objects |
 //! | `web` | HTTP requests in the clear |
 //! | `portal` | the check for a captive portal |
 //! | `lane` | the thread of all jobs but pings |
@@ -34,7 +36,9 @@ mod failure;
 mod icmp;
 mod lane;
 mod network;
+mod objects;
 mod offline;
+mod origin;
 mod pinger;
 mod portal;
 mod random;
@@ -54,5 +58,6 @@ pub fn run(args: &Args) -> Result<(), Error> {
         None => session::run(&args.run),
         Some(args::Command::Report(report)) => offline::report(report),
         Some(args::Command::Export(export)) => offline::export(export),
+        Some(args::Command::Origin(origin)) => origin::serve(origin.listen),
     }
 }

@@ -265,7 +265,8 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
     let address_servers = Servers { stun: args.stun_server.clone(), page };
     let seed = u64::from_be_bytes(random::bytes().map_err(no_random)?);
     let resolvers = args.resolvers.clone();
-    Ok(lane::Plan { targets, names, resolvers, portal_url, address_servers, seed })
+    let origin = args.origin.as_ref().map(|url| in_the_clear("--origin", url)).transpose()?;
+    Ok(lane::Plan { targets, names, resolvers, portal_url, origin, address_servers, seed })
 }
 
 /// A URL that the light client can fetch.

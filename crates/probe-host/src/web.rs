@@ -1,4 +1,4 @@
-//! One HTTP request in the clear. Redirects are not followed, and nothing is stored.
+//! One HTTP request in the clear, with its times. Redirects are not followed, and nothing is stored.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use url::Url;
 
-use crate::resolver;
+use crate::{clock, resolver};
 
 /// Wait for the connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const MAX_FIELDS: usize = 64;
 pub struct Bounds {
     /// Longest time from the end of the handshake to the end of the response.
     pub patience: Duration,
-    /// Bytes of the body after which reading stops.
+    /// Bytes of the body after which reading stops; with 0 the body is not awaited.
     pub read: u64,
     /// Bytes of the body that are returned.
     pub keep: usize,
@@ -37,17 +37,27 @@ pub struct Bounds {
 /// A response.
 #[derive(Debug)]
 pub struct Fetched {
+    /// Server.
+    pub address: SocketAddr,
+    /// Time of the handshake.
+    pub connected: Duration,
+    /// Time from the request to the response header.
+    pub first_byte: Duration,
+    /// Time from the request to the end of the body.
+    pub complete: Duration,
     /// Status code.
     pub status: StatusCode,
     /// Header fields.
     pub fields: HeaderMap,
+    /// Length of the body.
+    pub bytes: u64,
     /// Begin of the body.
     pub body: Vec<u8>,
     /// The body was longer than is read.
     pub cut: bool,
 }
 
-/// Fetches `url` with the machine's own `resolvers`.
+/// Fetches `url` with the machine's own `resolvers`. The lookup is not part of the times.
 pub fn fetch(
     url: &Url,
     resolvers: &[IpAddr],
@@ -57,13 +67,15 @@ pub fn fetch(
     let host = url.host_str().ok_or_else(|| io::Error::other("the URL has no host"))?;
     let port = url.port_or_known_default().unwrap_or(80);
     let address = SocketAddr::new(address(url, host, resolvers)?, port);
+    let began = clock::boot();
     let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
+    let connected = clock::boot().saturating_sub(began);
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
     let request = request(url, fields)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let exchange = exchange(stream, request, bounds);
+        let exchange = exchange(stream, request, address, connected, bounds);
         match tokio::time::timeout(bounds.patience, exchange).await {
             Ok(result) => result,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
@@ -88,6 +100,8 @@ fn request(url: &Url, fields: &[(HeaderName, HeaderValue)]) -> io::Result<Reques
 async fn exchange(
     stream: TcpStream,
     request: Request<Empty<Bytes>>,
+    address: SocketAddr,
+    connected: Duration,
     bounds: Bounds,
 ) -> io::Result<Fetched> {
     let stream = TokioIo::new(tokio::net::TcpStream::from_std(stream)?);
@@ -96,10 +110,15 @@ async fn exchange(
     let (mut sender, connection) = builder.handshake(stream).await.map_err(fault)?;
     // It ends with the runtime, which lives as long as this request.
     let connection = tokio::spawn(connection);
+    let began = clock::boot();
     let response = sender.send_request(request).await.map_err(fault)?;
+    let first_byte = clock::boot().saturating_sub(began);
     let (head, mut incoming) = response.into_parts();
     let (mut bytes, mut body, mut cut) = (0, Vec::new(), false);
-    while let Some(frame) = incoming.frame().await {
+    // A caller that reads nothing does not wait for the body either.
+    while bounds.read > 0
+        && let Some(frame) = incoming.frame().await
+    {
         let Ok(data) = frame.map_err(fault)?.into_data() else { continue };
         bytes += data.len() as u64;
         let room = bounds.keep.saturating_sub(body.len()).min(data.len());
@@ -109,9 +128,10 @@ async fn exchange(
             break;
         }
     }
+    let complete = clock::boot().saturating_sub(began);
     connection.abort();
     let (status, fields) = (head.status, head.headers);
-    Ok(Fetched { status, fields, body, cut })
+    Ok(Fetched { address, connected, first_byte, complete, status, fields, bytes, body, cut })
 }
 
 /// The system's error within one of HTTP, if there is one, so that it gets its name.
@@ -180,17 +200,18 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_response_is_read_within_its_bounds() {
+    fn a_response_with_its_times() {
         let fetched =
             served(b"HTTP/1.1 200 OK\r\nVia: 1.1 x\r\nContent-Length: 6\r\n\r\nabcdef").unwrap();
-        assert_eq!((fetched.status.as_u16(), fetched.cut), (200, false));
+        assert_eq!((fetched.status.as_u16(), fetched.bytes, fetched.cut), (200, 6, false));
         assert_eq!(
             (&fetched.body[..], fetched.fields["via"].as_bytes()),
             (&b"abcd"[..], &b"1.1 x"[..])
         );
+        assert!(fetched.first_byte <= fetched.complete);
         let chunked =
             served(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n");
-        assert_eq!(chunked.unwrap().body, b"ab");
+        assert_eq!(chunked.unwrap().bytes, 2);
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! | [`trace`] | traceroutes |
 //! | [`address`] | the public address, its autonomous system and provider |
 //! | [`dns`] | pairs of lookups, and their quadrants |
+//! | [`objects`] | HTTP objects, and caches in flight |
 //! | [`portal`] | captive portals |
 //! | [`record`] | records and their envelope |
 //! | [`recorder`] | numbers of records, and what else ran meanwhile |
@@ -36,6 +37,7 @@ pub mod dns;
 mod fuzz;
 pub mod live;
 pub mod loss;
+pub mod objects;
 pub mod orbit;
 pub mod ping;
 pub mod portal;

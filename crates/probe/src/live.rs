@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::address::{AddressCheck, prefix};
 use crate::dns::Quadrants;
 use crate::loss::{WINDOW_S, Window};
+use crate::objects::ObjectPair;
 use crate::ping::{Outcome, PATIENCE, Ping};
 use crate::portal::PortalState;
 use crate::record::{Measurement, Network, Record};
@@ -30,6 +31,7 @@ pub struct Live {
     trace: Option<Trace>,
     pairs: u64,
     pairs_failed: u64,
+    objects: [u64; 2],
     portal: Option<PortalState>,
     public: Option<AddressCheck>,
     changes: u64,
@@ -66,6 +68,7 @@ impl Live {
             trace: None,
             pairs: 0,
             pairs_failed: 0,
+            objects: [0; 2],
             portal: None,
             public: None,
             changes: 0,
@@ -91,6 +94,7 @@ impl Live {
                 self.pairs += 1;
                 self.pairs_failed += u64::from(Quadrants::of([pair], u64::MAX).failed);
             }
+            Measurement::Objects(pair) => self.add_objects(pair),
             Measurement::Portal(check) => self.portal = Some(check.state.clone()),
             Measurement::Address(check) => {
                 self.changes += u64::from(check.changed);
@@ -98,6 +102,13 @@ impl Live {
             }
             Measurement::Network(network) => self.network = network.clone(),
             _ => {}
+        }
+    }
+
+    fn add_objects(&mut self, pair: &ObjectPair) {
+        for fetch in [Some(&pair.first), pair.second.as_ref()].into_iter().flatten() {
+            self.objects[0] += 1;
+            self.objects[1] += u64::from(!fetch.answered());
         }
     }
 
@@ -132,6 +143,10 @@ impl Live {
         lines.extend(self.first_hop());
         if self.pairs > 0 {
             lines.push(format!("dns        {} pairs, {} failed", self.pairs, self.pairs_failed));
+        }
+        if self.objects[0] > 0 {
+            let [fetches, failed] = self.objects;
+            lines.push(format!("http       {fetches} fetches, {failed} failed"));
         }
         let elapsed = Duration::from_micros(now_us.saturating_sub(self.start_us)).as_secs();
         let (h, m, s) = (elapsed / 3600, elapsed / 60 % 60, elapsed % 60);

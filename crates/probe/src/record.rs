@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::AddressCheck;
 use crate::clock::{ClockEvent, Moment};
 use crate::dns::DnsPair;
+use crate::objects::ObjectPair;
 use crate::ping::{Ping, Straggler};
 use crate::portal::PortalCheck;
 use crate::target::Side;
@@ -54,6 +55,8 @@ pub enum Measurement {
     Trace(Trace),
     /// Two lookups of one name.
     Dns(DnsPair),
+    /// Two fetches of one HTTP object.
+    Objects(Box<ObjectPair>),
     /// A check for a captive portal.
     Portal(PortalCheck),
     /// A check of the public address.
@@ -74,6 +77,7 @@ impl Measurement {
             Self::Straggler(_) => "straggler",
             Self::Trace(_) => "trace",
             Self::Dns(_) => "dns",
+            Self::Objects(_) => "objects",
             Self::Portal(_) => "portal",
             Self::Address(_) => "address",
             Self::Network(_) => "network",

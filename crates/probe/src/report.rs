@@ -6,6 +6,7 @@
 //! | `map` | maps as SVG |
 //! | `chart` | line charts and scatter plots as SVG |
 //! | `figures` | the figures |
+//! | `objects` | HTTP objects and caches in flight |
 //! | `tables` | the tables |
 //! | `paper` | the paper's values, as data with their sections |
 
@@ -13,6 +14,7 @@ mod along;
 mod chart;
 mod figures;
 mod map;
+mod objects;
 mod paper;
 mod tables;
 
@@ -54,6 +56,7 @@ pub fn page(analysis: &Analysis) -> String {
                     (section("Cabin latency", figures::cabin(analysis)))
                     (section("Hops", tables::hops(analysis)))
                     (section("DNS caches in flight", figures::lookups(analysis)))
+                    (section("HTTP objects and caches in flight", objects::section(analysis)))
                     (section("Records", tables::records(analysis)))
                 }
             }

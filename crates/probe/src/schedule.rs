@@ -33,6 +33,8 @@ pub enum Job {
     Trace,
     /// A round of DNS pairs.
     Dns,
+    /// A round of HTTP objects.
+    Objects,
 }
 
 impl Job {
@@ -43,6 +45,7 @@ impl Job {
             Self::Address => "address",
             Self::Trace => "trace",
             Self::Dns => "dns",
+            Self::Objects => "objects",
         }
     }
 
@@ -53,6 +56,7 @@ impl Job {
             Self::Address => Duration::from_secs(120),
             Self::Trace => Duration::from_secs(180),
             Self::Dns => Duration::from_secs(300),
+            Self::Objects => Duration::from_secs(900),
         }
     }
 
@@ -61,7 +65,7 @@ impl Job {
         match self {
             Self::Portal | Self::Address => Duration::from_secs(3),
             Self::Trace => Duration::from_secs(30),
-            Self::Dns => Duration::from_secs(60),
+            Self::Dns | Self::Objects => Duration::from_secs(60),
         }
     }
 }
@@ -190,6 +194,7 @@ mod tests {
                     let takes = match job {
                         Job::Portal | Job::Address => Duration::from_millis(800),
                         Job::Trace => s(20),
+                        Job::Objects => s(40),
                         Job::Dns => s(90),
                     };
                     lane.ran(job, now, now + takes);
@@ -203,8 +208,8 @@ mod tests {
 
     #[test]
     fn jobs_keep_their_intervals_and_leave_quiet_windows_alone() {
-        let jobs =
-            [Job::Portal, Job::Trace, Job::Address, Job::Dns].map(|job| (job, job.interval()));
+        let jobs = [Job::Portal, Job::Trace, Job::Address, Job::Dns, Job::Objects]
+            .map(|job| (job, job.interval()));
         let done = run(&jobs, s(12 * 3600));
         let quiet = |at: Duration| quiet_until(at).is_some();
         // The first round of DNS takes longer than was guessed, and nothing else.

@@ -62,6 +62,13 @@ impl Host {
         self.0.id()
     }
 
+    /// Starts a program in the namespace.
+    pub fn spawn(&self, program: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.pid().to_string(), "-n", program]).args(arguments);
+        command.stdout(std::process::Stdio::null()).spawn().expect("nsenter")
+    }
+
     fn run(&self, line: &str) {
         let pid = self.pid().to_string();
         let status = Command::new("nsenter")
@@ -142,6 +149,11 @@ impl Chain {
     /// The client.
     pub fn client(&self) -> &Host {
         &self.hosts[0]
+    }
+
+    /// A router, by its hop.
+    pub fn router(&self, hop: usize) -> &Host {
+        &self.hosts[hop]
     }
 
     /// The target.

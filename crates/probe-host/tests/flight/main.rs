@@ -4,9 +4,11 @@
 //! | module | contents |
 //! |---|---|
 //! | `hosts` | namespaces and the paths between them |
+//! | `caches` | a caching proxy and an origin behind it |
 //! | `servers` | resolver, portal and echo server, with their logs |
 //! | `probe` | the program, and its records |
 
+mod caches;
 mod hosts;
 mod probe;
 mod servers;
@@ -14,6 +16,7 @@ mod servers;
 use std::net::IpAddr;
 
 use bentpipe_probe::dns::{DnsPair, NameKind, Quadrants};
+use bentpipe_probe::objects::{ObjectKind, ObjectPair, Verdict, Verdicts, Witness};
 use bentpipe_probe::ping::{Outcome, Ping};
 use bentpipe_probe::portal::PortalState;
 use bentpipe_probe::record::Measurement;
@@ -38,6 +41,7 @@ fn main() {
         ("silent ICMP", silent_icmp),
         ("losses and late replies", losses_and_late_replies),
         ("lookups and portal", lookups_and_portal),
+        ("a cache in flight", a_cache_in_flight),
         ("no network", no_network),
         ("no place to store", no_place_to_store),
     ]
@@ -251,6 +255,44 @@ fn lookups_and_portal() {
     let expected: Vec<u64> = (1..=run.records.len() as u64).collect();
     assert_eq!(numbers, expected, "no record is missing");
     run.check_report(&["figure 10", "CAPTIVE".to_lowercase().as_str()]);
+}
+
+/// Squid at the first hop, between the probe and an own origin on the ground.
+fn a_cache_in_flight() {
+    let chain = Chain::new(1);
+    // Squid gives up an origin that it does not reach at its start.
+    let _origin = caches::origin(&chain);
+    let Some(_squid) = caches::squid(&chain) else {
+        println!("SKIPPED: no cache in flight is tested: `squid` is missing");
+        return;
+    };
+    let target = format!("far={}", chain.target(false));
+    let found = |origin: &str| {
+        let arguments = ["--target", &target, "--stun-server", "127.0.0.1:9", "--origin", origin];
+        let run = Run::with_names(&chain, &arguments, "www.example.com\n", 25);
+        let pairs: Vec<ObjectPair> = run
+            .measurements()
+            .filter_map(|measurement| match measurement {
+                Measurement::Objects(pair) if pair.kind == ObjectKind::Origin => {
+                    Some((**pair).clone())
+                }
+                _ => None,
+            })
+            .collect();
+        let sizes: Vec<u64> = pairs.iter().map(|pair| pair.first.bytes).collect();
+        assert_eq!(sizes, [1, 1000, 10_000, 100_000, 1_000_000], "{pairs:?}");
+        // There is no radio between them, so time tells nothing here.
+        (Verdicts::of(pairs.iter(), 1).found, pairs)
+    };
+    let (through, pairs) = found(&format!("http://{}/", chain.hop(1, false)));
+    let miss_then_hit = (Verdict::Miss(Witness::Proxy), Some(Verdict::Hit(Witness::Proxy)));
+    assert_eq!(through, [miss_then_hit; 5], "{pairs:?}");
+    assert!(pairs.iter().all(|pair| {
+        pair.first.serial.is_some()
+            && pair.second.as_ref().is_some_and(|s| s.serial == pair.first.serial)
+    }));
+    let (direct, pairs) = found(&format!("http://{}:8080/", chain.target(false)));
+    assert_eq!(direct, [(Verdict::None, Some(Verdict::None)); 5], "{pairs:?}");
 }
 
 fn no_network() {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::hosts::Chain;
 
 /// The program under test.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe-probe");
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe-probe");
 
 /// A run that has ended.
 pub struct Run {
@@ -41,6 +41,15 @@ impl Run {
         .expect("a store")
         .expect("infallible");
         Self { records, output: text(&output.stdout), folder }
+    }
+
+    /// Runs the program with its own list of names.
+    pub fn with_names(chain: &Chain, arguments: &[&str], names: &str, seconds: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let list = folder.path().join("names");
+        fs::write(&list, names).expect("a file");
+        let list = list.display().to_string();
+        Self::new(chain, &[arguments, &["--names", &list]].concat(), seconds, false)
     }
 
     /// Runs the program with a store that cannot be written. Returns standard output and standard error.

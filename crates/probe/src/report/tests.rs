@@ -1,6 +1,7 @@
 use super::*;
 use crate::clock::Moment;
 use crate::dns::{DnsPair, Lookup, NameKind, ResolverKind, Response};
+use crate::objects::{Fetch, ObjectKind, ObjectPair, Signs};
 use crate::ping::{Outcome, Ping};
 use crate::record::{Measurement, Record, Session, SessionTarget};
 use crate::target::{Method, Side};
@@ -81,6 +82,27 @@ fn flight(pings: u64) -> Analysis {
     for (first, second) in [(2000, 2000), (700_000, 2000), (700_000, 2000), (700_000, 700_000)] {
         analysis.add(&record(0, pair(first, second)));
     }
+    // One hit by time, one miss that its proxy admits, and one slow hit.
+    for (us, x_cache) in
+        [(2000, ""), (700_000, "MISS from 10.0.0.1"), (650_000, "HIT from 10.0.0.1")]
+    {
+        let signs = Signs::of(|name| match name {
+            "via" => vec!["1.1 <b>cdn</b>, 1.1 10.0.0.1 (squid)"],
+            "x-cache" => vec!["HIT", x_cache],
+            _ => Vec::new(),
+        });
+        let first = Fetch {
+            first_byte_us: Some(us),
+            complete_us: Some(us),
+            status: Some(200),
+            bytes: 1000,
+            signs,
+            ..Fetch::default()
+        };
+        let (url, kind) = ("http://example.com/".into(), ObjectKind::Listed);
+        let pair = ObjectPair { url, kind, first, second: None };
+        analysis.add(&record(0, Measurement::Objects(Box::new(pair))));
+    }
     let reply = Probe::Reply {
         from: IpAddr::from([10, 0, 0, 9]),
         rtt_us: 1500,
@@ -102,6 +124,12 @@ fn the_page_has_every_part_and_stands_alone() {
         "figure 3",
         "figure 4",
         "figure 10",
+        "figure 9",
+        "figure 11",
+        ">hit in flight<",
+        ">miss in flight<",
+        "Hits that took more than 100 ms: 50.0 % of 2",
+        "10.0.0.1 (3 responses)",
         "10.0.0.9",
         "1 died in the aircraft",
         "1 hops, 1 of 1",
