@@ -30,6 +30,7 @@ on 'test "$(stat -c "%U %a" /usr/bin/bentpipe)" = "root 755"' || fail "the progr
 for unit in bentpipe-air.service bentpipe-ground.service bentpipe-preload.service bentpipe-preload.timer; do
     on "test -f /usr/lib/systemd/system/$unit -o -f /lib/systemd/system/$unit" || fail "no $unit"
 done
+on 'test -f /usr/lib/systemd/user/bentpipe-probe.service' || fail "no unit of the probe"
 # Warnings about other units of this system do not count.
 on 'systemd-analyze verify bentpipe-air.service bentpipe-ground.service 2>&1' | grep bentpipe &&
     fail "systemd does not accept the units"

@@ -119,3 +119,25 @@ pub(crate) struct Export {
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        probe: Args,
+    }
+
+    #[test]
+    fn the_unit_of_a_user_has_valid_arguments() {
+        let unit = include_str!("../../../deploy/systemd/user/bentpipe-probe.service");
+        let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart="));
+        let arguments = command.and_then(|command| command.strip_prefix("/usr/bin/bentpipe "));
+        let program = Program::try_parse_from(arguments.unwrap().split(' ')).unwrap();
+        assert!(program.probe.command.is_none() && program.probe.run.quiet);
+    }
+}
