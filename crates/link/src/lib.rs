@@ -147,7 +147,7 @@ pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
 pub use settings::{
     Control, DEFAULT_LEARN_BYTES, Lifetimes, MAX_RATE, MIN_MTU_BYTES, MIN_RATE, MIN_RESERVE_BYTES,
-    MIN_SESSION_LIFETIME, Settings, SettingsError,
+    MIN_SESSION_LIFETIME, PathSettings, Settings, SettingsError,
 };
 pub use status::Counters;
 #[cfg(feature = "fuzzing")]

@@ -8,6 +8,7 @@ use bentpipe_units::{BitRate, ByteSize};
 
 use crate::Class;
 use crate::lease::{LeaseMode, Share};
+use crate::wire::header::MAX_PATHS;
 
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +75,20 @@ pub struct Settings {
     pub session_lifetime: Duration,
     /// Round trip assumed before the first measurement.
     pub initial_rtt: Duration,
+    /// Paths besides the first, in the order of their numbers, 1 to 7. The peer has to know as many;
+    /// otherwise only the first ones are used.
+    pub paths: Vec<PathSettings>,
+}
+
+/// Settings of a path besides the first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathSettings {
+    /// Rate that the operator lets this side use on the path, as [`Settings::rate`].
+    pub rate: BitRate,
+    /// Origin of the rate.
+    pub lease: LeaseMode,
+    /// Largest IP packet on the path, as [`Settings::mtu_bytes`], which also limits it.
+    pub mtu_bytes: usize,
 }
 
 /// Time for which a datagram of each class is useful, from when it was handed over. Within it, the
@@ -154,6 +169,7 @@ impl Default for Settings {
             keepalive: Duration::from_secs(15),
             session_lifetime: DEFAULT_SESSION_LIFETIME,
             initial_rtt: Duration::from_secs(1),
+            paths: Vec::new(),
         }
     }
 }
@@ -318,6 +334,11 @@ impl Settings {
     /// Returns `true` if the peer's reports can raise the sending rate.
     pub(crate) fn is_rate_reported(&self) -> bool {
         self.lease == LeaseMode::Learned || self.control == Control::Congestion
+    }
+
+    /// Maximum number of paths of the session.
+    pub(crate) fn max_paths(&self) -> u8 {
+        u8::try_from(1 + self.paths.len()).map_or(MAX_PATHS, |paths| paths.min(MAX_PATHS))
     }
 
     /// Number of symbols of a lane that each of its ends keeps for repairs.

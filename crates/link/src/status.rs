@@ -13,6 +13,10 @@ pub struct Counters {
     pub symbols_sent: u64,
     /// Symbols retransmitted because they were reported missing, or as probes.
     pub retransmissions_sent: u64,
+    /// Copies of symbols that went on another path too.
+    pub copies_sent: u64,
+    /// Their bytes.
+    pub copy_bytes: u64,
     /// Repair symbols sent, most of them before any loss was known.
     pub repairs_sent: u64,
     /// Fragments sent, of symbols made for larger packets than the path carries now.

@@ -159,6 +159,7 @@ fn params_of(settings: &Settings, init: &InitPayload) -> Option<AnswerParams> {
         rate_bps: settings.bandwidth.bps(),
         reserve_bytes: u32::try_from(buffers.receive).unwrap_or(u32::MAX),
         max_flows: settings.max_connections,
+        max_paths: 1,
     })
 }
 

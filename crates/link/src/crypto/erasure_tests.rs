@@ -52,8 +52,17 @@ fn two_ends_under(aead: Aead, seed: u64, now: Duration) -> (Keys, Keys) {
         rate_bps: 1,
         reserve_bytes: 1,
         aeads: Aeads::all(),
+        max_paths: 1,
+        path: 0,
     };
-    let answer = ResponsePayload { instance: 2, rate_bps: 1, reserve_bytes: 1, max_flows: 1, aead };
+    let answer = ResponsePayload {
+        instance: 2,
+        rate_bps: 1,
+        reserve_bytes: 1,
+        max_flows: 1,
+        aead,
+        max_paths: 1,
+    };
     let (call, init) = SentInit::start(PROLOGUE, &air, &hub.public(), &said, now, &mut rng);
     let received = ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).expect("it is whole");
     let (hub_keys, response) =

@@ -23,7 +23,7 @@ use crate::curve;
 use crate::key::{KEY_BYTES, PublicKey, SecretKey};
 use crate::wire::codec::Reader;
 use crate::wire::header::{
-    INIT, INIT_BYTES, INIT_NOISE_BYTES, INIT_PAYLOAD_BYTES, RESPONSE, RESPONSE_BYTES,
+    INIT, INIT_BYTES, INIT_NOISE_BYTES, INIT_PAYLOAD_BYTES, MAX_PATHS, RESPONSE, RESPONSE_BYTES,
     RESPONSE_NOISE_BYTES, RESPONSE_PAYLOAD_BYTES,
 };
 
@@ -32,6 +32,22 @@ const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 const BLANK_PATTERN: &str = "Noise_NN_25519_ChaChaPoly_BLAKE2s";
 /// Prologue of the link's handshakes, which separates them from other transports'.
 pub(crate) const PROLOGUE: &[u8] = b"bentpipe link v1";
+
+/// Position of the number of further paths in the last byte of either payload, three bits …
+const PATHS_SHIFT: u8 = 1;
+/// … and that of the message's path in message 1.
+const PATH_SHIFT: u8 = 4;
+/// Values of three bits.
+const PATH_MASK: u8 = MAX_PATHS - 1;
+
+/// Bits of a maximum number of paths. A peer that knows only one path sends and ignores zeros.
+const fn paths_bits(max_paths: u8) -> u8 {
+    (max_paths.saturating_sub(1) & PATH_MASK) << PATHS_SHIFT
+}
+
+const fn max_paths_of(options: u8) -> u8 {
+    1 + (options >> PATHS_SHIFT & PATH_MASK)
+}
 
 /// Payload of the air in message 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +64,10 @@ pub struct InitPayload {
     pub reserve_bytes: u32,
     /// Algorithms that the air has for data packets.
     pub aeads: Aeads,
+    /// Maximum number of paths that the air can use, 1 to 8.
+    pub max_paths: u8,
+    /// Path of this message, which becomes the first path of a new session.
+    pub path: u8,
 }
 
 /// Payload of the hub in message 2.
@@ -63,6 +83,8 @@ pub struct ResponsePayload {
     pub max_flows: u32,
     /// Algorithm of the session's data packets, which the air offered.
     pub aead: Aead,
+    /// Maximum number of paths of the session.
+    pub max_paths: u8,
 }
 
 impl InitPayload {
@@ -73,20 +95,20 @@ impl InitPayload {
         out[16..24].copy_from_slice(&self.resumes.to_le_bytes());
         out[24..32].copy_from_slice(&self.rate_bps.to_le_bytes());
         out[32..36].copy_from_slice(&self.reserve_bytes.to_le_bytes());
-        out[36] = self.aeads.to_byte();
+        out[36] = self.aeads.to_byte() | paths_bits(self.max_paths) | self.path << PATH_SHIFT;
         out
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        Some(Self {
-            counter: reader.u64().ok()?,
-            instance: reader.u64().ok()?,
-            resumes: reader.u64().ok()?,
-            rate_bps: reader.u64().ok()?,
-            reserve_bytes: reader.u32().ok()?,
-            aeads: Aeads::from_byte(reader.u8().ok()?),
-        })
+        let (counter, instance) = (reader.u64().ok()?, reader.u64().ok()?);
+        let (resumes, rate_bps) = (reader.u64().ok()?, reader.u64().ok()?);
+        let (reserve_bytes, options) = (reader.u32().ok()?, reader.u8().ok()?);
+        let (aeads, max_paths) = (Aeads::from_byte(options), max_paths_of(options));
+        let path = options >> PATH_SHIFT & PATH_MASK;
+        // A path beyond the own maximum is a mistake of the sender.
+        (path < max_paths).then_some(())?;
+        Some(Self { counter, instance, resumes, rate_bps, reserve_bytes, aeads, max_paths, path })
     }
 }
 
@@ -97,19 +119,18 @@ impl ResponsePayload {
         out[8..16].copy_from_slice(&self.rate_bps.to_le_bytes());
         out[16..20].copy_from_slice(&self.reserve_bytes.to_le_bytes());
         out[20..24].copy_from_slice(&self.max_flows.to_le_bytes());
-        out[24] = self.aead.to_byte();
+        out[24] = self.aead.to_byte() | paths_bits(self.max_paths);
         out
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader::new(bytes);
-        Some(Self {
-            instance: reader.u64().ok()?,
-            rate_bps: reader.u64().ok()?,
-            reserve_bytes: reader.u32().ok()?,
-            max_flows: reader.u32().ok()?,
-            aead: Aead::from_byte(reader.u8().ok()?)?,
-        })
+        let (instance, rate_bps) = (reader.u64().ok()?, reader.u64().ok()?);
+        let (reserve_bytes, max_flows) = (reader.u32().ok()?, reader.u32().ok()?);
+        let options = reader.u8().ok()?;
+        let max_paths = max_paths_of(options);
+        let aead = Aead::from_byte(options & !paths_bits(MAX_PATHS))?;
+        Some(Self { instance, rate_bps, reserve_bytes, max_flows, aead, max_paths })
     }
 }
 
@@ -120,8 +141,11 @@ pub struct SentInit {
     pub index: u32,
     /// Time of sending.
     pub sent_at: Duration,
-    /// Algorithms offered in it.
+    /// Algorithms and number of paths offered in it.
     aeads: Aeads,
+    max_paths: u8,
+    /// Path on which it was sent.
+    pub path: u8,
 }
 
 impl SentInit {
@@ -147,7 +171,8 @@ impl SentInit {
             .write_message(&payload.encode(), &mut out[8..8 + INIT_NOISE_BYTES])
             .expect("the buffer is sized for message 1");
         debug_assert_eq!(written, INIT_NOISE_BYTES);
-        (Self { noise: Box::new(noise), index, sent_at: now, aeads: payload.aeads }, out)
+        let InitPayload { aeads, max_paths, path, .. } = *payload;
+        (Self { noise: Box::new(noise), index, sent_at: now, aeads, max_paths, path }, out)
     }
 
     /// Reads message 2. Returns the unchanged attempt if it is not the peer's answer: snow undoes
@@ -170,7 +195,8 @@ impl SentInit {
         let mut payload = [0; RESPONSE_PAYLOAD_BYTES];
         let read = self.noise.read_message(reader.take(RESPONSE_NOISE_BYTES).ok()?, &mut payload);
         let payload = ResponsePayload::decode(&payload[..read.ok()?])?;
-        self.aeads.offers(payload.aead).then_some((remote, payload))
+        let is_offered = self.aeads.offers(payload.aead) && payload.max_paths <= self.max_paths;
+        is_offered.then_some((remote, payload))
     }
 
     /// Returns the index that a response or cookie reply names.
@@ -379,6 +405,8 @@ mod tests {
         rate_bps: 1,
         reserve_bytes: 2,
         aeads: Aeads::all(),
+        max_paths: 1,
+        path: 0,
     };
     const RESPONSE_PAYLOAD: ResponsePayload = ResponsePayload {
         instance: 9,
@@ -386,7 +414,20 @@ mod tests {
         reserve_bytes: 4,
         max_flows: 5,
         aead: Aead::Aes256Gcm,
+        max_paths: 1,
     };
+
+    #[test]
+    fn numbers_of_paths_survive_the_wire_and_a_path_beyond_them_is_refused() {
+        for (max_paths, path) in [(1, 0), (2, 1), (MAX_PATHS, MAX_PATHS - 1)] {
+            let init = InitPayload { max_paths, path, ..INIT_PAYLOAD };
+            assert_eq!(InitPayload::decode(&init.encode()), Some(init));
+            let response = ResponsePayload { max_paths, ..RESPONSE_PAYLOAD };
+            assert_eq!(ResponsePayload::decode(&response.encode()), Some(response));
+        }
+        let beyond = InitPayload { max_paths: 2, path: 2, ..INIT_PAYLOAD };
+        assert_eq!(InitPayload::decode(&beyond.encode()), None);
+    }
 
     #[test]
     fn both_ends_agree_on_keys_and_payloads() {

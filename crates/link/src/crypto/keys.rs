@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::cipher::Cipher;
 use super::{Aead, ReplayWindow};
-use crate::wire::header::{DataHeader, MAX_PACKET_NUMBER};
+use crate::wire::header::{DataHeader, MAX_PACKET_NUMBER, MAX_PATHS};
 
 /// Maximum number of packets that fail to open with one key: the integrity limit of
 /// ChaCha20-Poly1305, which is below that of AES-256-GCM (RFC 9001, section 6.6). New keys are
@@ -24,8 +24,15 @@ pub struct Keys {
     pub made_at: Duration,
     sealed: u64,
     failed: u64,
-    /// Number of the first packet opened.
-    first_opened: Option<u64>,
+    /// Windows of the paths, as far as packets have been opened: at most 8 × 552 bytes.
+    opened: Vec<Opened>,
+}
+
+/// Packets opened on one path.
+#[derive(Default)]
+struct Opened {
+    /// Number of the first one.
+    first: Option<u64>,
     replay: ReplayWindow,
 }
 
@@ -45,18 +52,8 @@ impl Keys {
         remote: u32,
         made_at: Duration,
     ) -> Self {
-        let (pair, replay) = (Some(pair), ReplayWindow::default());
-        Self {
-            pair,
-            aead,
-            local,
-            remote,
-            made_at,
-            sealed: 0,
-            failed: 0,
-            first_opened: None,
-            replay,
-        }
+        let (pair, opened) = (Some(pair), vec![Opened::default()]);
+        Self { pair, aead, local, remote, made_at, sealed: 0, failed: 0, opened }
     }
 
     /// Algorithm of the packets.
@@ -67,9 +64,10 @@ impl Keys {
     /// Opens a packet into `plaintext`. Returns `false` for one that is forged, replayed or too
     /// old, and for all once the keys are erased.
     pub fn open(&mut self, header: &DataHeader, sealed: &[u8], plaintext: &mut Vec<u8>) -> bool {
-        let Some(pair) = self.pair.as_ref().filter(|_| self.replay.is_fresh(header.number)) else {
-            return false;
-        };
+        let (path, number) = (usize::from(header.path), header.number);
+        let is_fresh = self.opened.get(path).is_none_or(|it| it.replay.is_fresh(number));
+        let is_fresh = is_fresh && header.path < MAX_PATHS;
+        let Some(pair) = self.pair.as_ref().filter(|_| is_fresh) else { return false };
         if !pair.open.open(header.nonce(), sealed, plaintext) {
             self.failed += 1;
             if self.failed >= MAX_FORGERIES_PER_KEY {
@@ -77,8 +75,12 @@ impl Keys {
             }
             return false;
         }
-        self.replay.take(header.number);
-        self.first_opened.get_or_insert(header.number);
+        while self.opened.len() <= path {
+            self.opened.push(Opened::default());
+        }
+        let opened = &mut self.opened[path];
+        opened.replay.take(number);
+        opened.first.get_or_insert(number);
         true
     }
 
@@ -117,8 +119,8 @@ impl Keys {
 
     /// Number of packets that the peer sealed with them, by packet numbers.
     fn peer_sealed(&self) -> u64 {
-        let numbers = self.replay.newest().zip(self.first_opened);
-        numbers.map_or(0, |(newest, first)| newest.saturating_sub(first) + 1)
+        let numbers = self.opened.iter().filter_map(|it| it.replay.newest().zip(it.first));
+        numbers.map(|(newest, first)| newest.saturating_sub(first) + 1).sum()
     }
 
     /// Counts failed packets, for tests.

@@ -7,8 +7,7 @@ pub const REPLAY_WINDOW: u64 = 4096;
 
 const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
 
-/// Replay window over the latest packet numbers: 520 bytes for each pair of keys, which version 1
-/// uses on one path.
+/// Replay window over the latest packet numbers: 536 bytes for each path and pair of keys.
 #[derive(Debug, Clone)]
 pub struct ReplayWindow {
     newest: Option<u64>,

@@ -53,8 +53,12 @@ pub struct AirCore {
     closing: bool,
     /// ECN mark of the last datagram: `true` for ECT(0) …
     ect: bool,
-    /// … and its DSCP.
+    /// … its DSCP …
     dscp: Dscp,
+    /// … and its path.
+    sent_on: u8,
+    /// Path of the next handshake.
+    next_call_on: u8,
     /// Last report of the modem, and its time; kept over sessions.
     modem: Option<(ModemRate, Duration)>,
     rng: Rng,
@@ -80,6 +84,8 @@ impl AirCore {
             closing: false,
             ect: false,
             dscp: Dscp::EF,
+            sent_on: 0,
+            next_call_on: 0,
             modem: None,
             rng,
             config,
@@ -183,16 +189,22 @@ impl AirCore {
         let remembered = self.remembered.latest().filter(|it| it.is_fresh(now)).map(|it| it.rtt);
         let expected = round_trip.or(remembered).unwrap_or(settings.initial_rtt);
         let terms = (settings.announced_rate_bps(), settings.flow_reserve.bytes() as u32);
+        let max_paths = settings.max_paths();
+        // The next call goes on another path: this one may be dead.
+        self.sent_on = self.next_call_on % max_paths;
+        self.next_call_on = (self.sent_on + 1) % max_paths;
+        self.initiator.set_paths(max_paths, self.sent_on);
         self.initiator.call(terms, expected, now, &mut self.rng, out);
     }
 
     fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
-        let Answer { keys, payload, resumes, round_trip } = answer;
+        let Answer { keys, payload, resumes, round_trip, path } = answer;
         let place = self.addresses.answered(from);
         let terms = PeerParams {
             rate: BitRate::from_bps(payload.rate_bps),
             reserve_bytes: payload.reserve_bytes,
             max_flows: payload.max_flows,
+            max_paths: payload.max_paths,
         };
         match self.session.as_mut().filter(|_| resumes) {
             Some((_, session)) => {
@@ -207,12 +219,16 @@ impl AirCore {
                 let settings = self.config.settings.clone();
                 let rng = Rng::from_seed(seed);
                 let prior = self.remembered.at(self.own_address);
-                let mut session = Session::new(settings, true, terms, keys, from, prior, now, rng);
+                let mut session =
+                    Session::new(settings, true, terms, keys, (from, path), prior, now, rng);
                 session.on_rtt_sample(round_trip);
                 if let Some((reported, at)) = self.modem {
                     session.set_modem_rate(Some(reported), at);
                 }
                 session.ask();
+                for further in 0..self.config.settings.max_paths() {
+                    session.add_path(further, from, now);
+                }
                 self.last_session += 1;
                 self.session = Some((self.last_session, session));
                 tracing::info!(hub = %from, ?round_trip, "the link is up");
@@ -274,6 +290,7 @@ impl Core for AirCore {
         let (_, session) = self.session.as_mut()?;
         let to = session.transmit(now, out);
         (self.ect, self.dscp) = (to.is_some() && session.is_ect(), session.dscp());
+        self.sent_on = session.sent_on();
         if to.is_none() && session.is_closed() {
             self.drop_session();
             self.initiator.forget_session();
@@ -287,6 +304,10 @@ impl Core for AirCore {
 
     fn dscp(&self) -> Dscp {
         self.dscp
+    }
+
+    fn path(&self) -> u8 {
+        self.sent_on
     }
 
     fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
@@ -303,6 +324,12 @@ impl Core for AirCore {
             session.next_timeout(now).min(worn.unwrap_or(Duration::MAX))
         });
         attempt.into_iter().chain(session).min().unwrap_or(now + MAX_ATTEMPT_INTERVAL)
+    }
+
+    fn next_timer(&mut self, now: Duration) -> &'static str {
+        let call = self.wants_handshake(now).then(|| (self.initiator.next_attempt(), "handshake"));
+        let session = self.session.as_mut().map(|(_, session)| session.next_timer(now));
+        call.into_iter().chain(session).min().map_or("handshake", |(_, name)| name)
     }
 
     fn handle_timeout(&mut self, now: Duration) {

@@ -58,5 +58,6 @@ pub(super) fn params_of(
         rate_bps: settings.announced_rate_bps(),
         reserve_bytes: settings.flow_reserve.bytes() as u32,
         max_flows: settings.max_flows,
+        max_paths: settings.max_paths(),
     })
 }

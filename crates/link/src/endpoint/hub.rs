@@ -340,6 +340,7 @@ impl HubCore {
             rate: BitRate::from_bps(payload.rate_bps),
             reserve_bytes: payload.reserve_bytes,
             max_flows: entry.settings.max_flows,
+            max_paths: payload.max_paths,
         };
         if confirmed.begins {
             let (settings, prior) =
@@ -348,7 +349,8 @@ impl HubCore {
             self.rng.fill_bytes(&mut seed);
             let rng = Rng::from_seed(seed);
             let aircraft = settings.peer_label(&key).to_string();
-            let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
+            let at = (address, payload.path);
+            let mut session = Session::new(settings, false, terms, keys, at, prior, now, rng);
             session.limit_class(entry.highest_class);
             session.set_lending(self.budget.lending(0));
             if let Some((reported, at)) = entry.modem {

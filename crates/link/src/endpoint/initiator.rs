@@ -40,6 +40,10 @@ pub struct Initiator {
     attempts: VecDeque<SentInit>,
     next_attempt: Duration,
     attempt_interval: Option<Duration>,
+    /// Maximum number of paths that we offer.
+    max_paths: u8,
+    /// Path of the next call.
+    path: u8,
     /// Time of the first unanswered call.
     unanswered_since: Option<Duration>,
 }
@@ -54,6 +58,8 @@ pub struct Answer {
     pub resumes: bool,
     /// Time from message 1 to its answer.
     pub round_trip: Duration,
+    /// Path of message 1.
+    pub path: u8,
 }
 
 impl Initiator {
@@ -79,6 +85,8 @@ impl Initiator {
             attempts: VecDeque::new(),
             next_attempt: Duration::ZERO,
             attempt_interval: None,
+            max_paths: 1,
+            path: 0,
             unanswered_since: None,
         }
     }
@@ -91,6 +99,11 @@ impl Initiator {
     /// Time of the first call that nobody has answered since.
     pub fn unanswered_since(&self) -> Option<Duration> {
         self.unanswered_since
+    }
+
+    /// Sets the number of paths to offer, and the path of the next call.
+    pub fn set_paths(&mut self, max_paths: u8, path: u8) {
+        (self.max_paths, self.path) = (max_paths, path);
     }
 
     /// Raises the counter to `first` if that is above, because another gateway may have used the
@@ -110,9 +123,18 @@ impl Initiator {
         rng: &mut Rng,
         out: &mut Vec<u8>,
     ) {
-        let Self { counter, instance, session_instance: resumes, .. } = *self;
+        let Self { counter, instance, session_instance: resumes, max_paths, path, .. } = *self;
         let aeads = Aeads::of_this_machine();
-        let payload = InitPayload { counter, instance, resumes, rate_bps, reserve_bytes, aeads };
+        let payload = InitPayload {
+            counter,
+            instance,
+            resumes,
+            rate_bps,
+            reserve_bytes,
+            aeads,
+            max_paths,
+            path,
+        };
         self.counter += 1;
         self.unanswered_since.get_or_insert(now);
         let Self { prologue, secret, peer, .. } = self;
@@ -170,7 +192,7 @@ impl Initiator {
             return None;
         }
         let attempt = self.attempts.remove(at)?;
-        let round_trip = now.saturating_sub(attempt.sent_at);
+        let (round_trip, path) = (now.saturating_sub(attempt.sent_at), attempt.path);
         let (keys, payload) = match attempt.finish(message, now) {
             Ok(finished) => finished,
             Err(attempt) => {
@@ -184,7 +206,7 @@ impl Initiator {
         self.unanswered_since = None;
         let resumes = payload.instance == self.session_instance;
         self.session_instance = payload.instance;
-        Some(Answer { keys, payload, resumes, round_trip })
+        Some(Answer { keys, payload, resumes, round_trip, path })
     }
 }
 

@@ -73,6 +73,10 @@ pub trait Core {
     fn dscp(&self) -> Dscp {
         Dscp::DF
     }
+    /// Path of the last datagram of `transmit`, at an end that calls over several.
+    fn path(&self) -> u8 {
+        0
+    }
     /// Notes that the operating system refused to send `to` a datagram of `bytes`, because its
     /// interface has a smaller MTU. The datagram is lost. Returns `false` if this end does not
     /// reduce its datagrams.
@@ -81,6 +85,10 @@ pub trait Core {
     }
     /// Time of the next call of [`Self::handle_timeout`], once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
+    /// Name of the timer that [`Self::next_timeout`] returns, for messages about one that stays due.
+    fn next_timer(&mut self, _now: Duration) -> &'static str {
+        "unnamed"
+    }
     /// Handles what is due, after which `transmit` may return something again.
     fn handle_timeout(&mut self, now: Duration);
     /// Next event for a flow's owner.

@@ -79,6 +79,8 @@ pub struct AnswerParams {
     pub reserve_bytes: u32,
     /// Maximum number of open flows.
     pub max_flows: u32,
+    /// Maximum number of paths of the session.
+    pub max_paths: u8,
 }
 
 /// Owner of a packet.
@@ -388,9 +390,12 @@ impl Responder {
         };
         let resumed = known.resumed(&payload);
         let (here, resumes) = resumed.unwrap_or_else(|| (rng.next_u64().max(1), false));
-        let AnswerParams { rate_bps, reserve_bytes, max_flows } = terms(&key, &payload)?;
+        let AnswerParams { rate_bps, reserve_bytes, max_flows, max_paths } = terms(&key, &payload)?;
+        let max_paths = max_paths.min(payload.max_paths);
         let aead = payload.aeads.best_with(Aeads::of_this_machine());
-        let answer = ResponsePayload { instance: here, rate_bps, reserve_bytes, max_flows, aead };
+        let instance = here;
+        let answer =
+            ResponsePayload { instance, rate_bps, reserve_bytes, max_flows, aead, max_paths };
         let (keys, mut reply) = respond(received, &answer, index, now)?;
         self.curve_operations += RESPOND_OPERATIONS;
         MacKey::new(&key).sign(&mut reply, None);

@@ -18,8 +18,9 @@ impl World {
         let (from, mut out) = (SocketAddr::from(([192, 0, 2, 1], 1)), Vec::new());
         self.now += Duration::from_secs(10);
         initiator.call((1_000_000, 0), Duration::ZERO, self.now, &mut self.rng, &mut out);
-        let terms =
-            |_: &_, _: &_| Some(AnswerParams { rate_bps: 1, reserve_bytes: 1, max_flows: 1 });
+        let terms = |_: &_, _: &_| {
+            Some(AnswerParams { rate_bps: 1, reserve_bytes: 1, max_flows: 1, max_paths: 1 })
+        };
         self.ground.take_init(&out, from, self.now, &mut self.rng, terms);
         let Some((reply, _)) = self.ground.next_reply() else { return false };
         let mut keys = initiator.take(&reply, self.now).expect("it answers this call").keys;
@@ -81,7 +82,9 @@ fn cookies_for_a_flood_displace_no_answer_to_a_proved_address() {
     let ground = Responder::new(PROLOGUE, hub.clone(), [air.public()], &mut rng);
     let mut world = World { rng, ground, now: Duration::from_secs(1) };
     let home = SocketAddr::from(([192, 0, 2, 1], 1));
-    let terms = |_: &_, _: &_| Some(AnswerParams { rate_bps: 1, reserve_bytes: 1, max_flows: 1 });
+    let terms = |_: &_, _: &_| {
+        Some(AnswerParams { rate_bps: 1, reserve_bytes: 1, max_flows: 1, max_paths: 1 })
+    };
     let flood = stranger(&mut world, hub.public());
     let flooded = |world: &mut World, messages: u8| {
         for number in 0..messages {
@@ -118,7 +121,9 @@ fn unconfirmed_keys_are_erased_within_an_hour() {
     let mut initiator = Initiator::new(PROLOGUE, air.clone(), hub.public(), 1, &mut rng);
     let mut ground = Responder::new(PROLOGUE, hub.clone(), [air.public()], &mut rng);
     let (from, mut message) = (SocketAddr::from(([192, 0, 2, 1], 1)), Vec::new());
-    let terms = |_: &_, _: &_| Some(AnswerParams { rate_bps: 1, reserve_bytes: 1, max_flows: 1 });
+    let terms = |_: &_, _: &_| {
+        Some(AnswerParams { rate_bps: 1, reserve_bytes: 1, max_flows: 1, max_paths: 1 })
+    };
     initiator.call((1, 0), Duration::ZERO, Duration::ZERO, &mut rng, &mut message);
     ground.take_init(&message, from, Duration::ZERO, &mut rng, terms);
     let mut last = Duration::ZERO;

@@ -71,6 +71,11 @@ impl Bursts {
         stream.send.is_ready() || (lane == Lane::Bulk && unsent > 0)
     }
 
+    /// Bytes that could be sent now in the urgent lane.
+    pub fn urgent_bytes(&self) -> u64 {
+        self.sendable.values().map(|bytes| bytes[Lane::Urgent as usize]).sum()
+    }
+
     /// Notes that a burst of `owner` ended in `lane`. Returns the class to protect now; `None` if
     /// the end is deferred.
     pub fn end(&mut self, owner: Owner, lane: Lane) -> Option<Class> {

@@ -33,6 +33,11 @@ impl FlowTable {
         })
     }
 
+    /// Bytes that could be sent now in the urgent lane.
+    pub fn urgent_bytes(&self) -> u64 {
+        self.bursts.urgent_bytes()
+    }
+
     /// Counters of a class: bytes sent, lost and delayed by its flows, and bytes charged to it.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
         self.turns.scheduler().class_counters(class)

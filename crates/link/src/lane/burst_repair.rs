@@ -13,6 +13,7 @@ use bentpipe_schedule::Class;
 
 use super::paced_source::AccruedRepairs;
 use super::protected_range::{LossCounts, ProtectedRange, RepairPolicy};
+use crate::wire::header::PacketId;
 
 /// Maximum number of ranges of a lane: 16 × 512 symbols.
 const MAX_RANGES: usize = 16;
@@ -109,6 +110,13 @@ impl BurstRepair {
         }
     }
 
+    /// Stops counting the repairs in flight on `path`, because nothing arrives there.
+    pub fn forget_repairs_on(&mut self, path: u8) {
+        for range in &mut self.ranges {
+            range.forget_repairs_on(path);
+        }
+    }
+
     /// Time at which [`Self::flush_rest`] should be called.
     pub fn due(&self) -> Option<Duration> {
         self.ranges.iter().filter_map(|range| range.due).min()
@@ -129,11 +137,11 @@ impl BurstRepair {
         }
     }
 
-    /// Updates the plans after a report judged packets up to `largest`. Returns ranges that are
+    /// Updates the plans after a report judged packets of a path up to `largest`. Returns ranges that are
     /// given up.
     pub fn review(
         &mut self,
-        largest: u64,
+        largest: PacketId,
         held: &[(u64, u64)],
         now: Duration,
         policy: &mut RepairPolicy,
@@ -167,8 +175,13 @@ impl BurstRepair {
         self.ranges.iter().find(|range| range.ready > 0)
     }
 
+    /// Number of repairs to send now.
+    pub fn repairs_ready(&self) -> u64 {
+        self.ranges.iter().map(|range| u64::from(range.ready)).sum()
+    }
+
     /// Notes that the repair of the ready range was sent in `packet`.
-    pub fn sent(&mut self, packet: u64) {
+    pub fn sent(&mut self, packet: PacketId) {
         if let Some(range) = self.ranges.iter_mut().find(|range| range.ready > 0) {
             range.sent(packet);
         }

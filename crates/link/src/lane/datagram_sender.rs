@@ -21,6 +21,7 @@ use super::paced_repair::PacedRepair;
 use super::protected_range::{LossCounts, RepairPolicy, State};
 use super::sender::{Due, Lost, Sender};
 use crate::wire::frame::Slide;
+use crate::wire::header::PacketId;
 use crate::wire::report::LaneReport;
 
 /// Number of symbols that a receiver keeps for repairs of this lane: twice the longest span.
@@ -54,7 +55,7 @@ struct Slot {
     datagrams: u32,
     class: Class,
     expires: Duration,
-    last_packet: u64,
+    last_packet: PacketId,
     state: State,
 }
 
@@ -85,7 +86,7 @@ pub struct DatagramSender {
     /// A SLIDE should be sent.
     slides: bool,
     /// Packet of the last SLIDE, until a report could show its effect.
-    slide_sent_in: Option<u64>,
+    slide_sent_in: Option<PacketId>,
     abandoned: u64,
 }
 
@@ -120,7 +121,7 @@ impl DatagramSender {
     pub fn push(
         &mut self,
         fresh: NewSymbol,
-        packet: u64,
+        packet: PacketId,
         max_bytes: usize,
         now: Duration,
         policy: &RepairPolicy,
@@ -181,7 +182,7 @@ impl DatagramSender {
     pub fn report(
         &mut self,
         report: &LaneReport,
-        newest: u64,
+        newest: PacketId,
         late_by: u64,
         now: Duration,
         policy: &mut RepairPolicy,
@@ -197,14 +198,17 @@ impl DatagramSender {
         }
         self.peer_base = self.peer_base.max(report.base);
         // A report without news changes nothing except what the peer has to be told.
-        let found = if self.in_flight.covers_more(report.largest) || news {
-            self.judge(report, late_by, now, policy)
-        } else {
-            0
-        };
+        let found =
+            if self.in_flight.covers_more(PacketId { number: report.largest, ..newest }) || news {
+                self.judge(report, newest.path, late_by, now, policy)
+            } else {
+                0
+            };
         self.settle(now);
-        // A SLIDE sent after the newest reported packet had no chance yet.
-        if self.slide_sent_in.is_none_or(|packet| packet <= newest) {
+        // A SLIDE sent after the newest reported packet, or on another path, had no chance yet.
+        let had_chance =
+            |packet: PacketId| packet.path == newest.path && packet.number <= newest.number;
+        if self.slide_sent_in.is_none_or(had_chance) {
             self.slides = self.peer_base < self.base;
             self.slide_sent_in = None;
         }
@@ -215,14 +219,15 @@ impl DatagramSender {
     fn judge(
         &mut self,
         report: &LaneReport,
+        path: u8,
         late_by: u64,
         now: Duration,
         policy: &mut RepairPolicy,
     ) -> usize {
-        let found = self.find_lost(report, late_by);
+        let judged = PacketId { path, number: report.largest.saturating_sub(late_by) };
+        let found = self.find_lost(report, judged);
         let (base, slots) = (self.base, &self.slots);
         let start = first_useful(base, slots, now);
-        let judged = report.largest.saturating_sub(late_by);
         let count = |start, end| counts(base, slots, now, start, end);
         let short = self.paced_repair.review(start, judged, &report.held, now, policy, count);
         self.queue(short, now);
@@ -230,7 +235,7 @@ impl DatagramSender {
     }
 
     /// Records the outcome of the packet that last carried symbol `number`.
-    pub fn on_outcome(&mut self, number: u64, packet: u64, lost: bool) {
+    pub fn on_outcome(&mut self, number: u64, packet: PacketId, lost: bool) {
         let index = number.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
         let Some(slot) = index.and_then(|index| self.slots.get_mut(index)) else { return };
         if !lost {
@@ -249,9 +254,14 @@ impl DatagramSender {
     }
 
     /// Notes that the SLIDE was sent in `packet`.
-    pub fn slid(&mut self, packet: u64) {
+    pub fn slid(&mut self, packet: PacketId) {
         self.slides = false;
         self.slide_sent_in = Some(packet);
+    }
+
+    /// Forgets that a SLIDE is under way on `path`, because nothing arrives there.
+    pub fn forget_slide_on(&mut self, path: u8) {
+        self.slide_sent_in = self.slide_sent_in.filter(|packet| packet.path != path);
     }
 
     /// Marks symbols as arrived. Returns `true` if that was unknown of any.
@@ -265,9 +275,8 @@ impl DatagramSender {
         !news.is_empty()
     }
 
-    fn find_lost(&mut self, report: &LaneReport, late_by: u64) -> usize {
-        let before = report.largest.saturating_sub(late_by);
-        let overtaken = self.in_flight.overtaken(before, report.covers_below());
+    fn find_lost(&mut self, report: &LaneReport, judged: PacketId) -> usize {
+        let overtaken = self.in_flight.overtaken(judged, report.covers_below());
         for &number in &overtaken {
             let slot = &mut self.slots[(number - self.base) as usize];
             slot.state = State::Missing;
@@ -337,7 +346,7 @@ impl Sender for DatagramSender {
         None
     }
 
-    fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
+    fn take(&mut self, packet: PacketId, now: Duration) -> Option<(u64, &[u8])> {
         let Lost { number, .. } = self.peek(now)?;
         self.lost.pop_front();
         let slot = self.slots.get_mut((number - self.base) as usize)?;
@@ -366,7 +375,7 @@ impl Sender for DatagramSender {
         Some(Due { span: span?, len: PREFIX_BYTES + longest, class })
     }
 
-    fn take_repair(&mut self, span: Span, packet: u64, _: Duration, out: &mut Vec<u8>) {
+    fn take_repair(&mut self, span: Span, packet: PacketId, _: Duration, out: &mut Vec<u8>) {
         let sources: Vec<&[u8]> = self.span(span).map(|slot| &slot.content[..]).collect();
         encode(repair_key(packet), &sources, out);
         self.paced_repair.sent(packet);

@@ -13,6 +13,7 @@ use bentpipe_schedule::Class;
 use super::paced_source::ratio;
 use super::protected_range::{LossCounts, ProtectedRange, RepairPolicy};
 use crate::redundancy::PacedFlow;
+use crate::wire::header::PacketId;
 
 /// Maximum gap between symbols of a paced source.
 const MAX_GAP: Duration = Duration::from_millis(250);
@@ -203,7 +204,7 @@ impl PacedRepair {
     pub fn review(
         &mut self,
         start: u64,
-        largest: u64,
+        largest: PacketId,
         held: &[(u64, u64)],
         now: Duration,
         policy: &mut RepairPolicy,
@@ -226,7 +227,7 @@ impl PacedRepair {
     }
 
     /// Notes that a repair was sent in `packet`.
-    pub fn sent(&mut self, packet: u64) {
+    pub fn sent(&mut self, packet: PacketId) {
         self.range.sent(packet);
         // The repair does not help later symbols.
         self.range.end_burst();

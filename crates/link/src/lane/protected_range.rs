@@ -11,6 +11,7 @@ use bentpipe_schedule::Class;
 
 use super::paced_source::AccruedRepairs;
 use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan, at_once};
+use crate::wire::header::PacketId;
 
 /// Divisor of the delay for the time between parts of the second half: about a mean burst.
 const DELAY_PER_PART: u32 = 3;
@@ -39,13 +40,16 @@ pub struct RepairPolicy {
     pub burst: Duration,
     /// Delay of the first part of a flush's second half.
     pub delay: Duration,
+    /// Another path can carry repairs, so that the first half need not wait for the end of a burst.
+    pub several_paths: bool,
 }
 
 impl Default for RepairPolicy {
     fn default() -> Self {
         let loss = Estimator::new().loss();
         let (burst, delay) = (Duration::ZERO, Duration::from_millis(25));
-        Self { coded: true, need: Need::default(), loss, measured: loss, burst, delay }
+        let need = Need::default();
+        Self { coded: true, need, loss, measured: loss, burst, delay, several_paths: false }
     }
 }
 
@@ -111,7 +115,7 @@ pub struct ProtectedRange {
 
 #[derive(Debug, Clone, Copy)]
 struct RepairInFlight {
-    packet: u64,
+    packet: PacketId,
     /// End of its span, exclusive.
     end: u64,
 }
@@ -185,6 +189,10 @@ impl ProtectedRange {
     /// before.
     pub fn plan(&mut self, repairs: u32, now: Duration, policy: &RepairPolicy) {
         self.ready = at_once(repairs, policy.loss);
+        if policy.several_paths {
+            let bursty = policy.loss.burstiness() / 2.0;
+            self.ready = self.ready.max((f64::from(repairs) * (1.0 - bursty)).ceil() as u32);
+        }
         self.later = repairs - self.ready;
         self.parts = BATCHES;
         self.due = (repairs > 0).then(|| self.due.unwrap_or(now + policy.delay));
@@ -209,7 +217,7 @@ impl ProtectedRange {
     }
 
     /// Notes that a repair was sent in `packet`.
-    pub fn sent(&mut self, packet: u64) {
+    pub fn sent(&mut self, packet: PacketId) {
         self.ready = self.ready.saturating_sub(1);
         if self.repairs.len() == MAX_IN_FLIGHT {
             self.repairs.pop_front();
@@ -222,11 +230,17 @@ impl ProtectedRange {
         self.repairs.clear();
     }
 
-    /// Notes a report that judged packets up to `largest`.
-    pub fn take_report(&mut self, largest: u64, held: &[(u64, u64)]) {
-        while self.repairs.front().is_some_and(|repair| repair.packet <= largest) {
-            self.repairs.pop_front();
-        }
+    /// Stops counting the repairs in flight on `path`, because nothing arrives there.
+    pub fn forget_repairs_on(&mut self, path: u8) {
+        self.repairs.retain(|repair| repair.packet.path != path);
+    }
+
+    /// Notes a report that judged the packets of a path up to `largest`.
+    pub fn take_report(&mut self, largest: PacketId, held: &[(u64, u64)]) {
+        self.repairs.retain(|repair| {
+            let PacketId { path, number } = repair.packet;
+            path != largest.path || number > largest.number
+        });
         let ours = held.iter().filter(|(first, _)| (self.start..self.end).contains(first));
         self.held = ours.copied().collect();
     }

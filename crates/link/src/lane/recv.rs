@@ -4,6 +4,7 @@ use bentpipe_coding::{Decoder, Limits, Malformed, PREFIX_BYTES, Span};
 
 use super::limits::{MAX_AHEAD, repair_key};
 use super::{Lane, RangeSet};
+use crate::wire::header::{MAX_PATHS, PacketId};
 use crate::wire::report::{LaneReport, MAX_GROUPS};
 
 /// Maximum number of runs above the base: 2,048 runs × 48 bytes ≈ 100 KiB for each lane. Beyond it,
@@ -28,7 +29,8 @@ pub enum Arrival {
 pub struct RecvLane {
     lane: Lane,
     have: RangeSet,
-    largest_packet: Option<u64>,
+    /// The largest packet of each path that carried something of this lane.
+    largest_packet: [Option<u64>; MAX_PATHS as usize],
     decoder: Decoder,
     longest_repair: usize,
 }
@@ -41,14 +43,14 @@ impl RecvLane {
         Self {
             lane,
             have,
-            largest_packet: None,
+            largest_packet: [None; MAX_PATHS as usize],
             decoder,
             longest_repair: PREFIX_BYTES + symbol_bytes,
         }
     }
 
     /// Handles symbol `number`, received in `packet`.
-    pub fn arrive(&mut self, number: u64, packet: u64, content: &[u8]) -> Arrival {
+    pub fn arrive(&mut self, number: u64, packet: PacketId, content: &[u8]) -> Arrival {
         let arrival = self.note(number, packet);
         if let Arrival::New { .. } = arrival {
             self.decoder.source(number, content);
@@ -57,8 +59,13 @@ impl RecvLane {
     }
 
     /// Handles a repair, received in `packet`. Returns `false` if it was of no use.
-    pub fn repair(&mut self, span: Span, packet: u64, content: &[u8]) -> Result<bool, Malformed> {
-        self.largest_packet = self.largest_packet.max(Some(packet));
+    pub fn repair(
+        &mut self,
+        span: Span,
+        packet: PacketId,
+        content: &[u8],
+    ) -> Result<bool, Malformed> {
+        self.note_packet(packet);
         let have = &self.have;
         let ahead = span.end().saturating_sub(have.base());
         // The repairs of a peer with larger packets than we keep symbols for are of no use.
@@ -110,11 +117,11 @@ impl RecvLane {
         self.decoder.forget_below(self.have.base());
     }
 
-    fn note(&mut self, number: u64, packet: u64) -> Arrival {
+    fn note(&mut self, number: u64, packet: PacketId) -> Arrival {
         if self.refuses(number) {
             return Arrival::Refused;
         }
-        self.largest_packet = self.largest_packet.max(Some(packet));
+        self.note_packet(packet);
         let gap = number > self.have.end();
         let new = self.have.insert(number);
         self.bound_runs();
@@ -133,9 +140,16 @@ impl RecvLane {
         self.have.base()
     }
 
-    /// Report for the sender with at most `max_runs` runs; `None` before the first symbol.
-    pub fn report(&self, max_runs: usize) -> Option<LaneReport> {
-        let largest = self.largest_packet?;
+    fn note_packet(&mut self, packet: PacketId) {
+        if let Some(largest) = self.largest_packet.get_mut(usize::from(packet.path)) {
+            *largest = (*largest).max(Some(packet.number));
+        }
+    }
+
+    /// Report of `path` for the sender with at most `max_runs` runs; `None` before the first symbol
+    /// on this path.
+    pub fn report(&self, path: u8, max_runs: usize) -> Option<LaneReport> {
+        let largest = self.largest_packet.get(usize::from(path)).copied().flatten()?;
         let max_runs =
             if self.lane == Lane::Datagram { max_runs.min(DATAGRAM_RUNS) } else { max_runs };
         let truncated = self.have.run_count() > max_runs;
@@ -161,13 +175,13 @@ mod tests {
     #[test]
     fn a_gap_is_new_once_and_named_in_reports() {
         let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
-        assert_eq!(lane.report(MAX_RUNS), None);
-        assert_eq!(lane.arrive(0, 10, &[]), Arrival::New { gap: false });
-        assert_eq!(lane.arrive(2, 12, &[]), Arrival::New { gap: true });
-        assert_eq!(lane.arrive(3, 13, &[]), Arrival::New { gap: false });
-        assert_eq!(lane.arrive(2, 14, &[]), Arrival::Duplicate);
-        assert_eq!(lane.arrive(MAX_AHEAD + 2, 15, &[]), Arrival::Refused);
-        let report = lane.report(MAX_RUNS).unwrap();
+        assert_eq!(lane.report(0, MAX_RUNS), None);
+        assert_eq!(lane.arrive(0, 10.into(), &[]), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(2, 12.into(), &[]), Arrival::New { gap: true });
+        assert_eq!(lane.arrive(3, 13.into(), &[]), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(2, 14.into(), &[]), Arrival::Duplicate);
+        assert_eq!(lane.arrive(MAX_AHEAD + 2, 15.into(), &[]), Arrival::Refused);
+        let report = lane.report(0, MAX_RUNS).unwrap();
         assert_eq!((report.largest, report.base, report.runs), (14, 1, vec![(2, 4)]));
     }
 
@@ -175,9 +189,9 @@ mod tests {
     fn a_report_with_too_many_runs_is_marked_as_truncated() {
         let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         for number in 0..1000 {
-            lane.arrive(2 * number + 1, number, &[]);
+            lane.arrive(2 * number + 1, number.into(), &[]);
         }
-        let report = lane.report(MAX_RUNS).unwrap();
+        let report = lane.report(0, MAX_RUNS).unwrap();
         assert!(report.truncated);
         assert_eq!(report.runs.len(), MAX_RUNS);
         assert_eq!(report.covers_below(), 2 * MAX_RUNS as u64);
@@ -187,14 +201,14 @@ mod tests {
     fn the_datagram_lane_slides_on_a_slide_and_when_too_many_are_missing() {
         let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
         for number in 0..3000 {
-            let arrival = lane.arrive(2 * number + 1, number, &[1]);
+            let arrival = lane.arrive(2 * number + 1, number.into(), &[1]);
             assert_eq!(arrival, Arrival::New { gap: true });
         }
         assert_eq!(lane.base(), 2 * (3000 - MAX_KEPT_RUNS as u64));
-        let report = lane.report(MAX_RUNS).unwrap();
+        let report = lane.report(0, MAX_RUNS).unwrap();
         assert!(report.truncated && report.runs.len() == DATAGRAM_RUNS);
         assert!(lane.slide(5001));
-        assert_eq!((lane.base(), lane.arrive(4998, 9000, &[])), (5002, Arrival::Duplicate));
+        assert_eq!((lane.base(), lane.arrive(4998, 9000.into(), &[])), (5002, Arrival::Duplicate));
         assert!(lane.slide(17), "old news");
         assert_eq!(lane.base(), 5002);
         assert!(!lane.slide(5003 + MAX_AHEAD), "no sender is so far ahead");
@@ -205,7 +219,7 @@ mod tests {
         let contents = vec![[1]; usize::from(count)];
         let contents: Vec<&[u8]> = contents.iter().map(|content| &content[..]).collect();
         let mut coded = Vec::new();
-        encode(repair_key(packet), &contents, &mut coded);
+        encode(repair_key(packet.into()), &contents, &mut coded);
         (Span::new(first, count).unwrap(), coded)
     }
 
@@ -214,15 +228,15 @@ mod tests {
         let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
         for (first, packet) in [(0, 0), (6, 1)] {
             let (span, coded) = repair(first, 2, packet);
-            assert_eq!(lane.repair(span, packet, &coded), Ok(true));
+            assert_eq!(lane.repair(span, packet.into(), &coded), Ok(true));
         }
         // All except those of one gap, so that the first gap is given up and no other.
         for index in 0..MAX_KEPT_RUNS as u64 {
-            lane.arrive(if index == 0 { 3 } else { 2 * index + 9 }, 2 + index, &[1]);
+            lane.arrive(if index == 0 { 3 } else { 2 * index + 9 }, (2 + index).into(), &[1]);
         }
-        assert_eq!(lane.report(MAX_RUNS).unwrap().held, [(0, 1), (6, 1)]);
-        lane.arrive(2 * MAX_KEPT_RUNS as u64 + 9, 5000, &[1]);
-        let report = lane.report(MAX_RUNS).unwrap();
+        assert_eq!(lane.report(0, MAX_RUNS).unwrap().held, [(0, 1), (6, 1)]);
+        lane.arrive(2 * MAX_KEPT_RUNS as u64 + 9, 5000.into(), &[1]);
+        let report = lane.report(0, MAX_RUNS).unwrap();
         assert_eq!((report.base, &report.held[..]), (4, &[(6, 1)][..]));
         let lanes = vec![report];
         let packets = vec![(5000, 5001)];
@@ -239,7 +253,7 @@ mod tests {
         let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
         for number in 0..3000 {
             let (span, coded) = repair(2 * number + 1, 1, number);
-            assert_eq!(lane.repair(span, number, &coded), Ok(true));
+            assert_eq!(lane.repair(span, number.into(), &coded), Ok(true));
             assert_eq!(lane.next_recovered(false), Some((2 * number + 1, vec![1])));
         }
         assert_eq!(lane.base(), 2 * (3000 - MAX_KEPT_RUNS as u64));
@@ -249,9 +263,9 @@ mod tests {
     fn runs_are_bounded_and_the_oldest_gap_can_always_be_filled() {
         let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         for number in 0..3000 {
-            lane.arrive(2 * number + 1, number, &[]);
+            lane.arrive(2 * number + 1, number.into(), &[]);
         }
-        assert_eq!(lane.arrive(9001, 9001, &[]), Arrival::Refused);
-        assert_eq!(lane.arrive(0, 9002, &[]), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(9001, 9001.into(), &[]), Arrival::Refused);
+        assert_eq!(lane.arrive(0, 9002.into(), &[]), Arrival::New { gap: false });
     }
 }

@@ -23,6 +23,7 @@ use super::protected_range::{LossCounts, RepairPolicy, State};
 use super::sender::{Due, Lost, Sender};
 use crate::Class;
 use crate::spare;
+use crate::wire::header::PacketId;
 use crate::wire::report::LaneReport;
 
 /// Number of the oldest symbols retransmitted after a probe timeout without a report.
@@ -36,7 +37,7 @@ const COPIED_FROM: u8 = 4;
 #[derive(Debug)]
 struct Slot {
     content: Vec<u8>,
-    last_packet: u64,
+    last_packet: PacketId,
     state: State,
     /// Number of times it was queued as lost.
     losses: u8,
@@ -58,6 +59,8 @@ pub struct SendLane {
     /// Class and time of a burst end that is not protected yet.
     ended: Option<(Class, Duration)>,
     protected_below: u64,
+    /// The last burst was protected although some of it had not been sent yet.
+    is_partial: bool,
     retained_bytes: usize,
     /// Number of symbols after which a reported symbol's content is freed. A repair needs the
     /// contents of its whole span.
@@ -78,6 +81,7 @@ impl SendLane {
             paced_source: PacedSource::default(),
             ended: None,
             protected_below: 0,
+            is_partial: false,
             retained_bytes: 0,
             kept_symbols: kept_symbols as u64,
             kept_bytes: 0,
@@ -117,7 +121,7 @@ impl SendLane {
     }
 
     /// Stores a new symbol that is sent in `packet`, paid by `class`. Returns its number.
-    pub fn push(&mut self, content: Vec<u8>, class: Class, packet: u64, now: Duration) -> u64 {
+    pub fn push(&mut self, content: Vec<u8>, class: Class, packet: PacketId, now: Duration) -> u64 {
         let number = self.next_number();
         self.retained_bytes += content.len() + SLOT_BYTES;
         let state = State::InFlight;
@@ -137,6 +141,7 @@ impl SendLane {
 
     /// Notes that a burst of `class` ended with the newest symbol and should be protected.
     pub fn ended(&mut self, class: Class, now: Duration) {
+        self.is_partial = false;
         self.ended.get_or_insert((class, now));
     }
 
@@ -160,7 +165,11 @@ impl SendLane {
             self.queue_missing(start, end);
         }
         let symbols = end - std::mem::replace(&mut self.protected_below, end);
-        if let Some(accrued) = self.paced_source.ended(symbols, class, policy.loss, now) {
+        let accrued = match self.is_partial {
+            true => None,
+            false => self.paced_source.ended(symbols, class, policy.loss, now),
+        };
+        if let Some(accrued) = accrued {
             return self.burst_repair.accrue(&accrued);
         }
         let (base, slots) = (self.base, &self.slots);
@@ -181,6 +190,11 @@ impl SendLane {
     /// Returns `true` if a lost symbol waits for retransmission.
     pub fn has_lost(&mut self) -> bool {
         self.settle().is_some()
+    }
+
+    /// Returns `true` if a burst's end waits for its protection.
+    pub fn has_ended(&self) -> bool {
+        self.ended.is_some()
     }
 
     /// Returns `true` if a retransmission or a repair waits.
@@ -217,12 +231,13 @@ impl SendLane {
         self.in_flight.mark_stale();
     }
 
-    /// Handles a report: forgets arrived symbols and finds lost ones, with an allowance of
+    /// Handles a report of `path`: forgets arrived symbols and finds lost ones, with an allowance of
     /// `late_by` packets of reordering. Returns the number of symbols newly found lost, or `None`
     /// if the report names symbols that were never sent.
     pub fn report(
         &mut self,
         report: &LaneReport,
+        path: u8,
         late_by: u64,
         now: Duration,
         policy: &mut RepairPolicy,
@@ -241,13 +256,13 @@ impl SendLane {
         }
         self.advance();
         // A report without news changes nothing, however often it is repeated.
-        news |= self.in_flight.covers_more(report.largest);
+        news |= self.in_flight.covers_more(PacketId { path, number: report.largest });
         if !news && !self.burst_repair.asks_for_more() {
             return Some(0);
         }
-        let found = self.find_lost(report, late_by);
+        let judged = PacketId { path, number: report.largest.saturating_sub(late_by) };
+        let found = self.find_lost(report, judged);
         let (base, slots) = (self.base, &self.slots);
-        let judged = report.largest.saturating_sub(late_by);
         let count = |start: u64, end: u64| counts(base, slots, start, end);
         let given_up = self.burst_repair.review(judged, &report.held, now, policy, count);
         for (start, end) in given_up {
@@ -258,7 +273,7 @@ impl SendLane {
 
     /// Records the outcome of the packet that last carried symbol `number`, for symbols beyond a
     /// truncated report.
-    pub fn on_outcome(&mut self, number: u64, packet: u64, lost: bool) {
+    pub fn on_outcome(&mut self, number: u64, packet: PacketId, lost: bool) {
         let Some(index) = number.checked_sub(self.base) else { return };
         if !lost {
             self.forget(number);
@@ -310,9 +325,8 @@ impl SendLane {
         }
     }
 
-    fn find_lost(&mut self, report: &LaneReport, late_by: u64) -> usize {
-        let before = report.largest.saturating_sub(late_by);
-        let overtaken = self.in_flight.overtaken(before, report.covers_below());
+    fn find_lost(&mut self, report: &LaneReport, judged: PacketId) -> usize {
+        let overtaken = self.in_flight.overtaken(judged, report.covers_below());
         for &number in &overtaken {
             self.lose(number);
         }
@@ -383,7 +397,7 @@ impl Sender for SendLane {
         Some(Lost { number, len: slot.content.len(), class: slot.class })
     }
 
-    fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
+    fn take(&mut self, packet: PacketId, now: Duration) -> Option<(u64, &[u8])> {
         let number = self.settle()?;
         // When a second copy's turn comes, no symbol of the first queue is left to be sent.
         let is_first = self.lost.pop_front().is_some();
@@ -418,7 +432,7 @@ impl Sender for SendLane {
         Some(Due { span, len: PREFIX_BYTES + longest, class: range.class })
     }
 
-    fn take_repair(&mut self, span: Span, packet: u64, now: Duration, out: &mut Vec<u8>) {
+    fn take_repair(&mut self, span: Span, packet: PacketId, now: Duration, out: &mut Vec<u8>) {
         let sources: Vec<&[u8]> = self.span(span).map(|slot| &slot.content[..]).collect();
         encode(repair_key(packet), &sources, out);
         self.burst_repair.sent(packet);
@@ -438,5 +452,6 @@ fn counts(base: u64, slots: &VecDeque<Slot>, start: u64, end: u64) -> LossCounts
     LossCounts::of(slots.range(range).map(|slot| slot.state))
 }
 
+mod several_paths;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use bentpipe_coding::Span;
 use bentpipe_schedule::Class;
 
+use crate::wire::header::PacketId;
+
 /// A symbol that waits for retransmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
@@ -31,7 +33,7 @@ pub trait Sender {
     fn peek(&mut self, now: Duration) -> Option<Lost>;
 
     /// Takes the next symbol to be retransmitted in `packet`: its number and content.
-    fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])>;
+    fn take(&mut self, packet: PacketId, now: Duration) -> Option<(u64, &[u8])>;
 
     /// Class of the waiting repair, if there is one.
     fn repair_class(&mut self, now: Duration) -> Option<Class>;
@@ -40,7 +42,7 @@ pub trait Sender {
     fn peek_repair(&mut self, now: Duration) -> Option<Due>;
 
     /// Appends the repair of `span`, as returned by [`Self::peek_repair`], to be sent in `packet`.
-    fn take_repair(&mut self, span: Span, packet: u64, now: Duration, out: &mut Vec<u8>);
+    fn take_repair(&mut self, span: Span, packet: PacketId, now: Duration, out: &mut Vec<u8>);
 
     /// Gives up the next repair, which would not fit into a packet.
     fn give_up_repair(&mut self);

@@ -67,6 +67,7 @@ pub struct Assembly(VecDeque<Body>);
 
 #[derive(Debug)]
 struct Body {
+    path: u8,
     first: u64,
     bytes: Vec<u8>,
     /// Received ranges, ascending and not adjacent.
@@ -74,17 +75,22 @@ struct Body {
 }
 
 impl Assembly {
-    /// Adds a fragment. Returns the body when it is complete.
-    pub fn take(&mut self, fragment: Fragment<'_>) -> Result<Option<Vec<u8>>, Violation> {
+    /// Adds a fragment that came on `path`. Returns the body when it is complete.
+    pub fn take(&mut self, path: u8, fragment: Fragment<'_>) -> Result<Option<Vec<u8>>, Violation> {
         debug_assert!(fragment.total <= MAX_BODY_BYTES, "the parser checked it");
-        let at = match self.0.iter().position(|body| body.first == fragment.first) {
+        let at = match self
+            .0
+            .iter()
+            .position(|body| (body.path, body.first) == (path, fragment.first))
+        {
             Some(at) => at,
             None => {
                 if self.0.len() == MAX_BODIES {
                     self.0.pop_front();
                 }
                 let bytes = vec![0; fragment.total];
-                self.0.push_back(Body { first: fragment.first, bytes, have: Vec::new() });
+                let first = fragment.first;
+                self.0.push_back(Body { path, first, bytes, have: Vec::new() });
                 self.0.len() - 1
             }
         };
@@ -156,7 +162,7 @@ mod tests {
                 let Some(Carried::Fragment(fragment)) = Packet::parse(packet).unwrap().carried else {
                     panic!("it is a fragment");
                 };
-                let whole = assembly.take(fragment).unwrap();
+                let whole = assembly.take(0, fragment).unwrap();
                 prop_assert_eq!(whole.is_some(), index + 1 == packets.len());
                 prop_assert!(whole.is_none_or(|whole| whole == body));
             }
@@ -172,25 +178,25 @@ mod tests {
     fn incomplete_bodies_are_dropped() {
         let mut assembly = Assembly::default();
         for first in 0..100 {
-            assert_eq!(assembly.take(fragment(first, 60_000, 0, &[1; 1000])).unwrap(), None);
+            assert_eq!(assembly.take(0, fragment(first, 60_000, 0, &[1; 1000])).unwrap(), None);
             assert!(assembly.held_bytes() <= MAX_BODIES * 60_000);
         }
-        assert_eq!(assembly.take(fragment(500, 3, 0, &[1])).unwrap(), None);
-        assert_eq!(assembly.take(fragment(500, 3, 1, &[2, 3])).unwrap(), Some(vec![1, 2, 3]));
+        assert_eq!(assembly.take(0, fragment(500, 3, 0, &[1])).unwrap(), None);
+        assert_eq!(assembly.take(0, fragment(500, 3, 1, &[2, 3])).unwrap(), Some(vec![1, 2, 3]));
     }
 
     #[test]
     fn contradictions_are_violations() {
         let begun = || {
             let mut assembly = Assembly::default();
-            assembly.take(fragment(1, 10, 2, &[1; 4])).unwrap();
+            assembly.take(0, fragment(1, 10, 2, &[1; 4])).unwrap();
             assembly
         };
-        assert!(begun().take(fragment(1, 11, 6, &[1; 4])).is_err());
-        assert!(begun().take(fragment(1, 10, 5, &[1; 4])).is_err());
-        assert!(begun().take(fragment(1, 10, 0, &[1; 3])).is_err());
+        assert!(begun().take(0, fragment(1, 11, 6, &[1; 4])).is_err());
+        assert!(begun().take(0, fragment(1, 10, 5, &[1; 4])).is_err());
+        assert!(begun().take(0, fragment(1, 10, 0, &[1; 3])).is_err());
         let mut crumbs = Assembly::default();
-        let all = (0..65).map(|at| crumbs.take(fragment(1, 1000, 2 * at, &[1])));
+        let all = (0..65).map(|at| crumbs.take(0, fragment(1, 1000, 2 * at, &[1])));
         assert!(all.collect::<Result<Vec<_>, _>>().is_err());
     }
 }

@@ -5,9 +5,13 @@ use std::time::Duration;
 use bentpipe_flow::{RateInUse, RateSource};
 use bentpipe_units::BitRate;
 
-use super::Session;
+use super::path::Path;
+use super::{CONFIGURED_PATH, Session};
 use crate::lease::{Demand, Grant, Lease, ModemRate, QueueTrace, Share, Source};
 use crate::settings::{MAX_RATE, Settings};
+
+/// Rate assumed of a peer that learns its rate until it has sent faster.
+const MIN_LEARNED_RATE: BitRate = BitRate::from_bps(256_000);
 
 impl Session {
     /// The lease in force, with its rate as far as the breaker permits.
@@ -17,8 +21,10 @@ impl Session {
 
     /// Adopts settings that [`Settings::adopting`] derived from this session's.
     pub(crate) fn adopt(&mut self, settings: Settings, now: Duration) {
-        if settings.rate != self.settings.rate {
+        if settings.rate != self.settings.rate && self.select(CONFIGURED_PATH) {
             self.path.lease.set_cap(settings.rate);
+            self.path.follow_lease(now);
+            self.select_first();
         }
         if settings.classes != self.settings.classes {
             self.flows.set_classes(settings.classes, now);
@@ -137,5 +143,44 @@ impl Session {
         if let Some(learner) = self.path.lease.learner_mut(now) {
             learner.drain_with_others(now);
         }
+    }
+
+    // Rates of both ends.
+
+    /// The peer's send rate: as it said, or as it was measured.
+    pub(super) fn peers_rate(&self) -> BitRate {
+        self.peers_rate_on(&self.path)
+    }
+
+    pub(super) fn peers_rate_on(&self, path: &Path) -> BitRate {
+        if self.measures_peer_on(path) {
+            path.recorder.rate().max(MIN_LEARNED_RATE)
+        } else {
+            self.peer.rate
+        }
+    }
+
+    /// Returns `true` if only arrivals show the peer's rate on the path.
+    pub(super) fn measures_peer_on(&self, path: &Path) -> bool {
+        self.peer_learns() || path.id != CONFIGURED_PATH
+    }
+
+    /// Sum of the rates of the live paths; that of the path in hand if there is none.
+    pub(super) fn sum_of_rates(&self) -> BitRate {
+        let live = self.paths().filter(|path| path.is_live());
+        let sum = live.map(|path| path.pacer.rate().bps()).fold(0, u64::saturating_add);
+        if sum > 0 { BitRate::from_bps(sum) } else { self.path.pacer.rate() }
+    }
+
+    /// Rates of both directions, ours first, to compute the length of bursts. While one is not
+    /// known, the other one stands for it.
+    pub(super) fn rates(&self) -> (BitRate, BitRate) {
+        let measured = self.measures_peer_on(&self.path);
+        let peers = if measured { self.path.recorder.rate() } else { self.peer.rate };
+        let ours = match self.path.lease.is_unknown() {
+            true if peers.bps() > 0 => peers,
+            _ => self.path.pacer.rate(),
+        };
+        (ours, if peers.bps() > 0 { peers } else { ours })
     }
 }

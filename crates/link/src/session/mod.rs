@@ -5,22 +5,27 @@
 //! | file | contents |
 //! |---|---|
 //! | `path`, `sent`, `skips`, `arrivals` | one radio path: packets, round trip, pacing |
-//! | `transmit`, `fragment` | the next packet, composed when the pacer releases it |
-//! | `receive`, `report`, `curve` | packets received, the times of reports, arrival times |
+//! | `paths`, `one_way` | several paths: which one carries what |
+//! | `transmit`, `choose`, `fragment` | the next packet, composed when the pacer releases it |
+//! | `receive`, `report`, `reporting`, `curve` | packets received, reports and their times, arrival times |
 //! | `timers`, `probe`, `mtu` | timeouts, outages, the path's MTU |
 //! | `streams`, `datagram`, `classes`, `leases` | calls of the flows' owners, about classes, about rates |
 
 mod arrivals;
+mod choose;
 mod classes;
 mod curve;
 mod datagram;
 mod fragment;
 mod leases;
 mod mtu;
+mod one_way;
 mod path;
+mod paths;
 mod probe;
 mod receive;
 mod report;
+mod reporting;
 mod sent;
 mod skips;
 mod streams;
@@ -41,9 +46,8 @@ use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::{Class, Dscp};
-use fragment::{Assembly, Outgoing};
+use fragment::Assembly;
 use path::Path;
-use report::ReportTimer;
 
 /// Number of searches for idle flows within the idle limit.
 const REAPS_PER_LIMIT: u32 = 16;
@@ -58,8 +62,12 @@ pub const WINDOW_BDPS: u64 = 8;
 const CLOSES: u32 = 3;
 /// Minimum window, which covers timers and scheduling of 10 ms at 1 Gbit/s on a short path.
 const MIN_WINDOW_BYTES: u64 = 1 << 20;
-/// Rate assumed of a peer that learns its rate until it has sent faster.
-const MIN_LEARNED_RATE: BitRate = BitRate::from_bps(256_000);
+/// Path of the rate in the handshake, and of everything else that belongs to one path only: the
+/// operator's rate, the modem, the beam, the measurements for the next session.
+const CONFIGURED_PATH: u8 = 0;
+/// Pause after which a flow's bytes are a new burst, while what a dead path carried is sent again: no
+/// flow may overtake its own lost bytes.
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
 /// Unreported packets that a lane may have in any case.
 const MIN_LANE_PACKETS: u64 = 4;
 
@@ -71,6 +79,8 @@ pub struct PeerParams {
     pub reserve_bytes: u32,
     /// Number of flows that the peer accepts.
     pub max_flows: u32,
+    /// Number of paths that the peer accepts.
+    pub max_paths: u8,
 }
 
 /// Reason for which a flow could not be opened.
@@ -93,7 +103,16 @@ pub struct Session {
     peer: PeerParams,
     opens: bool,
     keys: Keychain,
-    path: Path,
+    /// The path in hand.
+    path: Box<Path>,
+    /// The other paths, at most seven.
+    others: Vec<Box<Path>>,
+    /// Path in hand between two calls.
+    first_path: u8,
+    /// Symbols of a path that may be dead are sent again on others.
+    resends: bool,
+    /// Maximum number of paths that both ends permit.
+    max_paths: u8,
     /// Measurements of the path from an earlier session.
     prior: Option<Remembered>,
     send: Senders,
@@ -106,7 +125,6 @@ pub struct Session {
     next_reap: Duration,
     /// Consecutive probe timeouts without news, by lane.
     probes: [u32; Lane::RELIABLE.len()],
-    outage: Option<Outage>,
     /// Total length of earlier outages.
     unheard: Duration,
     /// Arrival of the last symbol, until the next request for a report.
@@ -118,25 +136,14 @@ pub struct Session {
     closing: bool,
     closes_left: u32,
     peer_closed: bool,
-    reports: ReportTimer,
-    /// A body too large for one packet, partly sent.
-    fragments: Option<Outgoing>,
     assembly: Assembly,
     rng: Rng,
     counters: Counters,
     plaintext: Vec<u8>,
-    /// DSCP of the last packet given.
+    /// DSCP of the last packet given …
     dscp: Dscp,
-}
-
-/// An outage: data has stopped, and probes are sent, less and less often.
-#[derive(Debug, Clone, Copy)]
-struct Outage {
-    since: Duration,
-    probe_at: Duration,
-    min_interval: Duration,
-    /// The last probe carried no symbol, so that it was small.
-    bare: bool,
+    /// … and its path.
+    sent_on: u8,
 }
 
 impl Session {
@@ -148,7 +155,7 @@ impl Session {
         opens: bool,
         peer: PeerParams,
         keys: Keys,
-        address: SocketAddr,
+        (address, path): (SocketAddr, u8),
         prior: Option<Remembered>,
         now: Duration,
         mut rng: Rng,
@@ -172,10 +179,15 @@ impl Session {
             },
             now,
         );
+        let first = Path::of_session(path, address, &settings, prior.as_ref(), &mut rng, now);
         let kept = settings.coded_symbols();
         let kept_of = |lane| if lane == Lane::Datagram { kept.min(KEPT_SYMBOLS) } else { kept };
         let mut session = Self {
-            path: Path::new(0, address, &settings, prior.as_ref(), &mut rng, now),
+            path: Box::new(first),
+            others: Vec::new(),
+            first_path: path,
+            resends: false,
+            max_paths: settings.max_paths().min(peer.max_paths).max(1),
             prior,
             send: Senders::new(kept),
             recv: Lane::ALL.map(|lane| RecvLane::new(lane, kept_of(lane), settings.mtu_bytes)),
@@ -184,7 +196,6 @@ impl Session {
             repair_waits: false,
             next_reap: now + reap_interval(&settings),
             probes: [0; Lane::RELIABLE.len()],
-            outage: None,
             unheard: Duration::ZERO,
             last_symbol: None,
             heard_at: now,
@@ -192,11 +203,10 @@ impl Session {
             closing: false,
             closes_left: CLOSES,
             peer_closed: false,
-            reports: ReportTimer::new(),
-            fragments: None,
             assembly: Assembly::default(),
             plaintext: Vec::new(),
             dscp: Dscp::DF,
+            sent_on: path,
             counters: Counters::default(),
             keys: Keychain::new(keys, settings.key_lifetime),
             settings,
@@ -241,7 +251,8 @@ impl Session {
     /// Measurements of the path that are worth storing: this session's own, or the earlier ones
     /// before it has any. A peer that broke the protocol has none.
     pub fn remembered(&self) -> Option<Remembered> {
-        let own = self.path.remembered().filter(|_| self.counters.violations == 0);
+        let path = self.paths().find(|path| path.id == CONFIGURED_PATH);
+        let own = path.and_then(Path::remembered).filter(|_| self.counters.violations == 0);
         own.or(self.prior)
     }
 
@@ -305,12 +316,19 @@ impl Session {
 
     /// Returns `true` in an outage, or if the keys are used up.
     pub fn is_quiet(&self) -> bool {
-        self.outage.is_some() || self.keys.is_used_up()
+        self.is_out() || self.keys.is_used_up()
     }
 
     /// Length of the present outage at `now`; zero if there is none.
     pub fn outage(&self, now: Duration) -> Duration {
-        self.outage.map_or(Duration::ZERO, |outage| now.saturating_sub(outage.since))
+        let since = self.paths().map(|path| path.outage.map(|outage| outage.since));
+        let since = since.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+        since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    /// Returns `true` if no path may carry data.
+    pub(super) fn is_out(&self) -> bool {
+        self.paths().all(|path| !path.is_live())
     }
 
     /// Total length of all outages of this session until `now`.
@@ -336,11 +354,15 @@ impl Session {
     }
 
     fn tune(&mut self) {
-        let rtt = self.path.rtt.get();
+        let rtt = self.longest_round_trip();
         // The peer may claim any rate; the receive memory limits the effect.
-        let towards_us = self.peers_rate().bytes_in(rtt).saturating_mul(WINDOW_BDPS);
-        self.flows.tune(towards_us.max(MIN_WINDOW_BYTES), rtt);
-        self.flows.set_path(rtt, self.path.pacer.rate(), self.path.mtu.current());
+        let peers_rates = self.paths().map(|path| self.peers_rate_on(path).bps());
+        let peers_rate = BitRate::from_bps(peers_rates.fold(0, u64::saturating_add));
+        let towards_us = peers_rate.bytes_in(rtt).saturating_mul(WINDOW_BDPS);
+        self.resends &= self.send.reliable[Lane::Bulk as usize].has_lost();
+        let pause = if self.resends { MAX_PAUSE } else { rtt };
+        self.flows.tune(towards_us.max(MIN_WINDOW_BYTES), pause);
+        self.flows.set_path(rtt, self.sum_of_rates(), self.symbol_mtu());
         self.send.datagrams.tune(rtt / 2);
     }
 
@@ -349,29 +371,25 @@ impl Session {
         self.peer.rate.bps() == 0
     }
 
-    /// The peer's send rate: as it said, or as it was measured.
-    fn peers_rate(&self) -> BitRate {
-        if self.peer_learns() {
-            self.path.recorder.rate().max(MIN_LEARNED_RATE)
-        } else {
-            self.peer.rate
-        }
+    /// Round trip of the longest live path; of the path in hand if there is none.
+    fn longest_round_trip(&self) -> Duration {
+        let live = self.paths().filter(|path| path.is_live());
+        live.map(|path| path.rtt.get()).max().unwrap_or(self.path.rtt.get())
     }
 
-    /// Rates of both directions, ours first, to compute the length of bursts. While one is not
-    /// known, the other one stands for it.
-    fn rates(&self) -> (BitRate, BitRate) {
-        let peers = if self.peer_learns() { self.path.recorder.rate() } else { self.peer.rate };
-        let ours = match self.path.lease.is_unknown() {
-            true if peers.bps() > 0 => peers,
-            _ => self.path.pacer.rate(),
-        };
-        (ours, if peers.bps() > 0 { peers } else { ours })
+    /// Largest packet that all live paths carry.
+    fn symbol_mtu(&self) -> usize {
+        let live = self.paths().filter(|path| path.is_live());
+        live.map(|path| path.mtu.current()).min().unwrap_or(self.path.mtu.current())
     }
 
     /// Maximum unreported bytes of a lane.
     fn lane_window(&self) -> usize {
-        let window = self.settings.rate.bytes_in(self.path.rtt.get()).saturating_mul(WINDOW_BDPS);
+        let further =
+            self.settings.paths.iter().take(self.others.len()).map(|path| path.rate.bps());
+        let rate = further.fold(self.settings.rate.bps(), u64::saturating_add);
+        let rate = BitRate::from_bps(rate);
+        let window = rate.bytes_in(self.longest_round_trip()).saturating_mul(WINDOW_BDPS);
         let memory = self.settings.send_memory.bytes() / 4;
         let window = if self.pressure.leaves_reserves() {
             let few = MIN_LANE_PACKETS * self.settings.mtu_bytes as u64;

@@ -1,16 +1,21 @@
 //! One radio path: packet numbers, round trip, pacing, and the peer's address.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::curve::Recorder;
+use super::fragment::Outgoing;
 use super::mtu::Mtu;
+use super::one_way::OneWay;
+use super::report::ReportTimer;
 use super::sent::{Outcomes, Sent, SentContents, SentPackets};
 use super::skips::Skips;
 use crate::Class;
 use crate::congestion::{BURST_PACKETS, Congestion, PERSISTENT_TIMEOUTS, ReportNews, Saved};
 use crate::crypto::Rng;
+use crate::lane::Lane;
 use crate::lease::{ArrivalSample, Channel, Control as LeaseControl, Earlier, Observation};
 use crate::memory::{Observed, REMEMBERED_LIFETIME, Remembered, Reported};
 use crate::pacer::Pacer;
@@ -19,7 +24,7 @@ use crate::rtt::Rtt;
 use crate::settings::{Control, MIN_RATE, Settings};
 use crate::wire::curve::Curve;
 use crate::wire::frame::Challenge;
-use crate::wire::header::DATA_OVERHEAD_BYTES;
+use crate::wire::header::{DATA_OVERHEAD_BYTES, PacketId};
 use crate::wire::report::Report;
 
 /// Maximum distance of packets that one burst of losses may take, in packet times.
@@ -50,6 +55,10 @@ pub struct Path {
     observed: Observed,
     /// Time of the oldest packet since the peer was last heard that requires an answer.
     pub waiting_since: Option<Duration>,
+    /// Longest time lately from a packet that requires an answer to its report.
+    pub news_after: Duration,
+    /// Time of the last packet that requires an answer.
+    pub asked_at: Duration,
     pub last_sent: Duration,
     peer_largest: Option<u64>,
     peer_marked: u64,
@@ -66,6 +75,51 @@ pub struct Path {
     pub ping: bool,
     pub response: Option<Challenge>,
     pub candidate: Option<Candidate>,
+
+    /// Reports of what arrives on this path.
+    pub reports: ReportTimer,
+    /// A body too large for one packet, partly sent.
+    pub fragments: Option<Outgoing>,
+    pub outage: Option<Outage>,
+    /// `Some` until the peer has answered a challenge on a path besides the first.
+    pub validation: Option<Validation>,
+    /// The symbols in flight went again elsewhere, because nothing was heard of the path.
+    pub is_doubted: bool,
+    /// Symbols that also go on this path.
+    pub copies: VecDeque<(Lane, u64)>,
+    /// One-way delay to the peer, on the peer's clock.
+    pub one_way: OneWay,
+    /// End of the new symbols that went on this path, by lane.
+    pub new_below: [u64; Lane::RELIABLE.len()],
+}
+
+/// An outage: data has stopped, and probes are sent, less and less often.
+#[derive(Debug, Clone, Copy)]
+pub struct Outage {
+    pub since: Duration,
+    pub probe_at: Duration,
+    pub min_interval: Duration,
+    /// The last probe carried no symbol, so that it was small.
+    pub bare: bool,
+}
+
+/// Challenges on a path that carries no data yet (RFC 9000, section 8.2).
+pub struct Validation {
+    pub challenge: Challenge,
+    pub next_try: Duration,
+    pub interval: Duration,
+    pub received_bytes: usize,
+    pub sent_bytes: usize,
+}
+
+/// Maximum bytes sent to an unproven address, relative to the bytes received from it.
+pub const ANTI_AMPLIFICATION: usize = 3;
+
+impl Validation {
+    /// Returns `true` if `bytes` may be sent to the unproven address.
+    pub fn affords(&self, bytes: usize) -> bool {
+        self.sent_bytes + bytes <= self.received_bytes.saturating_mul(ANTI_AMPLIFICATION)
+    }
 }
 
 /// An address that the peer may have moved to. Only challenges are sent there until it echoes one.
@@ -122,6 +176,8 @@ impl Path {
             channel: Channel::new(),
             observed: Observed::default(),
             waiting_since: None,
+            news_after: Duration::ZERO,
+            asked_at: now,
             last_sent: now,
             peer_largest: None,
             peer_marked: 0,
@@ -132,6 +188,14 @@ impl Path {
             ping: false,
             response: None,
             candidate: None,
+            reports: ReportTimer::new(),
+            fragments: None,
+            outage: None,
+            validation: None,
+            is_doubted: false,
+            copies: VecDeque::new(),
+            one_way: OneWay::default(),
+            new_below: [0; Lane::RELIABLE.len()],
         };
         path.pacer.is_open(now);
         if controlled {
@@ -173,6 +237,11 @@ impl Path {
         self.packets.next()
     }
 
+    /// The next packet.
+    pub fn next_id(&self) -> PacketId {
+        PacketId { path: self.id, number: self.packets.next() }
+    }
+
     /// Records a packet of `bytes`, with its IP header, paid by `class` or by nobody.
     pub fn sent(
         &mut self,
@@ -208,9 +277,23 @@ impl Path {
             self.forget(forgotten);
         }
         self.last_sent = now;
+        if contents.asks {
+            self.asked_at = now;
+        }
         if contents.asks && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
+    }
+
+    /// Notes that a report with news arrived, and waits for that of the oldest packet after it.
+    pub fn on_news(&mut self, now: Duration) {
+        if let Some(since) = self.waiting_since {
+            let waited = now.saturating_sub(since);
+            self.news_after = waited.max((self.news_after * 7 + waited) / 8);
+        }
+        let unreported = self.peer_largest.map_or(0, |largest| largest + 1)..self.next_packet();
+        let mut sent = unreported.filter_map(|packet| self.packets.get(packet));
+        self.waiting_since = sent.find(|sent| sent.contents.asks).map(|sent| sent.at);
     }
 
     fn forget(&mut self, sent: Option<Sent>) {
@@ -253,12 +336,14 @@ impl Path {
         self.arrivals.on_packet(packet, now)
     }
 
-    /// Handles the peer's report of this path. Returns the outcomes in it, or `None` if it names
+    /// Handles the peer's report of this path; `is_own` says that it came on this path, so that it
+    /// shows a round trip. Returns the outcomes in it, or `None` if it names
     /// packets that were never sent or has impossible counts.
     pub fn reported(
         &mut self,
         report: &Report,
         curve: Option<&Curve>,
+        is_own: bool,
         now: Duration,
     ) -> Option<Outcomes> {
         if report.largest >= self.next_packet() || report.marked > report.largest + 1 {
@@ -273,8 +358,13 @@ impl Path {
         self.peer_largest = Some(report.largest);
         let newest = self.packets.get(report.largest);
         let sample = newest.map(|sent| now.saturating_sub(sent.at).saturating_sub(report.age));
-        if let Some(sample) = sample {
+        let sample = sample.map(|sample| if is_own { sample } else { self.rtt.get() });
+        if let Some(sample) = sample.filter(|_| is_own) {
             self.rtt.sample(sample);
+        }
+        if let Some(sent) = newest {
+            let sending = self.pacer.rate().time_for(sent.bytes.into());
+            self.one_way.sample(sent.at + sending, report.arrived, self.rtt.get(), now);
         }
         let samples = curve.map(|curve| self.arrivals(report, curve)).unwrap_or_default();
         let outcomes = self.packets.judge(report, self.peer_late_by)?;

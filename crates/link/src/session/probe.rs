@@ -25,7 +25,7 @@ impl Session {
 
     /// Time at which the next probe should be sent.
     pub(super) fn probe_at(&self) -> Option<Duration> {
-        let due = self.path.mtu.due_at().filter(|_| self.outage.is_none())?;
+        let due = self.path.mtu.due_at().filter(|_| self.path.outage.is_none())?;
         Some(due.max(self.path.pacer.opens_at()))
     }
 
@@ -35,7 +35,7 @@ impl Session {
         now: Duration,
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
-        let due_at = self.path.mtu.due_at().filter(|_| self.outage.is_none())?;
+        let due_at = self.path.mtu.due_at().filter(|_| self.path.outage.is_none())?;
         let (bytes, known) = self.path.mtu.due(now)?;
         let late = due_at + self.path.rtt.get() / POLITE <= now;
         if !late && self.urgent_waits(now) {
@@ -55,9 +55,9 @@ impl Session {
 
     fn urgent_waits(&mut self, now: Duration) -> bool {
         let urgent = Lane::Urgent;
-        // Symbols that may not be sent now do not delay the probe.
-        self.path.takes_more(now)
-            && (self.send.reliable[urgent as usize].has_queued()
-                || self.next_lane(now) == Some(urgent))
+        // Symbols that this path may not send now do not delay the probe.
+        !self.yields()
+            && self.path.takes_more(now)
+            && (self.has_resend_in(urgent, now) || self.next_lane(now) == Some(urgent))
     }
 }

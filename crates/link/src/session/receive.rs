@@ -9,10 +9,11 @@ use super::Session;
 use super::path::Candidate;
 use crate::flow::Violation;
 use crate::lane::{Arrival, Lane, SendLane};
+use crate::redundancy::Loss;
 use crate::wire::codec::Reader;
 use crate::wire::curve::Curve;
 use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Slide, Symbol};
-use crate::wire::header::DataHeader;
+use crate::wire::header::{DataHeader, PacketId};
 use crate::wire::report::Report;
 
 /// Minimum delay of the second half of a flush of repairs. Losses come in bursts of time, and a
@@ -54,9 +55,24 @@ impl Session {
         (bytes, ce): (usize, bool),
         now: Duration,
     ) {
-        if header.path != self.path.id || self.closing {
+        if self.closing {
             return;
         }
+        if self.select_received(header, from, bytes, now) {
+            self.receive_here(header, plaintext, from, (bytes, ce), now);
+        }
+        self.select_first();
+    }
+
+    /// Handles a packet of the path in hand.
+    fn receive_here(
+        &mut self,
+        header: &DataHeader,
+        plaintext: &[u8],
+        from: SocketAddr,
+        (bytes, ce): (usize, bool),
+        now: Duration,
+    ) {
         self.counters.packets_received += 1;
         self.heard(now);
         let Ok(packet) = Packet::parse(plaintext) else {
@@ -69,7 +85,7 @@ impl Session {
             return;
         }
         let newest = self.path.on_packet(header.number, ce, now);
-        if newest && self.peer_learns() {
+        if newest && self.measures_peer_on(&self.path) {
             let rtt = self.path.rtt.get();
             self.path.recorder.on_newest(header.number, bytes, rtt, now);
         }
@@ -78,7 +94,8 @@ impl Session {
         }
         // Only the ground follows address changes: the air has the ground's address from its
         // configuration.
-        if !self.opens {
+        self.validate(from, packet.response, now);
+        if !self.opens && self.path.validation.is_none() {
             self.follow(from, newest, bytes, packet.response, now);
         }
         let asks = packet.asks_for_report();
@@ -89,12 +106,12 @@ impl Session {
             self.take_slide(slide, now);
         }
         let gap = match packet.carried {
-            Some(Carried::Symbol(symbol)) => self.take_symbol(&symbol, header.number, now),
+            Some(Carried::Symbol(symbol)) => self.take_symbol(&symbol, header.packet(), now),
             Some(Carried::Repair(repair)) => {
-                self.take_repair(&repair, header.number, now);
+                self.take_repair(&repair, header.packet(), now);
                 false
             }
-            Some(Carried::Fragment(fragment)) => self.take_fragment(fragment, header.number, now),
+            Some(Carried::Fragment(fragment)) => self.take_fragment(fragment, header.packet(), now),
             None => false,
         };
         // Each side accepts only messages of the other's role: the ground grants, the air requests.
@@ -104,7 +121,8 @@ impl Session {
             _ => {}
         }
         if asks {
-            self.reports.came(gap, self.pace(), now);
+            let pace = self.pace();
+            self.path.reports.came(gap, pace, now);
         }
         if packet.close {
             self.peer_closed = true;
@@ -113,25 +131,49 @@ impl Session {
 
     /// Notes that the peer is alive, and ends an outage.
     pub(super) fn heard(&mut self, now: Duration) {
-        self.path.waiting_since = None;
         self.heard_at = now;
-        if let Some(outage) = self.outage.take() {
+        // With several paths, only reports show that what is sent on one of them arrives.
+        if self.others.is_empty() {
+            self.arrives_again(now);
+        }
+    }
+
+    /// Notes that packets of the path in hand arrive, and ends its outage.
+    fn arrives_again(&mut self, now: Duration) {
+        self.path.waiting_since = None;
+        self.path.is_doubted = false;
+        let was_out = self.is_out();
+        if let Some(outage) = self.path.outage.take() {
             if let Some(congestion) = &mut self.path.congestion {
                 congestion.on_peer_returned(now);
             }
             self.path.lease.on_peer_returned(now);
             let peer = self.settings.peer_label(&self.path.peer);
             let after = now.saturating_sub(outage.since);
-            self.unheard += after;
+            if was_out {
+                self.unheard += after;
+            }
             tracing::info!(%peer, ?after, "the link is back");
         }
     }
 
     fn take_report(&mut self, report: &Report, curve: Option<&Curve>, now: Duration) {
-        if report.path != self.path.id {
-            return;
+        let came_on = self.path.id;
+        if self.select(report.path) {
+            self.take_report_here(report, curve, came_on == report.path, now);
+            self.select(came_on);
         }
-        let Some(outcomes) = self.path.reported(report, curve, now) else {
+    }
+
+    /// Handles a report of the path in hand. `is_own` says that it came on this path.
+    fn take_report_here(
+        &mut self,
+        report: &Report,
+        curve: Option<&Curve>,
+        is_own: bool,
+        now: Duration,
+    ) {
+        let Some(outcomes) = self.path.reported(report, curve, is_own, now) else {
             return self.close_with(Violation("a report of packets that were never sent"));
         };
         if let Some(rate) = self.path.lease.take_learned() {
@@ -147,13 +189,19 @@ impl Session {
         if news {
             self.send.mark_stale();
         }
+        if !outcomes.arrived.is_empty() && !self.others.is_empty() {
+            self.path.on_news(now);
+            let waiting_since = self.path.waiting_since;
+            self.arrives_again(now);
+            self.path.waiting_since = waiting_since;
+        }
         for lane_report in &report.lanes {
             let (lane, policy) = (lane_report.lane as usize, &mut self.repair_policy);
             let before = self.send.reliable.get(lane).map_or(0, SendLane::retained_bytes);
             let found = match self.send.reliable.get_mut(lane) {
-                Some(lane) => lane.report(lane_report, late_by, now, policy),
+                Some(lane) => lane.report(lane_report, report.path, late_by, now, policy),
                 None => {
-                    let newest = report.largest;
+                    let newest = PacketId { path: report.path, number: report.largest };
                     self.send.datagrams.report(lane_report, newest, late_by, now, policy)
                 }
             };
@@ -170,6 +218,7 @@ impl Session {
         let lost = outcomes.lost().map(|it| (it.packet, &it.sent, true));
         for (packet, sent, lost) in arrived.chain(lost) {
             if let Some((lane, number)) = sent.contents.symbol {
+                let packet = PacketId { path: report.path, number: packet };
                 match self.send.reliable.get_mut(lane as usize) {
                     Some(state) => state.on_outcome(number, packet, lost),
                     None => self.send.datagrams.on_outcome(number, packet, lost),
@@ -209,14 +258,40 @@ impl Session {
         let burst = towards_peer.max(towards_us);
         (self.repair_policy.loss, self.repair_policy.measured) =
             (self.path.estimator.cautious(), loss);
-        self.flows.set_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));
+        self.repair_policy.several_paths = self.has_other_live();
+        if !self.others.is_empty() {
+            self.mix_losses();
+        }
+        self.flows.set_in_flight(self.sum_of_rates().bytes_in(self.longest_round_trip()));
         self.repair_policy.delay =
             (burst * REPAIR_DELAY_BURSTS).clamp(MIN_REPAIR_DELAY, MAX_REPAIR_DELAY);
     }
 
+    /// Assumes the mean of the live paths' losses, since the symbols of a range are on several.
+    fn mix_losses(&mut self) {
+        let mut weights = 0.0;
+        let (mut assumed, mut measured) = ([0.0; 2], [0.0; 2]);
+        for path in self.paths().filter(|path| path.is_live()) {
+            let weight = path.pacer.rate().bps() as f64;
+            weights += weight;
+            for (sum, loss) in
+                [(&mut assumed, path.estimator.cautious()), (&mut measured, path.estimator.loss())]
+            {
+                sum[0] += weight * loss.rate;
+                sum[1] += weight * loss.correlation;
+            }
+        }
+        if weights > 0.0 {
+            let mean =
+                |sum: [f64; 2]| Loss { rate: sum[0] / weights, correlation: sum[1] / weights };
+            (self.repair_policy.loss, self.repair_policy.measured) =
+                (mean(assumed), mean(measured));
+        }
+    }
+
     /// Stores a fragment, or handles the symbol that it completes.
-    fn take_fragment(&mut self, fragment: Fragment<'_>, packet: u64, now: Duration) -> bool {
-        let body = match self.assembly.take(fragment) {
+    fn take_fragment(&mut self, fragment: Fragment<'_>, packet: PacketId, now: Duration) -> bool {
+        let body = match self.assembly.take(packet.path, fragment) {
             Ok(None) => return false,
             Ok(Some(body)) => body,
             Err(violation) => {
@@ -239,7 +314,7 @@ impl Session {
     }
 
     /// Handles a symbol. Returns `true` if it shows a new gap.
-    fn take_symbol(&mut self, symbol: &Symbol<'_>, packet: u64, now: Duration) -> bool {
+    fn take_symbol(&mut self, symbol: &Symbol<'_>, packet: PacketId, now: Duration) -> bool {
         if self.refuses(symbol) {
             return false; // treated as lost: it will be retransmitted
         }
@@ -260,7 +335,7 @@ impl Session {
         gap
     }
 
-    fn take_repair(&mut self, repair: &Repair<'_>, packet: u64, now: Duration) {
+    fn take_repair(&mut self, repair: &Repair<'_>, packet: PacketId, now: Duration) {
         match self.recv[repair.lane as usize].repair(repair.span, packet, repair.content) {
             Ok(true) => {}
             Ok(false) => self.counters.repairs_redundant += 1,
@@ -293,7 +368,7 @@ impl Session {
     /// Maximum wait for a gap in the datagram lane. A missing datagram is retransmitted as soon as
     /// a report names it, and arrives half a round trip later, but not after its lifetime.
     fn order_patience(&self) -> Duration {
-        let again = self.path.rtt.get().mul_f64(ORDER_ROUND_TRIPS) + ORDER_SLACK;
+        let again = self.longest_round_trip().mul_f64(ORDER_ROUND_TRIPS) + ORDER_SLACK;
         again.min(self.settings.lifetimes.best_effort)
     }
 

@@ -29,6 +29,8 @@ pub struct ReportTimer {
     unreported: u32,
     /// Size of the last report.
     bytes: u64,
+    /// Number of reports sent.
+    count: u64,
 }
 
 /// Inputs of the interval between reports.
@@ -41,7 +43,7 @@ pub struct Pace {
 
 impl ReportTimer {
     pub fn new() -> Self {
-        Self { due: None, last: None, unreported: 0, bytes: 0 }
+        Self { due: None, last: None, unreported: 0, bytes: 0, count: 0 }
     }
 
     /// Notes a packet that requests a report; `gap` says that it showed a new gap.
@@ -65,6 +67,11 @@ impl ReportTimer {
         self.due
     }
 
+    /// Number of reports sent so far.
+    pub fn sent_count(&self) -> u64 {
+        self.count
+    }
+
     pub fn is_due(&self, now: Duration) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
@@ -72,10 +79,18 @@ impl ReportTimer {
     /// Notes that a report was sent in `bytes`. The last one is repeated once.
     pub fn sent(&mut self, bytes: u64, pace: Pace, now: Duration) {
         self.bytes = bytes;
+        self.count += 1;
         let news = self.unreported > 0;
         self.due = news.then(|| now + REPEAT_AFTER.max(self.interval(pace)));
         self.last = Some(now);
         self.unreported = 0;
+    }
+
+    /// Repeats the last report at once, because it may be lost.
+    pub fn repeat(&mut self, now: Duration) {
+        if self.count > 0 {
+            self.due = Some(now);
+        }
     }
 
     fn interval(&self, pace: Pace) -> Duration {

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use super::{Outage, Session, reap_interval};
+use super::path::{Outage, Path};
+use super::{Session, reap_interval};
 use crate::crypto::Aged;
-use crate::lane::Lane;
+use crate::lane::{Lane, SendLane};
 
 /// Round trips without a packet from the peer after which an outage begins …
 const OUTAGE_ROUND_TRIPS: u32 = 3;
+/// … of a path besides which another one works, in round trips …
+const DEAD_ROUND_TRIPS: u32 = 2;
 /// … and the minimum time.
 const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
 /// Interval of probes in an outage, as a part of its length, so that a return is noticed soon …
@@ -23,6 +26,8 @@ const PROBE_SLACK: Duration = Duration::from_millis(50);
 const EQUAL_PROBES: u32 = 2;
 /// Packets that a probe may send although the congestion window is full (RFC 9002, section 6.2.4).
 const PROBE_PACKETS: u32 = 2;
+/// Size of a packet with a challenge and an echo, at most.
+const CHALLENGED_BYTES: usize = 100;
 /// Maximum number of doublings of the probe timeout: 64 × 1 s.
 const MAX_PROBE_DOUBLINGS: u32 = 6;
 
@@ -43,20 +48,14 @@ impl Session {
         if self.keys.is_used_up() && self.flows.len() == 0 {
             self.peer_closed = true; // nothing can be sent, and nothing is lost
         }
-        if self.outage.is_none() && self.outage_at().is_some_and(|at| at <= now) {
-            let min_interval = self.path.rtt.get().max(MIN_PROBE_INTERVAL);
-            let peer = self.settings.peer_label(&self.path.peer);
-            tracing::info!(%peer, "nothing heard: data stops, probing");
-            self.outage = Some(Outage { since: now, probe_at: now, min_interval, bare: true });
-            self.path.mtu.on_outage(now);
-            if let Some(congestion) = &mut self.path.congestion {
-                congestion.on_timeout();
-            }
+        self.handle_path_timeout(now);
+        for at in 0..self.others.len() {
+            let id = self.others[at].id;
+            self.select(id);
+            self.handle_path_timeout(now);
+            self.select_first();
         }
-        if self.outage.is_none() {
-            self.path.mtu.handle_timeout(&self.path.rtt, now);
-        }
-        self.path.lease.handle_timeout(now);
+        self.select_slowest();
         if self.flows.order_due().is_some_and(|due| due <= now) {
             self.flows.release_ordered(now);
         }
@@ -77,54 +76,136 @@ impl Session {
                 self.probes[lane as usize] += 1;
             }
         }
-        if self.keepalive_at().is_some_and(|at| at <= now) {
-            self.path.ping = true;
-            self.last_symbol = None;
-        }
         if self.next_reap <= now {
             self.flows.reap(now);
             self.next_reap = now + reap_interval(&self.settings);
         }
+        self.select_first();
+    }
+
+    /// Handles what is due on the path in hand.
+    fn handle_path_timeout(&mut self, now: Duration) {
+        if self.doubt_at().is_some_and(|at| at <= now) {
+            self.resend_elsewhere(now);
+        }
+        if self.path.outage.is_none() && self.outage_at().is_some_and(|at| at <= now) {
+            self.begin_outage(now);
+        }
+        if self.path.outage.is_none() {
+            let rtt = self.path.rtt.clone();
+            self.path.mtu.handle_timeout(&rtt, now);
+        }
+        self.path.lease.handle_timeout(now);
+        if self.keepalive_at().is_some_and(|at| at <= now) {
+            self.path.ping = true;
+            self.last_symbol = None;
+        }
+    }
+
+    /// Stops data on the path in hand; its symbols go again on other paths.
+    pub(super) fn begin_outage(&mut self, now: Duration) {
+        let min_interval = self.path.rtt.get().max(MIN_PROBE_INTERVAL);
+        let peer = self.settings.peer_label(&self.path.peer);
+        tracing::info!(%peer, "nothing heard: data stops, probing");
+        self.path.outage = Some(Outage { since: now, probe_at: now, min_interval, bare: true });
+        self.path.mtu.on_outage(now);
+        if let Some(congestion) = &mut self.path.congestion {
+            congestion.on_timeout();
+        }
+        if self.has_other_live() {
+            self.resend_elsewhere(now);
+        }
+    }
+
+    /// Takes the live path with the longest round trip in hand: a lane is probed after that.
+    fn select_slowest(&mut self) {
+        if self.others.is_empty() {
+            return;
+        }
+        let live = self.paths().filter(|path| path.is_live());
+        let slowest = live.max_by_key(|path| (path.rtt.get(), path.id)).map(|path| path.id);
+        self.select(slowest.unwrap_or(self.first_path));
     }
 
     /// Time of the next call of [`Self::handle_timeout`] or [`Self::transmit`](Session::transmit).
     /// `transmit` must have returned `None` for `now`.
     pub fn next_timeout(&mut self, now: Duration) -> Duration {
+        self.next_timer(now).0
+    }
+
+    /// Time and name of the next timer.
+    pub fn next_timer(&mut self, now: Duration) -> (Duration, &'static str) {
         if self.keys.is_used_up() {
-            let ends = [self.keys.next_timeout(), self.ends_at()];
-            return ends.into_iter().flatten().fold(self.next_reap, Duration::min);
+            return self.first_timer([
+                ("idle flows", Some(self.next_reap)),
+                ("keys", self.keys.next_timeout()),
+                ("end", self.ends_at()),
+            ]);
+        }
+        let mut next = self.next_path_timer(now);
+        for at in 0..self.others.len() {
+            let id = self.others[at].id;
+            self.select(id);
+            let timer = self.next_path_timer(now);
+            next = if timer.0 < next.0 { timer } else { next };
+            self.select_first();
+        }
+        self.select_slowest();
+        let probes = Lane::RELIABLE.map(|lane| self.probe_due(lane, now));
+        self.select_first();
+        let repairs = self.send.reliable.iter().filter_map(SendLane::repairs_due).min();
+        let timers = [
+            (next.1, Some(next.0)),
+            ("repairs", repairs),
+            ("lane probe", probes.into_iter().flatten().min()),
+            ("datagrams", self.send.datagrams.due()),
+            ("datagram order", self.flows.order_due()),
+            ("keys", self.keys.next_timeout()),
+            ("end", self.ends_at()),
+        ];
+        self.first_timer(timers)
+    }
+
+    fn first_timer<const N: usize>(
+        &self,
+        timers: [(&'static str, Option<Duration>); N],
+    ) -> (Duration, &'static str) {
+        let set = timers.into_iter().filter_map(|(name, at)| at.map(|at| (at, name)));
+        set.min_by_key(|(at, _)| *at).unwrap_or((self.next_reap, "idle flows"))
+    }
+
+    /// Next timer of the path in hand.
+    fn next_path_timer(&mut self, now: Duration) -> (Duration, &'static str) {
+        if let Some(validation) = &self.path.validation {
+            let next_try =
+                Some(validation.next_try).filter(|_| validation.affords(CHALLENGED_BYTES));
+            let echo =
+                self.path.response.filter(|_| validation.affords(CHALLENGED_BYTES)).map(|_| now);
+            return self.first_timer([("challenge", next_try), ("echo", echo)]);
         }
         self.path.follow_lease(now);
-        let lease_talk = self.lease_talk_at(now).map(|at| at.max(self.path.pacer.opens_at()));
-        let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
-        let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
-        let lanes = Lane::RELIABLE.map(|lane| {
-            [self.send.reliable[lane as usize].repairs_due(), self.probe_due(lane, now)]
-                .into_iter()
-                .flatten()
-                .min()
-        });
-        let others = [
-            Some(self.next_reap),
-            self.send.datagrams.due(),
-            self.flows.order_due(),
-            paced,
-            report,
-            lease_talk,
-            self.path.lease.next_timeout(now),
-            self.flows.next_ready(now).map(|at| at.max(self.path.pacer.opens_at())),
-            self.keys.next_timeout(),
+        let opens = self.path.pacer.opens_at();
+        let paced = |at: Option<Duration>| at.map(|at| at.max(opens));
+        let lease_talk = self.lease_talk_at(now);
+        let sends = self.wants_to_send(now).then_some(opens);
+        let ceiling = self.flows.next_ready(now);
+        let reports = self.report_at();
+        let outage = self.path.outage.map(|outage| outage.probe_at);
+        self.first_timer([
+            ("idle flows", Some(self.next_reap)),
+            ("pacer", sends),
+            ("report", paced(reports)),
+            ("lease message", paced(lease_talk)),
+            ("lease", self.path.lease.next_timeout(now)),
+            ("ceiling", paced(ceiling)),
             // A probe waits for the pacer like anything else.
-            self.outage
-                .map(|outage| outage.probe_at.max(self.path.pacer.opens_at()))
-                .or(self.outage_at()),
-            self.keepalive_at(),
-            self.ends_at(),
-            self.probe_at(),
-            self.path.mtu.next_timeout(&self.path.rtt).filter(|_| self.outage.is_none()),
-            self.path.candidate.as_ref().map(|candidate| candidate.next_try),
-        ];
-        lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
+            ("outage", paced(outage).or(self.outage_at())),
+            ("doubt", self.doubt_at()),
+            ("MTU probe", self.probe_at()),
+            ("keep-alive", self.keepalive_at()),
+            ("MTU", self.path.mtu.next_timeout(&self.path.rtt).filter(|_| outage.is_none())),
+            ("move", self.path.candidate.as_ref().map(|candidate| candidate.next_try)),
+        ])
     }
 
     /// Returns `true` if the outage has lasted so long that the session is over.
@@ -141,7 +222,9 @@ impl Session {
     /// Returns `true` if the pacer opens before `at`, the next timeout, and does not know yet that
     /// nothing waits for it.
     pub(crate) fn is_unpaused(&self, at: Duration) -> bool {
-        !self.path.pacer.is_paused() && self.path.pacer.opens_at() < at
+        let is_unpaused = |path: &Path| !path.pacer.is_paused() && path.pacer.opens_at() < at;
+        self.paths().filter(|path| path.is_live()).any(is_unpaused)
+            || (self.others.is_empty() && is_unpaused(&self.path))
     }
 
     /// Logs the age of the keys.
@@ -167,18 +250,39 @@ impl Session {
         self.closing
             || self.flows.has_events()
             || self.wants_to_send(now)
+            || self.others_want_to_send(now)
             || self.flows.next_ready(now).is_some()
+    }
+
+    /// Returns `true` if a path besides that in hand has something to send.
+    fn others_want_to_send(&mut self, now: Duration) -> bool {
+        let mut wants = false;
+        for at in 0..self.others.len() {
+            let id = self.others[at].id;
+            self.select(id);
+            wants |= self.path.validation.is_none() && self.wants_to_send(now);
+            self.select_first();
+        }
+        wants
     }
 
     /// Returns `true` if only the pacer delays sending.
     fn wants_to_send(&mut self, now: Duration) -> bool {
-        let may_load = self.outage.is_some() || self.path.takes_more(now);
-        if self.path.ping || self.path.response.is_some() || (self.fragments.is_some() && may_load)
-        {
+        if self.path.ping || self.path.response.is_some() {
             return true;
         }
-        if self.outage.is_some() {
+        if self.yields() {
             return false;
+        }
+        let may_load = self.path.outage.is_some() || self.path.takes_more(now);
+        if self.path.fragments.is_some() && may_load {
+            return true;
+        }
+        if self.path.outage.is_some() {
+            return false;
+        }
+        if may_load && !self.path.copies.is_empty() {
+            return true;
         }
         if may_load && self.path.lease.wants_padding(now) {
             return true;
@@ -193,12 +297,12 @@ impl Session {
 
     /// Returns `true` if there is a symbol that the peer would accept.
     pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
-        self.send.has_queued(now) || self.next_lane(now).is_some()
+        self.has_resend(now) || self.next_lane(now).is_some()
     }
 
     /// Time at which a DEMAND or a LEASE should be sent; never in an outage.
     fn lease_talk_at(&mut self, now: Duration) -> Option<Duration> {
-        if self.outage.is_some() {
+        if self.path.outage.is_some() {
             return None;
         }
         let lease = &mut self.path.lease;
@@ -222,7 +326,7 @@ impl Session {
             return None; // the breaker drains a queue: nothing may be sent, not even probes
         }
         let state = &mut self.send.reliable[lane as usize];
-        if state.is_clear() || (state.has_queued() && !held_back) || self.outage.is_some() {
+        if state.is_clear() || (state.has_queued() && !held_back) || self.path.outage.is_some() {
             return None;
         }
         let probes = self.probes[lane as usize];
@@ -232,11 +336,12 @@ impl Session {
         Some(state.last_sent() + patience)
     }
 
-    /// Time at which the air sends a keep-alive, so that the path stays open. With open flows, one
+    /// Time at which the air sends a keep-alive, so that the path in hand stays open. With open flows, one
     /// follows the last symbol, because an end that only receives would not notice that the ground
     /// is gone.
     fn keepalive_at(&self) -> Option<Duration> {
-        if !self.opens || self.outage.is_some() || self.path.ping {
+        let is_silent = self.path.outage.is_some() || self.path.validation.is_some();
+        if !self.opens || is_silent || self.path.ping {
             return None;
         }
         let keepalive = self.path.last_sent + self.settings.keepalive;
@@ -246,6 +351,9 @@ impl Session {
 
     /// Time within which an answer must arrive before an outage begins.
     fn patience(&self) -> Duration {
+        if self.has_other_live() {
+            return self.path.rtt.get() * DEAD_ROUND_TRIPS + PROBE_SLACK;
+        }
         (self.path.rtt.get() * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT)
     }
 }

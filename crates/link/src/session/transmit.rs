@@ -4,39 +4,23 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Session;
+use super::choose::NextSend;
 use super::fragment::Outgoing;
-use super::report::Pace;
+use super::path::ANTI_AMPLIFICATION;
 use super::sent::SentContents;
 use crate::Class;
 use crate::flow::{Content, Filled, PacketCharge};
-use crate::lane::{Due, Lane, Lost, NewSymbol, RecvLane, SLOT_BYTES};
+use crate::lane::{Due, Lane, Lost, NewSymbol};
 use crate::spare;
 use crate::wire::codec::MAX_VARINT_BYTES;
-use crate::wire::curve::MAX_CURVE_BYTES;
-use crate::wire::frame::{self, PADDING, REPAIR_EXTRA_BYTES};
+use crate::wire::frame::{self, CHALLENGE_BYTES, PADDING, REPAIR_EXTRA_BYTES};
 use crate::wire::header::DATA_OVERHEAD_BYTES;
-use crate::wire::report::{MAX_RUNS, Report};
 
-/// Maximum bytes sent to an unproven address, relative to the bytes received from it.
-const ANTI_AMPLIFICATION: usize = 3;
 /// Minimum room for a new symbol: an OPEN with the longest name fits.
 const MIN_SYMBOL_ROOM: usize = 320;
 
-/// Room reserved next to a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and
-/// a PING (1).
-const NEXT_TO_REPORT_BYTES: usize = 63;
-
 /// Contents of a packet besides its uncoded part, and their charge.
 type PacketContents = (SentContents, Option<PacketCharge>);
-
-/// Choice for the next packet.
-#[derive(Clone, Copy)]
-enum NextSend {
-    /// A retransmission.
-    Lost(Lane),
-    Repair(Lane),
-    New(Lane),
-}
 
 impl Session {
     /// Appends the next datagram to `out` and returns its destination; `None` if none may be sent
@@ -55,10 +39,38 @@ impl Session {
             self.closes_left -= 1;
             self.plaintext.clear();
             frame::put_close(&mut self.plaintext);
+            self.sent_on = self.path.id;
             return self.seal(SentContents::default(), None, now, out);
         }
+        if self.others.is_empty() {
+            self.sent_on = self.path.id;
+            return self.transmit_here(now, out);
+        }
+        let mut sent = None;
+        for id in self.paths_by_arrival(now) {
+            self.select(id);
+            sent = self.transmit_here(now, out);
+            if sent.is_some() {
+                self.sent_on = id;
+                break;
+            }
+        }
+        self.select_first();
+        sent
+    }
+
+    /// Path of the last packet of [`Self::transmit`].
+    pub fn sent_on(&self) -> u8 {
+        self.sent_on
+    }
+
+    /// Appends the next datagram of the path in hand.
+    fn transmit_here(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
         if let Some(to) = self.challenge_candidate(now, out) {
             return Some(to);
+        }
+        if self.path.validation.is_some() {
+            return self.transmit_validation(now, out);
         }
         self.path.follow_lease(now);
         if !self.path.pacer.is_open(now) {
@@ -69,7 +81,13 @@ impl Session {
         }
         self.plaintext.clear();
         let probing = self.start_probe(now);
-        let report_bytes = self.put_report(now);
+        let reports_on = self.report_due(now);
+        let report_bytes = reports_on.and_then(|path| self.put_report(path, now));
+        let reports_on = reports_on.unwrap_or(self.path.id);
+        // Nothing else may show in time that the path that carries the reports of others is dead.
+        if reports_on != self.path.id && self.path.asked_at + self.path.rtt.get() <= now {
+            self.path.ping = true;
+        }
         let asks = self.put_uncoded(now);
         let uncoded = self.plaintext.len();
         let (contents, charge) = self.put_contents(probing, now);
@@ -83,15 +101,38 @@ impl Session {
             // Next to a symbol, a report costs its own bytes; alone, a whole packet.
             let alone = self.plaintext.len() == bytes;
             let packet = self.path.outer_bytes() + DATA_OVERHEAD_BYTES;
-            self.reported((bytes + if alone { packet } else { 0 }) as u64, now);
+            self.reported(reports_on, (bytes + if alone { packet } else { 0 }) as u64, now);
         }
         self.path.mtu.used(self.path.bytes_of(self.plaintext.len()), now);
         self.seal(SentContents { asks: asks || contents.asks, ..contents }, charge, now, out)
     }
 
+    /// Appends a challenge on a path that carries no data yet, or the echo of the peer's.
+    fn transmit_validation(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        let bytes = self.path.bytes_of(2 * (1 + CHALLENGE_BYTES));
+        self.plaintext.clear();
+        if let Some(challenge) = self.take_challenge(bytes, now) {
+            frame::put_challenge(&mut self.plaintext, &challenge);
+        }
+        let challenges = !self.plaintext.is_empty();
+        if let Some(validation) = &mut self.path.validation
+            && (challenges || validation.affords(bytes))
+            && let Some(challenge) = self.path.response.take()
+        {
+            // A challenge has paid for the whole packet.
+            validation.sent_bytes += if challenges { 0 } else { bytes };
+            frame::put_response(&mut self.plaintext, &challenge);
+        }
+        if self.plaintext.is_empty() {
+            return None;
+        }
+        let contents = SentContents::default();
+        self.seal(contents, None, now, out)
+    }
+
     /// Fills an empty packet with padding if the rate is to be learned and nothing else waits.
     fn pad(&mut self, contents: SentContents, now: Duration) -> SentContents {
-        let may_load = self.outage.is_none() && self.path.takes_more(now);
+        let may_load = self.path.outage.is_none() && self.path.takes_more(now);
         if !self.plaintext.is_empty() || !may_load || !self.path.lease.wants_padding(now) {
             return contents;
         }
@@ -122,37 +163,6 @@ impl Session {
             .map(|_| to)
     }
 
-    /// Puts a report if one is due, into the empty packet. Returns its length.
-    fn put_report(&mut self, now: Duration) -> Option<usize> {
-        let mut report = self.reports.is_due(now).then(|| self.report(now)).flatten()?;
-        frame::put_report(&mut self.plaintext, &report);
-        let curve = self.path.recorder.curve(report.largest).filter(|_| self.peer_learns());
-        let beside = curve.as_ref().map_or(0, |_| MAX_CURVE_BYTES) + NEXT_TO_REPORT_BYTES;
-        let room = self.path.max_plaintext() - beside;
-        if self.plaintext.len() > room {
-            self.plaintext.clear();
-            report.shorten(room - 1);
-            frame::put_report(&mut self.plaintext, &report);
-        }
-        if let Some(curve) = curve {
-            frame::put_curve(&mut self.plaintext, &curve);
-        }
-        Some(self.plaintext.len())
-    }
-
-    fn reported(&mut self, bytes: u64, now: Duration) {
-        self.reports.sent(bytes, self.pace(), now);
-        self.path.arrivals.reported();
-        self.path.recorder.reported();
-        self.counters.reports_sent += 1;
-        self.counters.report_bytes += bytes;
-    }
-
-    pub(super) fn pace(&self) -> Pace {
-        let (our_rate, peers_rate) = (self.path.pacer.rate(), self.peers_rate());
-        Pace { rtt: self.path.rtt.get(), our_rate, peers_rate }
-    }
-
     /// Puts the rest of the uncoded part. Returns `true` if it requests a report.
     fn put_uncoded(&mut self, now: Duration) -> bool {
         if let Some(grant) = self.path.lease.next_grant(self.path.rtt.get(), now) {
@@ -168,9 +178,9 @@ impl Session {
             frame::put_response(&mut self.plaintext, &challenge);
         }
         // A SLIDE may wait for the end of an outage.
-        if let Some(slide) = self.send.datagrams.slide().filter(|_| self.outage.is_none()) {
+        if let Some(slide) = self.send.datagrams.slide().filter(|_| self.path.outage.is_none()) {
             frame::put_slide(&mut self.plaintext, slide);
-            self.send.datagrams.slid(self.path.next_packet());
+            self.send.datagrams.slid(self.path.next_id());
         }
         let ping = std::mem::take(&mut self.path.ping);
         if ping {
@@ -179,30 +189,13 @@ impl Session {
         ping
     }
 
-    fn report(&self, now: Duration) -> Option<Report> {
-        let (largest, at) = self.path.arrivals.newest()?;
-        let mut runs_left = MAX_RUNS;
-        let mut lane_report = |lane: &RecvLane| {
-            let report = lane.report(runs_left)?;
-            runs_left -= report.runs.len();
-            Some(report)
-        };
-        Some(Report {
-            path: self.path.id,
-            largest,
-            age: now.saturating_sub(at),
-            arrived: at,
-            late_by: self.path.arrivals.late_by(now),
-            packets: self.path.arrivals.to_report(),
-            marked: self.path.marked,
-            lanes: self.recv.iter().filter_map(&mut lane_report).collect(),
-        })
-    }
-
     /// Puts at most one symbol or repair. Returns it with its charge.
     fn put_contents(&mut self, probing: bool, now: Duration) -> PacketContents {
+        if self.yields() {
+            return PacketContents::default();
+        }
         // In an outage, probes have their own pace.
-        if self.outage.is_none() && !self.path.takes_more(now) {
+        if self.path.outage.is_none() && !self.path.takes_more(now) {
             self.held_back(now);
             return PacketContents::default();
         }
@@ -211,11 +204,14 @@ impl Session {
         if !self.plaintext.is_empty() && !probing && self.path.mtu.is_in_doubt() {
             return PacketContents::default();
         }
-        if self.fragments.is_some() {
+        if self.path.fragments.is_some() {
             return self.put_fragment(room);
         }
+        if let Some(copied) = self.put_copy(room) {
+            return copied;
+        }
         let choose =
-            if self.outage.is_some() { self.choose_probe(probing) } else { self.choose(now) };
+            if self.path.outage.is_some() { self.choose_probe(probing) } else { self.choose(now) };
         match choose {
             Some(NextSend::New(Lane::Datagram)) => self.put_datagrams(room, now),
             Some(NextSend::New(lane)) if room >= MIN_SYMBOL_ROOM => self.put_new(lane, room, now),
@@ -236,7 +232,7 @@ impl Session {
         if !fits && !self.plaintext.is_empty() {
             return PacketContents::default();
         }
-        let packet = self.path.next_packet();
+        let packet = self.path.next_id();
         let Some((number, content)) = state.take(packet, now) else {
             return PacketContents::default();
         };
@@ -249,20 +245,20 @@ impl Session {
             self.plaintext.extend_from_slice(&body);
             return (SentContents::of(lane, number), Some(PacketCharge::of(class)));
         }
-        self.fragments = Some(Outgoing::new(body, class, packet, room));
+        self.path.fragments = Some(Outgoing::new(body, class, packet.number, room));
         self.put_fragment(room)
     }
 
     /// Puts the next fragment of a symbol. The outcome of a fragment's packet is not the symbol's,
     /// which its lane judges.
     fn put_fragment(&mut self, room: usize) -> PacketContents {
-        let Some(fragments) = &mut self.fragments else { return PacketContents::default() };
+        let Some(fragments) = &mut self.path.fragments else { return PacketContents::default() };
         let put = fragments.put_next(room, &mut self.plaintext);
         let charge = put.then(|| PacketCharge::of(fragments.class));
         self.counters.fragments_sent += u64::from(put);
         // A symbol cut for larger packets than the present ones is dropped, and counts as lost.
         if fragments.is_done() || (!put && self.plaintext.is_empty()) {
-            self.fragments = None;
+            self.path.fragments = None;
         }
         (SentContents { asks: put, ..SentContents::default() }, charge)
     }
@@ -279,7 +275,7 @@ impl Session {
             return PacketContents::default();
         }
         frame::put_repair_head(&mut self.plaintext, lane, span);
-        state.take_repair(span, self.path.next_packet(), now, &mut self.plaintext);
+        state.take_repair(span, self.path.next_id(), now, &mut self.plaintext);
         self.counters.repairs_sent += 1;
         self.counters.repair_bytes += len as u64;
         (SentContents { asks: true, ..SentContents::default() }, Some(PacketCharge::of(class)))
@@ -296,6 +292,7 @@ impl Session {
 
     fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> PacketContents {
         let number = self.send.next_number(lane);
+        let room = self.room_everywhere(room);
         // A repair of this symbol has to fit into a packet too.
         let room = room - frame::symbol_head_len(number) - REPAIR_EXTRA_BYTES;
         let mut content = spare::content(room);
@@ -310,12 +307,41 @@ impl Session {
         let content = spare::fitted(content);
         self.counters.symbols_sent += 1;
         self.counters.symbol_bytes += content.len() as u64;
+        self.path.new_below[lane as usize] = number + 1;
         let state = &mut self.send.reliable[lane as usize];
-        state.push(content, charge.class, self.path.next_packet(), now);
+        state.push(content, charge.class, self.path.next_id(), now);
         if let Some(class) = ended {
             state.ended(class, now);
         }
+        // A request is short, and everything waits for it.
+        if ended.is_some() && self.opens && lane == Lane::Urgent && !self.others.is_empty() {
+            self.copy_elsewhere(lane, number);
+        }
         (SentContents::of(lane, number), Some(charge))
+    }
+
+    /// Room for a new symbol, which any live path may have to carry again.
+    fn room_everywhere(&self, room: usize) -> usize {
+        let surplus = self.path.mtu.current().saturating_sub(self.symbol_mtu());
+        room.saturating_sub(surplus)
+    }
+
+    /// Puts the copy of a symbol that went on another path, if one waits. Its outcome is not the
+    /// symbol's, except that its arrival is.
+    fn put_copy(&mut self, room: usize) -> Option<PacketContents> {
+        while let Some((lane, number)) = self.path.copies.pop_front() {
+            let state = &self.send.reliable[lane as usize];
+            let Some(content) = state.content_of(number) else { continue };
+            if frame::symbol_head_len(number) + content.len() > room {
+                continue;
+            }
+            frame::put_symbol_head(&mut self.plaintext, lane, number);
+            self.plaintext.extend_from_slice(content);
+            self.counters.copies_sent += 1;
+            self.counters.copy_bytes += content.len() as u64;
+            return Some((SentContents::of(lane, number), None));
+        }
+        None
     }
 
     /// Fills a symbol with datagrams. Those that do not fit next to a report wait for the next
@@ -323,6 +349,7 @@ impl Session {
     fn put_datagrams(&mut self, room: usize, now: Duration) -> PacketContents {
         let lane = Lane::Datagram;
         let number = self.send.next_number(lane);
+        let room = self.room_everywhere(room);
         let heads = frame::symbol_head_len(number) + REPAIR_EXTRA_BYTES;
         let Some(room) = room.checked_sub(heads) else { return PacketContents::default() };
         let whole = self.plaintext.is_empty();
@@ -335,7 +362,7 @@ impl Session {
         content.shrink_to_fit();
         self.counters.symbols_sent += 1;
         self.counters.symbol_bytes += content.len() as u64;
-        let (packet, max_bytes) = (self.path.next_packet(), self.lane_window());
+        let (packet, max_bytes) = (self.path.next_id(), self.lane_window());
         let Filled { datagrams, charge, expires } = filled;
         let fresh = NewSymbol { content, datagrams, class: charge.class, expires };
         self.send.datagrams.push(fresh, packet, max_bytes, now, &self.repair_policy);
@@ -345,79 +372,9 @@ impl Session {
         (SentContents::of(lane, number), Some(charge))
     }
 
-    /// Chooses the next symbol or repair:
-    ///
-    /// - urgent before datagrams before bulk, unless it is the turn of a flow of another lane;
-    /// - within a lane, retransmissions before repairs before new symbols, because the peer has
-    ///   waited longest for what was sent first;
-    /// - retransmissions of a more favoured class before those of others.
-    fn choose(&mut self, now: Duration) -> Option<NextSend> {
-        let next = self.next_lane(now);
-        for lane in Lane::RELIABLE {
-            let state = &mut self.send.reliable[lane as usize];
-            if let Some(class) = self.flows.take_due_burst_end(lane) {
-                state.ended(class, now);
-            }
-            if state.wants_protection(next == Some(lane), now, &self.repair_policy) {
-                state.protect(now, &mut self.repair_policy);
-            }
-        }
-        let class = next.and_then(|_| self.flows.next_class(now));
-        let new = next.zip(class);
-        let again = [Lane::Urgent, Lane::Datagram].map(|lane| self.choose_resend(lane, now));
-        // The first of equals.
-        let again = again.into_iter().flatten().min_by_key(|(_, class)| *class);
-        if let Some((choose, class)) = again
-            && !new.is_some_and(|new| self.leads(new, choose, class, now))
-        {
-            self.repair_waits = false;
-            return Some(choose);
-        }
-        match new {
-            Some((Lane::Urgent, _)) => return Some(NextSend::New(Lane::Urgent)),
-            Some((Lane::Datagram, class)) if again.is_some() || class <= Class::Network => {
-                return Some(NextSend::New(Lane::Datagram));
-            }
-            _ => {}
-        }
-        let again = self.choose_resend(Lane::Bulk, now).map(|(choose, _)| choose);
-        again.or(next.map(NextSend::New))
-    }
-
-    /// Returns `true` if new data goes before a retransmission of `class`:
-    ///
-    /// - data of the operator's and the network's classes, before less favoured classes, as far as
-    ///   the classes' shares permit;
-    /// - first bytes of a passenger, before what is no more favoured, at most every other time;
-    /// - urgent bytes, before datagrams.
-    fn leads(&mut self, new: (Lane, Class), choose: NextSend, class: Class, now: Duration) -> bool {
-        let (lane, new) = new;
-        if new <= Class::Network && new < class && self.flows.precedes(class, now) {
-            return true;
-        }
-        if lane == Lane::Bulk || new > class {
-            return false;
-        }
-        if matches!(choose, NextSend::Lost(Lane::Datagram) | NextSend::Repair(Lane::Datagram)) {
-            return lane == Lane::Urgent;
-        }
-        if self.repair_waits || !self.flows.next_is_new(now) {
-            return false;
-        }
-        self.repair_waits = true;
-        true
-    }
-
-    /// The lane's next retransmission or repair, and its class.
-    fn choose_resend(&mut self, lane: Lane, now: Duration) -> Option<(NextSend, Class)> {
-        let state = self.send.get(lane);
-        let lost = state.peek(now).map(|lost| (NextSend::Lost(lane), lost.class));
-        lost.or_else(|| state.repair_class(now).map(|class| (NextSend::Repair(lane), class)))
-    }
-
     /// Returns `true` if it is time for the next packet in an outage.
     fn start_probe(&mut self, now: Duration) -> bool {
-        let Some(outage) = self.outage.as_mut().filter(|outage| outage.probe_at <= now) else {
+        let Some(outage) = self.path.outage.as_mut().filter(|outage| outage.probe_at <= now) else {
             return false;
         };
         outage.next_probe(now);
@@ -425,30 +382,6 @@ impl Session {
         // Only large packets may be lost, so that every other probe is small.
         outage.bare = !outage.bare && self.path.mtu.is_in_doubt();
         !outage.bare
-    }
-
-    /// Chooses the oldest symbol for a probe, so that the answer reveals everything else that is
-    /// missing.
-    fn choose_probe(&mut self, probing: bool) -> Option<NextSend> {
-        let clear = |lane: Lane| self.send.reliable[lane as usize].is_clear();
-        let lane = Lane::RELIABLE.into_iter().find(|&lane| !clear(lane));
-        let lane = lane.filter(|_| probing)?;
-        self.send.reliable[lane as usize].probe_oldest();
-        Some(NextSend::Lost(lane))
-    }
-
-    /// The lane of the next new symbol; flows of full lanes do not delay others.
-    pub(super) fn next_lane(&mut self, now: Duration) -> Option<Lane> {
-        self.flows.set_room(Lane::ALL.map(|lane| self.may_send_new(lane)), now);
-        self.flows.next_lane(now)
-    }
-
-    fn may_send_new(&self, lane: Lane) -> bool {
-        let Some(lane) = self.send.reliable.get(lane as usize) else {
-            return self.send.datagrams.has_room();
-        };
-        let longest = self.path.max_plaintext() + SLOT_BYTES;
-        lane.retained_bytes() + longest <= self.lane_window() && lane.has_room()
     }
 
     /// Seals the plaintext as the path's next packet. Without a `charge` the packet is the

@@ -209,7 +209,7 @@ fn a_repair_of_three_symbols() {
         out.put(&format!("plaintext_{number}"), &plaintext);
     }
     let packet = 0x12345;
-    let key = crate::lane::repair_key(packet);
+    let key = crate::lane::repair_key(packet.into());
     let sources: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
     let span = Span::new(7, 3).expect("it is short");
     let plaintext = bytes(&|out| {

@@ -26,6 +26,8 @@ const INIT: InitPayload = InitPayload {
     rate_bps: 512_000,
     reserve_bytes: 65_536,
     aeads: Aeads::all(),
+    max_paths: 1,
+    path: 0,
 };
 const RESPONSE: ResponsePayload = ResponsePayload {
     instance: 0x2122_2324_2526_2728,
@@ -33,6 +35,7 @@ const RESPONSE: ResponsePayload = ResponsePayload {
     reserve_bytes: 65_536,
     max_flows: 4096,
     aead: Aead::ChaCha20Poly1305,
+    max_paths: 1,
 };
 
 /// Returns 32 bytes that increase from `first`.

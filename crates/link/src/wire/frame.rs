@@ -80,8 +80,11 @@ const DATAGRAM_LEN: u8 = 0x0d;
 const CLAIM: u8 = 0x0e;
 const CLASS: u8 = 0x0f;
 
+/// Length of a path challenge.
+pub const CHALLENGE_BYTES: usize = 8;
+
 /// Random bytes of a path challenge.
-pub type Challenge = [u8; 8];
+pub type Challenge = [u8; CHALLENGE_BYTES];
 
 /// A parsed packet: the uncoded part, and its symbol, repair or fragment.
 #[derive(Debug, Default, PartialEq, Eq)]

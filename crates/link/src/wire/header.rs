@@ -45,6 +45,27 @@ pub const DATA_OVERHEAD_BYTES: usize = DATA_HEADER_BYTES + TAG_BYTES;
 /// Maximum packet number: 56 bits, because the nonce is path id ‖ packet number.
 pub const MAX_PACKET_NUMBER: u64 = (1 << 56) - 1;
 
+/// Maximum number of paths of a session. The handshake negotiates it in three bits.
+pub const MAX_PATHS: u8 = 8;
+
+/// A packet of a session: its path, and its number there. Packets are ordered on one path only; the
+/// derived order serves as a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PacketId {
+    /// Path that carries the packet.
+    pub path: u8,
+    /// Number on this path.
+    pub number: u64,
+}
+
+#[cfg(test)]
+impl From<u64> for PacketId {
+    /// The packet `number` of path 0.
+    fn from(number: u64) -> Self {
+        Self { path: 0, number }
+    }
+}
+
 /// A data packet's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
@@ -77,6 +98,11 @@ impl DataHeader {
         out.push(DATA | self.path);
         out.extend_from_slice(&self.receiver.to_le_bytes());
         out.extend_from_slice(&self.number.to_le_bytes()[..7]);
+    }
+
+    /// The packet with this header.
+    pub fn packet(&self) -> PacketId {
+        PacketId { path: self.path, number: self.number }
     }
 
     /// AEAD nonce: path id in the top byte, packet number below.

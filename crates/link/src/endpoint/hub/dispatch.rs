@@ -81,6 +81,18 @@ impl Core for HubCore {
         timers.flatten().min().unwrap_or(Duration::MAX)
     }
 
+    fn next_timer(&mut self, now: Duration) -> &'static str {
+        let sessions = self.sessions.values_mut().map(|member| member.session.next_timer(now));
+        let others = [
+            (self.responder.next_timeout(), "handshakes"),
+            (self.sharing.next_timeout(), "shares of the beam"),
+            (self.bottlenecks.next_timeout(), "shared bottlenecks"),
+            (self.budget.next_timeout(), "memory budget"),
+        ];
+        let others = others.into_iter().filter_map(|(at, name)| at.map(|at| (at, name)));
+        others.chain(sessions).min().map_or("none", |(_, name)| name)
+    }
+
     fn handle_timeout(&mut self, now: Duration) {
         let terms =
             |key: &PublicKey, payload: &InitPayload| params_of(&self.aircraft, key, payload);

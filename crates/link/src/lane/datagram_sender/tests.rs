@@ -23,7 +23,7 @@ fn report(largest: u64, base: u64, runs: &[(u64, u64)]) -> LaneReport {
 }
 
 fn report_to(lane: &mut DatagramSender, report: &LaneReport, now: Duration) -> Option<usize> {
-    lane.report(report, report.largest, 0, now, &mut lossy(0.06))
+    lane.report(report, report.largest.into(), 0, now, &mut lossy(0.06))
 }
 
 /// Symbols and repairs as they are sent, each in its own packet: spans of repairs with their times.
@@ -44,7 +44,7 @@ impl Talk {
     fn push(&mut self, class: Class, lifetime: Duration, now: Duration) {
         self.wait_until(now);
         let fresh = fresh(class, now + lifetime);
-        self.lane.push(fresh, self.packet, MOST, now, &self.policy);
+        self.lane.push(fresh, self.packet.into(), MOST, now, &self.policy);
         self.packet += 1;
         self.lane.ended(now);
         self.repair(now);
@@ -59,7 +59,7 @@ impl Talk {
 
     fn repair(&mut self, now: Duration) {
         while let Some(Due { span, .. }) = self.lane.peek_repair(now) {
-            self.lane.take_repair(span, self.packet, now, &mut Vec::new());
+            self.lane.take_repair(span, self.packet.into(), now, &mut Vec::new());
             self.packet += 1;
             self.repairs.push((now, span));
         }
@@ -116,15 +116,15 @@ fn a_missing_symbol_is_retransmitted_only_if_it_arrives_in_time() {
         lane.tune(ms(380));
         for packet in 0..3 {
             let fresh = fresh(Class::BestEffort, lifetime);
-            lane.push(fresh, packet, MOST, ms(0), &lossy(0.06));
+            lane.push(fresh, packet.into(), MOST, ms(0), &lossy(0.06));
         }
         assert_eq!(report_to(&mut lane, &report(2, 1, &[(2, 3)]), ms(760)), Some(1));
-        assert_eq!(lane.take(3, ms(760)).map(|(number, _)| number), again.then_some(1));
-        assert_eq!(lane.take(4, ms(760)), None);
+        assert_eq!(lane.take(3.into(), ms(760)).map(|(number, _)| number), again.then_some(1));
+        assert_eq!(lane.take(4.into(), ms(760)), None);
         if again {
             // Lost again: two and a half round trips are too long for the second.
             assert_eq!(report_to(&mut lane, &report(4, 1, &[(2, 3)]), ms(1520)), Some(1));
-            let third = lane.take(5, ms(1520)).map(|(number, _)| number);
+            let third = lane.take(5.into(), ms(1520)).map(|(number, _)| number);
             assert_eq!(third, (lifetime == ms(3000)).then_some(1));
         }
     }
@@ -135,7 +135,7 @@ fn a_retransmission_that_became_late_is_not_sent() {
     let mut lane = DatagramSender::default();
     lane.tune(ms(380));
     for packet in 0..2 {
-        lane.push(fresh(Class::BestEffort, ms(3000)), packet, MOST, ms(0), &lossy(0.06));
+        lane.push(fresh(Class::BestEffort, ms(3000)), packet.into(), MOST, ms(0), &lossy(0.06));
     }
     report_to(&mut lane, &report(1, 0, &[(1, 2)]), ms(800));
     let lost = Lost { number: 0, len: 100, class: Class::BestEffort };
@@ -147,21 +147,21 @@ fn a_retransmission_that_became_late_is_not_sent() {
 fn the_base_slides_over_expired_symbols_until_a_report_confirms_it() {
     let mut lane = DatagramSender::default();
     for packet in 0..4 {
-        lane.push(fresh(Class::Network, LIFETIME), packet, MOST, ms(0), &lossy(0.06));
+        lane.push(fresh(Class::Network, LIFETIME), packet.into(), MOST, ms(0), &lossy(0.06));
     }
     assert_eq!(lane.slide(), None, "everything may have arrived");
     report_to(&mut lane, &report(3, 1, &[(3, 4)]), ms(760));
     assert_eq!((lane.abandoned(), lane.retained_bytes()), (2, 0));
     assert_eq!(lane.slide(), Some(Slide { lane: Lane::Datagram, base: 4 }));
-    lane.slid(10);
+    lane.slid(10.into());
     assert_eq!(lane.slide(), None);
     // This report was sent before the SLIDE arrived; the next shows that the SLIDE was lost.
-    lane.report(&report(3, 1, &[(3, 4)]), 9, 0, ms(800), &mut lossy(0.06));
+    lane.report(&report(3, 1, &[(3, 4)]), 9.into(), 0, ms(800), &mut lossy(0.06));
     assert_eq!(lane.slide(), None);
-    lane.report(&report(3, 1, &[(3, 4)]), 12, 0, ms(1600), &mut lossy(0.06));
+    lane.report(&report(3, 1, &[(3, 4)]), 12.into(), 0, ms(1600), &mut lossy(0.06));
     assert!(lane.slide().is_some());
-    lane.slid(13);
-    lane.report(&report(3, 4, &[]), 14, 0, ms(2400), &mut lossy(0.06));
+    lane.slid(13.into());
+    lane.report(&report(3, 4, &[]), 14.into(), 0, ms(2400), &mut lossy(0.06));
     assert_eq!(lane.slide(), None);
 }
 
@@ -170,7 +170,7 @@ fn memory_is_bounded_without_reports() {
     let mut lane = DatagramSender::default();
     for packet in 0..1000 {
         let fresh = fresh(Class::LowerEffort, ms(10_000));
-        lane.push(fresh, packet, 10_000, ms(packet), &lossy(0.06));
+        lane.push(fresh, packet.into(), 10_000, ms(packet), &lossy(0.06));
         assert!(lane.retained_bytes() <= 10_000);
     }
     assert_eq!(lane.abandoned(), 1000 - 10_000 / (100 + SLOT_BYTES as u64));
@@ -182,16 +182,16 @@ fn packet_outcomes_cover_symbols_beyond_a_truncated_report() {
     let mut lane = DatagramSender::default();
     lane.tune(ms(50));
     for packet in 0..3 {
-        lane.push(fresh(Class::BestEffort, ms(3000)), packet, MOST, ms(0), &lossy(0.06));
+        lane.push(fresh(Class::BestEffort, ms(3000)), packet.into(), MOST, ms(0), &lossy(0.06));
     }
     let truncated = LaneReport { truncated: true, ..report(2, 0, &[]) };
     assert_eq!(report_to(&mut lane, &truncated, ms(100)), Some(0));
-    lane.on_outcome(0, 0, false);
-    lane.on_outcome(1, 1, true);
-    lane.on_outcome(2, 77, true);
+    lane.on_outcome(0, 0.into(), false);
+    lane.on_outcome(1, 1.into(), true);
+    lane.on_outcome(2, 77.into(), true);
     report_to(&mut lane, &truncated, ms(200));
-    assert_eq!(lane.take(3, ms(200)).map(|(number, _)| number), Some(1));
-    assert_eq!(lane.take(4, ms(200)), None);
+    assert_eq!(lane.take(3.into(), ms(200)).map(|(number, _)| number), Some(1));
+    assert_eq!(lane.take(4.into(), ms(200)), None);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn unreported_symbols_are_given_up_some_round_trips_after_they_expire() {
     lane.tune(ms(380));
     for packet in 0..100 {
         let at = ms(100 * packet);
-        lane.push(fresh(Class::Network, at + LIFETIME), packet, MOST, at, &lossy(0.06));
+        lane.push(fresh(Class::Network, at + LIFETIME), packet.into(), MOST, at, &lossy(0.06));
     }
     // The symbols of the last 16 × 380 ms plus their lifetime, 6,330 ms, are left at 9,900 ms.
     assert_eq!((lane.abandoned(), lane.slots.len()), (36, 64));

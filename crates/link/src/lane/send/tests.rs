@@ -12,13 +12,13 @@ fn report(largest: u64, base: u64, runs: &[(u64, u64)]) -> LaneReport {
 fn lane_of(symbols: u64) -> SendLane {
     let mut lane = SendLane::new(1024);
     for packet in 0..symbols {
-        lane.push(vec![packet as u8; 10], Class::BestEffort, 100 + packet, NOW);
+        lane.push(vec![packet as u8; 10], Class::BestEffort, (100 + packet).into(), NOW);
     }
     lane
 }
 
 fn report_to(lane: &mut SendLane, report: &LaneReport, policy: &mut RepairPolicy) -> Option<usize> {
-    lane.report(report, 0, NOW, policy)
+    lane.report(report, 0, 0, NOW, policy)
 }
 
 fn lossy() -> RepairPolicy {
@@ -29,13 +29,13 @@ fn lossy() -> RepairPolicy {
 fn a_gap_is_retransmitted_and_so_is_a_lost_retransmission() {
     let (mut lane, policy) = (lane_of(4), &mut lossy());
     assert_eq!(report_to(&mut lane, &report(102, 1, &[(2, 3)]), policy), Some(1));
-    assert_eq!(lane.take(104, NOW), Some((1, &[1; 10][..])));
+    assert_eq!(lane.take(104.into(), NOW), Some((1, &[1; 10][..])));
     let on_its_way = report_to(&mut lane, &report(103, 1, &[(2, 4)]), policy);
     assert_eq!(on_its_way, Some(0));
-    lane.push(vec![9], Class::BestEffort, 105, NOW);
+    lane.push(vec![9], Class::BestEffort, 105.into(), NOW);
     let lost_again = report_to(&mut lane, &report(105, 1, &[(2, 5)]), policy);
     assert_eq!(lost_again, Some(1));
-    assert_eq!(lane.take(106, NOW).unwrap().0, 1);
+    assert_eq!(lane.take(106.into(), NOW).unwrap().0, 1);
     assert_eq!(report_to(&mut lane, &report(106, 5, &[]), policy), Some(0));
     assert!(lane.is_clear());
     assert_eq!((lane.retained_bytes(), lane.kept_bytes()), (0, 0));
@@ -44,8 +44,8 @@ fn a_gap_is_retransmitted_and_so_is_a_lost_retransmission() {
 #[test]
 fn reordering_is_tolerated() {
     let (mut lane, policy) = (lane_of(6), &mut lossy());
-    assert_eq!(lane.report(&report(103, 1, &[(2, 4)]), 2, NOW, policy), Some(0));
-    assert_eq!(lane.report(&report(104, 1, &[(2, 5)]), 2, NOW, policy), Some(1));
+    assert_eq!(lane.report(&report(103, 1, &[(2, 4)]), 0, 2, NOW, policy), Some(0));
+    assert_eq!(lane.report(&report(104, 1, &[(2, 5)]), 0, 2, NOW, policy), Some(1));
 }
 
 /// Sends every planned repair. Returns the time at which each was sent.
@@ -53,7 +53,7 @@ fn send_repairs(lane: &mut SendLane, policy: &mut RepairPolicy, mut packet: u64)
     let (mut now, mut sent) = (NOW, Vec::new());
     loop {
         while let Some(Due { span, .. }) = lane.peek_repair(NOW) {
-            lane.take_repair(span, packet, now, &mut Vec::new());
+            lane.take_repair(span, packet.into(), now, &mut Vec::new());
             packet += 1;
             sent.push(now);
         }
@@ -100,12 +100,12 @@ fn symbols_that_repairs_do_not_recover_are_retransmitted() {
     for round in 1..40 {
         lane.protect_again(policy.delay * round, policy);
         while let Some(Due { span, .. }) = lane.peek_repair(NOW) {
-            lane.take_repair(span, packet, NOW, &mut Vec::new());
+            lane.take_repair(span, packet.into(), NOW, &mut Vec::new());
             packet += 1;
         }
         report_to(&mut lane, &report(packet, 0, &[(1, 2)]), policy);
     }
-    assert_eq!(lane.take(packet, NOW).map(|(number, _)| number), Some(0));
+    assert_eq!(lane.take(packet.into(), NOW).map(|(number, _)| number), Some(0));
     assert!(packet < 120, "{packet} packets");
 }
 
@@ -114,10 +114,10 @@ fn a_symbol_lost_repeatedly_is_sent_twice_after_all_other_lost_ones() {
     let (mut lane, policy) = (lane_of(3), &mut lossy());
     let mut packet = 103;
     for losses in 1..=u64::from(COPIED_FROM) {
-        lane.push(vec![9], Class::BestEffort, packet, NOW);
+        lane.push(vec![9], Class::BestEffort, packet.into(), NOW);
         report_to(&mut lane, &report(packet, 0, &[(2, 3 + losses)]), policy);
         let mut sent = Vec::new();
-        while let Some((number, _)) = lane.take(packet + 1, NOW) {
+        while let Some((number, _)) = lane.take((packet + 1).into(), NOW) {
             packet += 1;
             sent.push(number);
         }
@@ -134,11 +134,15 @@ fn packet_outcomes_cover_symbols_beyond_a_truncated_report() {
     let (mut lane, policy) = (lane_of(4), &mut lossy());
     let truncated = LaneReport { truncated: true, ..report(103, 0, &[]) };
     assert_eq!(report_to(&mut lane, &truncated, policy), Some(0));
-    lane.on_outcome(2, 102, true);
-    lane.on_outcome(3, 103, false);
-    lane.on_outcome(1, 55, true);
-    assert_eq!(lane.take(104, NOW).map(|(number, _)| number), Some(2));
-    assert_eq!(lane.take(105, NOW), None, "another packet carried 1 last, and 3 has arrived");
+    lane.on_outcome(2, 102.into(), true);
+    lane.on_outcome(3, 103.into(), false);
+    lane.on_outcome(1, 55.into(), true);
+    assert_eq!(lane.take(104.into(), NOW).map(|(number, _)| number), Some(2));
+    assert_eq!(
+        lane.take(105.into(), NOW),
+        None,
+        "another packet carried 1 last, and 3 has arrived"
+    );
 }
 
 #[test]
@@ -169,9 +173,9 @@ fn a_probe_retransmits_the_oldest_symbol() {
     let mut lane = lane_of(5);
     report_to(&mut lane, &report(100, 1, &[]), &mut lossy());
     lane.probe_oldest();
-    assert_eq!(lane.take(120, NOW).unwrap().0, 1);
-    assert_eq!(lane.take(121, NOW).unwrap().0, 2);
-    assert_eq!(lane.take(122, NOW), None);
+    assert_eq!(lane.take(120.into(), NOW).unwrap().0, 1);
+    assert_eq!(lane.take(121.into(), NOW).unwrap().0, 2);
+    assert_eq!(lane.take(122.into(), NOW), None);
 }
 
 #[test]

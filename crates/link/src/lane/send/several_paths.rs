@@ -1,0 +1,74 @@
+//! Calls about a lane whose symbols go on several paths.
+
+use std::time::Duration;
+
+use super::{SendLane, State, counts};
+use crate::lane::protected_range::RepairPolicy;
+
+impl SendLane {
+    /// Ends the burst on one path, while others still send symbols of it: those below `end` can be
+    /// protected.
+    pub fn ended_on_path(&mut self, end: u64, now: Duration) {
+        let last = end.checked_sub(self.base + 1).and_then(|index| self.slots.get(index as usize));
+        if let Some(class) = last.map(|slot| slot.class) {
+            self.is_partial = self.ended.is_none();
+            self.ended.get_or_insert((class, now));
+        }
+    }
+
+    /// Returns `true` if the last burst was protected although some of it had not been sent yet.
+    pub fn is_partial(&self) -> bool {
+        self.is_partial
+    }
+
+    /// Number of symbols that were sent after the last protection.
+    pub fn unprotected(&self) -> u64 {
+        self.next_number() - self.protected_below.max(self.base)
+    }
+
+    /// Returns `true` if symbols below `end` were sent after the last protection, and are unreported.
+    pub fn is_unprotected(&self, end: u64) -> bool {
+        end > self.protected_below.max(self.base)
+    }
+
+    /// Number of repairs to send now.
+    pub fn repairs_ready(&self) -> u64 {
+        self.burst_repair.repairs_ready()
+    }
+
+    /// Takes the symbols in flight on `path` for lost, because nothing arrives there, and plans new
+    /// repairs for them.
+    pub fn lose_path(&mut self, path: u8, now: Duration, policy: &mut RepairPolicy) {
+        self.burst_repair.forget_repairs_on(path);
+        let (base, slots) = (self.base, &self.slots);
+        self.burst_repair.flush(now, policy, |start, end| counts(base, slots, start, end));
+        for number in self.in_flight.on_path(path) {
+            self.queue(number);
+        }
+        self.in_flight.mark_stale();
+    }
+
+    /// Content of a symbol that no report has named.
+    pub fn content_of(&self, number: u64) -> Option<&[u8]> {
+        let slot = self.slots.get(usize::try_from(number.checked_sub(self.base)?).ok()?)?;
+        (slot.state != State::Reported).then_some(&slot.content[..])
+    }
+
+    /// Returns `true` if a symbol that the next repair protects was last sent on `path`.
+    pub fn repairs_symbols_of(&self, path: u8) -> bool {
+        let Some(range) = self.burst_repair.ready() else { return false };
+        let from = range.start.max(self.base);
+        let mut slots =
+            (from..range.end).filter_map(|at| self.slots.get((at - self.base) as usize));
+        slots.any(|slot| slot.state != State::Reported && slot.last_packet.path == path)
+    }
+
+    /// Bytes of symbols that wait for retransmission, or of the repairs that are ready.
+    pub fn queued_bytes(&self) -> usize {
+        let bytes_of = |number: &u64| {
+            let slot = number.checked_sub(self.base).and_then(|at| self.slots.get(at as usize));
+            slot.filter(|slot| slot.state == State::Queued).map_or(0, |slot| slot.content.len())
+        };
+        self.lost.iter().map(bytes_of).sum()
+    }
+}

@@ -1,0 +1,228 @@
+//! The choice of the next symbol or repair, and of the path that carries it.
+
+use std::time::Duration;
+
+use super::Session;
+use super::path::Path;
+use crate::Class;
+use crate::lane::{Lane, SLOT_BYTES, SendLane};
+
+/// Maximum rest of the urgent bytes for which repairs wait if there are several paths.
+const MAX_REST_BYTES: u64 = 16 << 10;
+
+/// Choice for the next packet.
+#[derive(Clone, Copy)]
+pub enum NextSend {
+    /// A retransmission.
+    Lost(Lane),
+    Repair(Lane),
+    New(Lane),
+}
+
+impl Session {
+    /// Chooses the next symbol or repair:
+    ///
+    /// - urgent before datagrams before bulk, unless it is the turn of a flow of another lane;
+    /// - within a lane, retransmissions before repairs before new symbols, because the peer has
+    ///   waited longest for what was sent first;
+    /// - retransmissions of a more favoured class before those of others.
+    pub(super) fn choose(&mut self, now: Duration) -> Option<NextSend> {
+        let next = self.next_lane(now);
+        let may_resend = self.may_resend(now);
+        let several = self.has_other_live();
+        for lane in Lane::RELIABLE {
+            let state = &mut self.send.reliable[lane as usize];
+            if let Some(class) = self.flows.take_due_burst_end(lane) {
+                state.ended(class, now);
+            }
+            let end = self.path.new_below[lane as usize];
+            if several && next.is_none() && state.is_unprotected(end) {
+                state.ended_on_path(end, now);
+            }
+            if state.wants_protection(next == Some(lane), now, &self.repair_policy) {
+                state.protect(now, &mut self.repair_policy);
+            }
+        }
+        let class = next.and_then(|_| self.flows.next_class(now));
+        let new = next.zip(class);
+        let again =
+            [Lane::Urgent, Lane::Datagram].map(|lane| self.choose_resend(lane, may_resend, now));
+        // The first of equals.
+        let again = again.into_iter().flatten().min_by_key(|(_, class)| *class);
+        if let Some((choose, class)) = again
+            && !new.is_some_and(|new| self.leads(new, choose, class, now))
+        {
+            self.repair_waits = false;
+            return Some(choose);
+        }
+        match new {
+            Some((Lane::Urgent, _)) => return Some(NextSend::New(Lane::Urgent)),
+            Some((Lane::Datagram, class)) if again.is_some() || class <= Class::Network => {
+                return Some(NextSend::New(Lane::Datagram));
+            }
+            _ => {}
+        }
+        let again = self.choose_resend(Lane::Bulk, may_resend, now).map(|(choose, _)| choose);
+        again.or(next.map(NextSend::New))
+    }
+
+    /// Returns `true` if new data goes before a retransmission of `class`:
+    ///
+    /// - data of the operator's and the network's classes, before less favoured classes, as far as
+    ///   the classes' shares permit;
+    /// - first bytes of a passenger, before what is no more favoured, at most every other time;
+    /// - urgent bytes, before datagrams.
+    fn leads(&mut self, new: (Lane, Class), choose: NextSend, class: Class, now: Duration) -> bool {
+        let (lane, new) = new;
+        if new <= Class::Network && new < class && self.flows.precedes(class, now) {
+            return true;
+        }
+        if lane == Lane::Bulk || new > class {
+            return false;
+        }
+        if matches!(choose, NextSend::Lost(Lane::Datagram) | NextSend::Repair(Lane::Datagram)) {
+            return lane == Lane::Urgent;
+        }
+        if self.repair_waits || !self.flows.next_is_new(now) {
+            return false;
+        }
+        self.repair_waits = true;
+        true
+    }
+
+    /// The lane's next retransmission or repair, and its class.
+    fn choose_resend(
+        &mut self,
+        lane: Lane,
+        may_resend: bool,
+        now: Duration,
+    ) -> Option<(NextSend, Class)> {
+        let state = self.send.get(lane);
+        let lost = state.peek(now).filter(|_| may_resend);
+        if let Some(lost) = lost {
+            return Some((NextSend::Lost(lane), lost.class));
+        }
+        let class = state.repair_class(now)?;
+        self.may_repair(lane, now).then_some((NextSend::Repair(lane), class))
+    }
+
+    /// Returns `true` if the path in hand may carry retransmissions: the others together would not
+    /// have delivered them before.
+    fn may_resend(&self, now: Duration) -> bool {
+        if !self.has_other_live() {
+            return true;
+        }
+        !self.is_overtaken(self.resent_bytes(), |_| 0.0, now)
+    }
+
+    /// Bytes of the retransmissions and repairs that wait.
+    fn resent_bytes(&self) -> u64 {
+        let packet_bytes = self.path.mtu.current() as u64;
+        // Symbols without protection need about as many repairs as are lost of them.
+        let loss = self.repair_policy.loss.rate;
+        let of = |lane: &SendLane| {
+            let repairs = lane.repairs_ready() + (lane.unprotected() as f64 * loss) as u64;
+            lane.queued_bytes() as u64 + repairs * packet_bytes
+        };
+        self.send.reliable.iter().map(of).sum()
+    }
+
+    /// Bytes that wait in the urgent lane, and in all lanes, with their retransmissions and repairs.
+    fn waiting_bytes(&self) -> (u64, u64) {
+        let waiting = self.flows.waiting();
+        let all: u64 = Class::ALL.into_iter().map(|class| waiting[class].bytes).sum();
+        let again = self.resent_bytes();
+        (self.flows.urgent_bytes().min(all).saturating_add(again), all.saturating_add(again))
+    }
+
+    /// Returns `true` if the path in hand should carry the lane's next repair.
+    fn may_repair(&mut self, lane: Lane, now: Duration) -> bool {
+        if !self.has_other_live() {
+            return true;
+        }
+        let (urgent, all) = self.waiting_bytes();
+        let waiting = if lane == Lane::Bulk { all } else { urgent };
+        // What follows of a burst goes before the repairs of what was sent of it, here or elsewhere.
+        let is_partial = self.send.reliable.get(lane as usize).is_some_and(SendLane::is_partial);
+        let ends_soon = lane == Lane::Urgent && urgent <= MAX_REST_BYTES;
+        if (is_partial || ends_soon) && self.next_lane(now) == Some(lane) {
+            return false;
+        }
+        // The burst that may have taken the symbols of a path may also take a repair there.
+        let state = self.send.reliable.get(lane as usize);
+        let burst = self.repair_policy.burst.as_secs_f64();
+        let carried = |path: &Path| state.is_some_and(|state| state.repairs_symbols_of(path.id));
+        !self.is_overtaken(waiting, |path| if carried(path) { burst } else { 0.0 }, now)
+    }
+
+    /// Returns `true` if the path in hand has something of `lane` to resend.
+    pub(super) fn has_resend_in(&mut self, lane: Lane, now: Duration) -> bool {
+        if !self.has_other_live() {
+            return self.send.reliable[lane as usize].has_queued();
+        }
+        let may_resend = self.may_resend(now);
+        self.send.reliable[lane as usize].has_ended()
+            || self.choose_resend(lane, may_resend, now).is_some()
+    }
+
+    /// Returns `true` if the path in hand has something to resend.
+    pub(super) fn has_resend(&mut self, now: Duration) -> bool {
+        if !self.has_other_live() {
+            return self.send.has_queued(now);
+        }
+        let may_resend = self.may_resend(now);
+        let ends = self.send.reliable.iter().any(SendLane::has_ended);
+        ends || self.ends_here(now)
+            || Lane::ALL.into_iter().any(|lane| self.choose_resend(lane, may_resend, now).is_some())
+    }
+
+    /// Returns `true` if symbols of the path in hand wait for their protection, and it sends no more
+    /// of them because others deliver the rest earlier.
+    fn ends_here(&mut self, now: Duration) -> bool {
+        let is_unprotected = |lane: Lane| {
+            let state = &self.send.reliable[lane as usize];
+            state.is_unprotected(self.path.new_below[lane as usize])
+        };
+        self.repair_policy.coded
+            && Lane::RELIABLE.into_iter().any(is_unprotected)
+            && self.next_lane(now).is_none()
+    }
+
+    /// Chooses the oldest symbol for a probe, so that the answer reveals everything else that is
+    /// missing.
+    pub(super) fn choose_probe(&mut self, probing: bool) -> Option<NextSend> {
+        let clear = |lane: Lane| self.send.reliable[lane as usize].is_clear();
+        let lane = Lane::RELIABLE.into_iter().find(|&lane| !clear(lane));
+        let lane = lane.filter(|_| probing)?;
+        self.send.reliable[lane as usize].probe_oldest();
+        Some(NextSend::Lost(lane))
+    }
+
+    /// The lane of the next new symbol; flows of full lanes do not delay others.
+    pub(super) fn next_lane(&mut self, now: Duration) -> Option<Lane> {
+        let mut rooms = Lane::ALL.map(|lane| self.may_send_new(lane));
+        if self.has_other_live() {
+            let wins = self.lanes_that_win(now);
+            rooms.iter_mut().zip(wins).for_each(|(room, wins)| *room &= wins);
+        }
+        self.flows.set_room(rooms, now);
+        self.flows.next_lane(now)
+    }
+
+    /// Lanes whose next new symbol should go on the path in hand, because the other paths would not
+    /// have delivered all that waits before it arrives.
+    fn lanes_that_win(&self, now: Duration) -> [bool; Lane::ALL.len()] {
+        let (urgent, all) = self.waiting_bytes();
+        let wins = |bytes: u64| !self.is_overtaken(bytes, |_| 0.0, now);
+        // Datagrams have no end that others could wait for, and their order matters.
+        [wins(urgent), wins(all), wins(1)]
+    }
+
+    fn may_send_new(&self, lane: Lane) -> bool {
+        let Some(lane) = self.send.reliable.get(lane as usize) else {
+            return self.send.datagrams.has_room();
+        };
+        let longest = self.path.max_plaintext() + SLOT_BYTES;
+        lane.retained_bytes() + longest <= self.lane_window() && lane.has_room()
+    }
+}

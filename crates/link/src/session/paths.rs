@@ -1,0 +1,259 @@
+//! The paths of a session: the one in hand, the choice among them, and their validation.
+//!
+//! A session has one path in hand, which its methods work on, and up to seven others. Between two
+//! calls the first path is in hand. With a single path nothing here costs anything.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::RngCore;
+
+use super::path::{Path, Validation};
+use super::{CONFIGURED_PATH, Session};
+use crate::crypto::Rng;
+use crate::lane::Lane;
+use crate::memory::Remembered;
+use crate::settings::Settings;
+use crate::wire::header::DataHeader;
+
+/// Maximum interval of challenges on a path that does not answer.
+const MAX_CHALLENGE_INTERVAL: Duration = Duration::from_secs(10);
+/// Round trips without a report of the path's packets, while others work, after which its symbols go
+/// again elsewhere …
+const DOUBT_ROUND_TRIPS: f64 = 1.25;
+/// … plus this, for the reporter's own pacing.
+const DOUBT_SLACK: Duration = Duration::from_millis(50);
+/// Maximum number of symbols that wait to be copied to another path, for each path. The oldest are
+/// dropped, since a copy only saves time.
+const MAX_COPIES: usize = 64;
+
+impl Path {
+    /// Creates path `id` of a session. `prior` are the measurements of the first path from an earlier
+    /// session.
+    pub fn of_session(
+        id: u8,
+        peer: SocketAddr,
+        settings: &Settings,
+        prior: Option<&Remembered>,
+        rng: &mut Rng,
+        now: Duration,
+    ) -> Self {
+        let prior = prior.filter(|_| id == CONFIGURED_PATH);
+        Self::new(id, peer, &settings_of(settings, id), prior, rng, now)
+    }
+
+    /// Returns `true` if the path may carry symbols.
+    pub fn is_live(&self) -> bool {
+        self.validation.is_none() && self.outage.is_none() && !self.is_doubted
+    }
+
+    /// Time from `now` until a packet of full size that waits for the pacer has arrived, on a scale
+    /// that all paths of the session share.
+    fn arrival_s(&self, now: Duration, common: bool) -> f64 {
+        let opens = self.pacer.opens_at().saturating_sub(now).as_secs_f64();
+        opens + self.packet_time_s() + self.delay_s(common)
+    }
+
+    fn packet_time_s(&self) -> f64 {
+        self.pacer.rate().time_for(self.mtu.current() as u64).as_secs_f64()
+    }
+
+    /// One-way delay. `common` says that every path has measured it on the peer's clock.
+    fn delay_s(&self, common: bool) -> f64 {
+        match self.one_way.min_s().filter(|_| common) {
+            Some(delay) => delay,
+            None => self.rtt.get().as_secs_f64() / 2.0,
+        }
+    }
+}
+
+/// Settings of path `id` of a session.
+fn settings_of(settings: &Settings, id: u8) -> Settings {
+    let further = usize::from(id).checked_sub(1).and_then(|at| settings.paths.get(at));
+    match further {
+        Some(path) => Settings {
+            rate: path.rate,
+            lease: path.lease,
+            mtu_bytes: path.mtu_bytes.min(settings.mtu_bytes),
+            ..settings.clone()
+        },
+        None => settings.clone(),
+    }
+}
+
+impl Session {
+    /// Takes path `id` in hand. Returns `false` if there is none.
+    pub(super) fn select(&mut self, id: u8) -> bool {
+        if self.path.id == id {
+            return true;
+        }
+        match self.others.iter_mut().find(|path| path.id == id) {
+            Some(path) => {
+                std::mem::swap(&mut self.path, path);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes the first path in hand, between two calls.
+    pub(super) fn select_first(&mut self) {
+        self.select(self.first_path);
+    }
+
+    /// Every path.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&*self.path).chain(self.others.iter().map(|path| &**path))
+    }
+
+    /// Returns `true` if a path other than that in hand may carry symbols.
+    pub(super) fn has_other_live(&self) -> bool {
+        self.others.iter().any(|path| path.is_live())
+    }
+
+    /// Returns `true` if the path in hand leaves all symbols to others, because it may be dead.
+    pub(super) fn yields(&self) -> bool {
+        !self.path.is_live() && self.has_other_live()
+    }
+
+    /// Numbers of all paths, those first whose packets arrive first.
+    pub(super) fn paths_by_arrival(&self, now: Duration) -> Vec<u8> {
+        let common = self.has_common_delays();
+        let mut paths: Vec<(f64, u8)> =
+            self.paths().map(|path| (path.arrival_s(now, common), path.id)).collect();
+        paths.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        paths.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn has_common_delays(&self) -> bool {
+        self.paths().filter(|path| path.is_live()).all(|path| path.one_way.min_s().is_some())
+    }
+
+    /// Adds a path to the peer at `address`, if the handshake permits it. It carries data once the
+    /// peer has answered a challenge there.
+    pub(crate) fn add_path(&mut self, id: u8, address: SocketAddr, now: Duration) -> bool {
+        if id >= self.max_paths || self.paths().any(|path| path.id == id) {
+            return false;
+        }
+        let mut path =
+            Path::of_session(id, address, &self.settings, self.prior.as_ref(), &mut self.rng, now);
+        let mut challenge = [0; 8];
+        self.rng.fill_bytes(&mut challenge);
+        // The air's own configuration names the address, so that nobody else can be harmed.
+        let received_bytes = if self.opens { usize::MAX / 4 } else { 0 };
+        let interval = path.rtt.get();
+        path.validation =
+            Some(Validation { challenge, next_try: now, interval, received_bytes, sent_bytes: 0 });
+        self.others.push(Box::new(path));
+        true
+    }
+
+    /// Takes in hand the path of a received packet. At the ground, a new one begins with its first
+    /// packet. Returns `false` if the peer may not use it.
+    pub(super) fn select_received(
+        &mut self,
+        header: &DataHeader,
+        from: SocketAddr,
+        bytes: usize,
+        now: Duration,
+    ) -> bool {
+        let id = header.path;
+        if !self.select(id) && (self.opens || !self.add_path(id, from, now) || !self.select(id)) {
+            return false;
+        }
+        if let Some(validation) = &mut self.path.validation
+            && from == self.path.peer
+        {
+            validation.received_bytes = validation.received_bytes.saturating_add(bytes);
+        }
+        true
+    }
+
+    /// Handles the echo of a challenge on a path that carries no data yet.
+    pub(super) fn validate(&mut self, from: SocketAddr, echo: Option<[u8; 8]>, now: Duration) {
+        let Some(validation) = &self.path.validation else { return };
+        if from != self.path.peer || echo != Some(validation.challenge) {
+            return;
+        }
+        self.path.validation = None;
+        self.path.ping = true;
+        self.first_path = self.first_path.min(self.path.id);
+        let peer = self.settings.peer_label(&self.path.peer);
+        tracing::info!(%peer, path = self.path.id, "another path is in use");
+        self.path.follow_lease(now);
+        self.tune();
+    }
+
+    /// Time and bytes permitting, takes the next challenge of the path in hand.
+    pub(super) fn take_challenge(&mut self, bytes: usize, now: Duration) -> Option<[u8; 8]> {
+        let validation = self.path.validation.as_mut()?;
+        if validation.next_try > now || !validation.affords(bytes) {
+            return None;
+        }
+        validation.sent_bytes += bytes;
+        validation.next_try = now + validation.interval;
+        validation.interval = (validation.interval * 2).min(MAX_CHALLENGE_INTERVAL);
+        Some(validation.challenge)
+    }
+
+    /// Time without news after which the symbols of the path in hand go again on others.
+    pub(super) fn doubt_at(&self) -> Option<Duration> {
+        if self.path.is_doubted || !self.has_other_live() || !self.path.is_live() {
+            return None;
+        }
+        let usual = self.path.rtt.get().max(self.path.news_after);
+        let patience = usual.mul_f64(DOUBT_ROUND_TRIPS) + DOUBT_SLACK;
+        self.path.waiting_since.map(|since| since + patience)
+    }
+
+    /// Sends again what is in flight on the path in hand, because it may have stopped.
+    pub(super) fn resend_elsewhere(&mut self, now: Duration) {
+        self.path.is_doubted = true;
+        self.path.ping = true;
+        self.path.copies.clear();
+        self.path.fragments = None;
+        let id = self.path.id;
+        for lane in &mut self.send.reliable {
+            lane.lose_path(id, now, &mut self.repair_policy);
+        }
+        self.send.datagrams.forget_slide_on(id);
+        self.resends = true;
+        self.tune();
+        // Reports that went here have not arrived either.
+        for path in &mut self.others {
+            path.reports.repeat(now);
+        }
+    }
+
+    /// Queues copies of a symbol for all other live paths: of openings, and of the end of a request.
+    pub(super) fn copy_elsewhere(&mut self, lane: Lane, number: u64) {
+        for path in self.others.iter_mut().filter(|path| path.is_live()) {
+            if path.copies.len() == MAX_COPIES {
+                path.copies.pop_front();
+            }
+            path.copies.push_back((lane, number));
+        }
+    }
+
+    /// Returns `true` if the other live paths, without the path in hand, would have delivered
+    /// `bytes` before a packet of the path in hand arrives: then that only makes a burst's end wait.
+    /// It is never true of the path whose packet arrives first. `wait_s` is a path's further delay.
+    pub(super) fn is_overtaken(
+        &self,
+        bytes: u64,
+        wait_s: impl Fn(&Path) -> f64,
+        now: Duration,
+    ) -> bool {
+        let common = self.has_common_delays();
+        let arrival = |path: &Path| path.arrival_s(now, common) + wait_s(path);
+        let ours = self.path.packet_time_s() + self.path.delay_s(common) + wait_s(&self.path);
+        let (mut is_first, mut delivered_bits) = (true, 0.0);
+        for path in self.others.iter().filter(|path| path.is_live() && path.takes_more(now)) {
+            let other = arrival(path);
+            is_first &= (arrival(&self.path), self.path.id) <= (other, path.id);
+            let first = other - path.packet_time_s();
+            delivered_bits += (ours - first).max(0.0) * path.pacer.rate().bps() as f64;
+        }
+        !is_first && delivered_bits >= 8.0 * bytes as f64
+    }
+}
