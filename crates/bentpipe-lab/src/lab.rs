@@ -9,6 +9,7 @@ mod mixes;
 mod papers;
 mod record;
 mod replay;
+mod two_radios;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -77,6 +78,8 @@ pub enum Run {
     Grid(grid::GridArgs),
     /// Measure what a session finds and leaves to others if nobody typed its rate, in virtual time.
     Learned(learned::LearnedArgs),
+    /// Two radios at once: objects, downloads and deaths of a path, against the limit of both.
+    TwoRadios(two_radios::TwoRadiosArgs),
     /// Measure bulk traffic in each class and direction with probes, and the effect of downloads
     /// and heavy users on others.
     LatencyUnderLoad(mixes::LatencyArgs),
@@ -169,6 +172,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Transfers(args)) => transfers(args),
         Lab::Run(Run::Grid(args)) => grid::run(args),
         Lab::Run(Run::Learned(args)) => learned::run(args),
+        Lab::Run(Run::TwoRadios(args)) => two_radios::run(args),
         Lab::Run(Run::LatencyUnderLoad(args)) => mixes::latency(args),
         Lab::Run(Run::ClassRates(args)) => mixes::class_rates(args),
         Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),

@@ -26,4 +26,5 @@ pub mod rural_paws;
 pub mod stand;
 pub mod table;
 pub mod transfers;
+pub mod two_radios;
 mod virtual_link;

@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_aerotcp as aerotcp;
-use bentpipe_channel::{Counters, DirectionSpec, Packet};
+use bentpipe_channel::{Counters, DirectionSpec, LinkSpec, Packet};
 use bentpipe_flow::Target;
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, Flows, HubConfig, HubCore, Read,
-    SecretKey, Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, Flows, HubConfig, HubCore, LeaseMode,
+    PathSettings, Read, SecretKey, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -30,6 +30,11 @@ const UNLIMITED: BitRate = BitRate::from_bps(10_000_000_000);
 /// Addresses of the ends.
 const AIR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), 40_000);
 const HUB: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)), 4_500);
+/// Mixed into the seed of a bundle's further links.
+const BUNDLE_SEED: u64 = 0x6275_6e64_6c65;
+/// Maximum number of consecutive steps at which a timer was due already. Some are due again because
+/// the time of a pacer is rounded.
+const MAX_LATE_STEPS: u32 = 1000;
 /// IPv4 and UDP headers.
 const OUTER_BYTES: usize = 28;
 
@@ -75,9 +80,13 @@ pub struct Pair<A = AirCore, H = HubCore> {
     pub hub: H,
     to_air: Way<Load>,
     to_hub: Way<Load>,
+    /// Links of the paths besides the first, towards the aircraft and back.
+    further: Vec<(Way<Load>, Way<Load>)>,
     rivals: Vec<Box<dyn Rival>>,
     digest: Digest,
     opened: Vec<FlowKey>,
+    /// Consecutive steps at which a timer was due already.
+    late_steps: u32,
 }
 
 impl Pair {
@@ -111,6 +120,29 @@ impl Pair {
         let air = AirCore::new(air_config, rng.random());
         let hub = HubCore::new(HubConfig { secret: hub, aircraft }, rng.random());
         Self::of(air, hub, profile, rng)
+    }
+
+    /// Two ends over several radio links, one for each path. `settings` apply to both ends, except
+    /// the rates, which come from the links.
+    pub fn bundle(links: &[Profile], settings: &Settings, seed: u64) -> Self {
+        let of = |direction: fn(&LinkSpec) -> &DirectionSpec| {
+            let path = |profile: &Profile| PathSettings {
+                rate: rate_of(direction(&profile.link)),
+                lease: LeaseMode::Static,
+                mtu_bytes: settings.mtu_bytes,
+            };
+            let rate = rate_of(direction(&links[0].link));
+            let paths = links[1..].iter().map(path).collect();
+            Settings { rate, paths, ..settings.clone() }
+        };
+        let (hub, air) = (of(|link| &link.forward), of(|link| &link.return_));
+        let mut pair = Self::with(&links[0], &air, &hub, seed);
+        let mut rng = ChaCha20Rng::seed_from_u64(seed ^ BUNDLE_SEED);
+        for Profile { link, .. } in &links[1..] {
+            let to_air = Way::new(&link.forward, rng.random());
+            pair.further.push((to_air, Way::new(&link.return_, rng.random())));
+        }
+        pair
     }
 }
 
@@ -149,9 +181,11 @@ impl<A: Opens, H: Core> Pair<A, H> {
             hub,
             to_air: Way::new(&profile.link.forward, rng.random()),
             to_hub: Way::new(&profile.link.return_, rng.random()),
+            further: Vec::new(),
             rivals: Vec::new(),
             digest: Digest::of_contents(),
             opened: Vec::new(),
+            late_steps: 0,
         }
     }
 
@@ -194,6 +228,23 @@ impl<A: Opens, H: Core> Pair<A, H> {
         (self.to_air.counters(), self.to_hub.counters())
     }
 
+    /// Counters of the link of a path: towards the aircraft, and back.
+    pub fn counters_of(&self, path: usize) -> Option<(Counters, Counters)> {
+        let Some(further) = path.checked_sub(1) else { return Some(self.counters()) };
+        let (to_air, to_hub) = self.further.get(further)?;
+        Some((to_air.counters(), to_hub.counters()))
+    }
+
+    /// From now on, the link of a path drops packets longer than `bytes` in both directions: all of
+    /// them with `Some(0)`.
+    pub fn set_path_mtu(&mut self, path: usize, bytes: Option<usize>) {
+        let Some(further) = path.checked_sub(1) else { return self.set_mtu(bytes) };
+        if let Some((to_air, to_hub)) = self.further.get_mut(further) {
+            to_air.direction.set_mtu(bytes);
+            to_hub.direction.set_mtu(bytes);
+        }
+    }
+
     /// Uses `digest` instead of the default, which covers every byte and costs as much as the
     /// encryption.
     pub fn with_digest(self, digest: Digest) -> Self {
@@ -210,8 +261,12 @@ impl<A: Opens, H: Core> Pair<A, H> {
         self.flush();
         let now = self.now;
         let timers = [self.air.next_timeout(now), self.hub.next_timeout(now)];
+        self.check_progress(timers);
         let rivals = self.rivals.iter_mut().filter_map(|rival| rival.next_timeout(now));
         let arrivals = [self.to_air.next(), self.to_hub.next()].into_iter().flatten();
+        let further =
+            self.further.iter().flat_map(|(to_air, to_hub)| [to_air.next(), to_hub.next()]);
+        let arrivals = arrivals.chain(further.flatten());
         let next = timers.into_iter().chain(rivals).chain(arrivals).min().unwrap_or(now);
         self.now = next.max(now + Duration::from_nanos(1)).min(end).max(now);
         let now = self.now;
@@ -227,6 +282,14 @@ impl<A: Opens, H: Core> Pair<A, H> {
                 None => self.air.handle_datagram(&datagram, HUB, ce, now),
             }
         }
+        for (path, (to_air, to_hub)) in (1..).zip(&mut self.further) {
+            while let Some(((_, datagram), ce)) = to_hub.arrive(now) {
+                self.hub.handle_datagram(&datagram, air_address(path), ce, now);
+            }
+            while let Some(((_, datagram), ce)) = to_air.arrive(now) {
+                self.air.handle_datagram(&datagram, HUB, ce, now);
+            }
+        }
         self.air.handle_timeout(now);
         self.hub.handle_timeout(now);
         for rival in &mut self.rivals {
@@ -239,6 +302,21 @@ impl<A: Opens, H: Core> Pair<A, H> {
             }
         }
         while self.air.next_event().is_some() {}
+    }
+
+    /// Panics if the timer of an end stays due, because nothing handles it: then time stands still.
+    fn check_progress(&mut self, [air, hub]: [Duration; 2]) {
+        let (now, due) = (self.now, air.min(hub));
+        self.late_steps = if due <= now { self.late_steps + 1 } else { 0 };
+        if self.late_steps > MAX_LATE_STEPS {
+            let (end, timer) = match air <= hub {
+                true => ("air", self.air.next_timer(now)),
+                false => ("hub", self.hub.next_timer(now)),
+            };
+            panic!(
+                "the {end}'s timer \"{timer}\" stays due since {due:?}: at {now:?} nothing handles it"
+            );
+        }
     }
 
     /// Steps until `done`. Returns `false` if that takes longer than `limit`.
@@ -304,12 +382,14 @@ impl<A: Opens, H: Core> Pair<A, H> {
     fn flush(&mut self) {
         let (now, mut datagram) = (self.now, Vec::new());
         while self.air.transmit(now, &mut datagram).is_some() {
-            let is_ect = self.air.is_ect();
-            self.send(End::Air, std::mem::take(&mut datagram), is_ect);
+            let (is_ect, path) = (self.air.is_ect(), self.air.path());
+            self.send(End::Air, path, std::mem::take(&mut datagram), is_ect);
         }
-        while self.hub.transmit(now, &mut datagram).is_some() {
+        while let Some(to) = self.hub.transmit(now, &mut datagram) {
             let is_ect = self.hub.is_ect();
-            self.send(End::Hub, std::mem::take(&mut datagram), is_ect);
+            let path = (1..).zip(&self.further).find(|(path, _)| to == air_address(*path));
+            let path = path.map_or(0, |(path, _)| path);
+            self.send(End::Hub, path, std::mem::take(&mut datagram), is_ect);
         }
         for (flow, rival) in (1..).zip(&mut self.rivals) {
             while let Some(sent) = rival.transmit(now, &mut datagram) {
@@ -322,10 +402,15 @@ impl<A: Opens, H: Core> Pair<A, H> {
     }
 
     /// Offers a datagram of the pair itself to its direction, and adds it to the digest.
-    fn send(&mut self, by: End, datagram: Vec<u8>, is_ect: bool) {
+    fn send(&mut self, by: End, path: u8, datagram: Vec<u8>, is_ect: bool) {
+        let further = usize::from(path).checked_sub(1).and_then(|at| self.further.get_mut(at));
+        let (to_air, to_hub) = match further {
+            Some((to_air, to_hub)) => (to_air, to_hub),
+            None => (&mut self.to_air, &mut self.to_hub),
+        };
         let (way, from, to) = match by {
-            End::Air => (&mut self.to_hub, AIR, HUB),
-            End::Hub => (&mut self.to_air, HUB, AIR),
+            End::Air => (to_hub, air_address(path), HUB),
+            End::Hub => (to_air, HUB, air_address(path)),
         };
         let packet = Packet { bytes: datagram.len() + OUTER_BYTES, flow: OWN_FLOW, is_ect };
         let (at, digest) = (self.now, &mut self.digest);
@@ -337,7 +422,28 @@ impl<A: Opens, H: Core> Pair<A, H> {
     }
 }
 
+/// Address of the aircraft on a path.
+fn air_address(path: u8) -> SocketAddr {
+    SocketAddr::new(AIR.ip(), AIR.port() + u16::from(path))
+}
+
 /// Initial rate of a direction, as its operator would configure it.
 pub(super) fn rate_of(direction: &DirectionSpec) -> BitRate {
     direction.rate().unwrap_or(UNLIMITED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "the hub's timer \"none\" stays due since 1s")]
+    fn a_timer_that_nothing_handles_ends_the_run() {
+        let profile = Profile::named("mss").expect("it is built in");
+        let mut pair = Pair::new(&profile, &Settings::default(), 1);
+        pair.now = Duration::from_secs(2);
+        for _ in 0..=MAX_LATE_STEPS {
+            pair.check_progress([Duration::from_secs(9), Duration::from_secs(1)]);
+        }
+    }
 }

@@ -142,7 +142,8 @@ impl Tunnel {
         self.pair.digest()
     }
 
-    fn start(&mut self, passenger: u32, bytes: u64) -> Option<FlowKey> {
+    /// Starts the download of `bytes` for a passenger. `None` if there is no session.
+    pub fn start(&mut self, passenger: u32, bytes: u64) -> Option<FlowKey> {
         let flow = self.pair.open_for(passenger, &REQUEST)?;
         let download = Download { flow, at_hub: None, left: bytes, read: 0, is_served: false };
         self.downloads.push(download);

@@ -1,0 +1,84 @@
+//! Bundles of links, and the physical limit of a transfer over one.
+
+use bentpipe_channel::SpecError;
+use bentpipe_units::Ratio;
+
+use crate::profile::Profile;
+
+/// Links of one session, one for each path.
+#[derive(Debug, Clone)]
+pub struct Bundle(pub Vec<Profile>);
+
+impl Bundle {
+    /// Both links of the paper with their own losses, in bursts of `burst` packet times in the mean.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a link cannot have such losses.
+    pub fn of_paper(burst: f64) -> Result<Self, SpecError> {
+        let links = ["da2gc", "mss"].map(|name| {
+            let link = Profile::named(name).expect("the profile is built in");
+            let loss = Ratio::new(link.forward_loss()).expect("a loss is a ratio");
+            if burst > 1.0 { link.with_loss(loss, burst) } else { Ok(link) }
+        });
+        Ok(Self(links.into_iter().collect::<Result<_, _>>()?))
+    }
+
+    /// Only the path at `index`.
+    pub fn only(&self, index: usize) -> Self {
+        Self(vec![self.0[index].clone()])
+    }
+
+    /// The least time until `bytes` can have arrived after a request, in seconds: the least *t* with
+    /// Σ (1 − pᵢ) · rᵢ · (t − d_up − dᵢ) = 8 · bytes over the paths that have begun by then. *d_up*
+    /// is the shortest way up.
+    pub fn limit_s(&self, bytes: u64) -> f64 {
+        let up = self.0.iter().map(|link| link.link.return_.mean_delay().as_secs_f64());
+        let up = up.fold(f64::INFINITY, f64::min);
+        let mut paths: Vec<(f64, f64)> = self
+            .0
+            .iter()
+            .map(|link| (up + link.link.forward.mean_delay().as_secs_f64(), capacity_bps(link)))
+            .collect();
+        paths.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut bits, mut bps, mut at) = (8.0 * bytes as f64, 0.0, 0.0);
+        for (begins, rate) in paths {
+            let carried = bps * (begins - at);
+            if bps > 0.0 && carried >= bits {
+                break;
+            }
+            (bits, bps, at) = (bits - carried, bps + rate, begins);
+        }
+        at + bits / bps
+    }
+
+    /// Sum of the paths' rates less their losses, in bit/s.
+    pub fn capacity_bps(&self) -> f64 {
+        self.0.iter().map(capacity_bps).sum()
+    }
+}
+
+fn capacity_bps(link: &Profile) -> f64 {
+    let rate = link.link.forward.rate().expect("the link has a rate");
+    (1.0 - link.forward_loss()) * rate.bps() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_those_of_the_two_links_of_the_paper() {
+        let bundle = Bundle::of_paper(1.0).expect("they have losses");
+        for (bytes, limit) in
+            [(10_000, 0.439), (30_000, 0.569), (100_000, 0.820), (1_000_000, 4.050)]
+        {
+            let found = bundle.limit_s(bytes);
+            assert!((found - limit).abs() < 1e-3, "{bytes}: {found} s, not {limit} s");
+        }
+        let alone = bundle.only(1);
+        let limit = alone.0[0].forward_limit(10_000).expect("it has a rate").as_secs_f64();
+        assert!((alone.limit_s(10_000) - limit).abs() < 1e-9);
+        assert!((bundle.capacity_bps() - 2.229e6).abs() < 1e3);
+    }
+}
