@@ -321,8 +321,9 @@ impl Session {
 
     /// Length of the present outage at `now`; zero if there is none.
     pub fn outage(&self, now: Duration) -> Duration {
-        let since = self.paths().map(|path| path.outage.map(|outage| outage.since));
-        let since = since.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+        let since = self.paths().try_fold(Duration::ZERO, |latest, path| {
+            path.outage.map(|outage| latest.max(outage.since))
+        });
         since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 

@@ -92,8 +92,8 @@ impl Session {
             self.begin_outage(now);
         }
         if self.path.outage.is_none() {
-            let rtt = self.path.rtt.clone();
-            self.path.mtu.handle_timeout(&rtt, now);
+            let path = &mut *self.path;
+            path.mtu.handle_timeout(&path.rtt, now);
         }
         self.path.lease.handle_timeout(now);
         if self.keepalive_at().is_some_and(|at| at <= now) {
