@@ -132,7 +132,7 @@ fn by_stun(server: &StunServer, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
 }
 
 fn by_page(page: &Url, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
-    let fetched = web::fetch(page, resolvers, &[], BOUNDS)?;
+    let fetched = web::fetch(page, resolvers, BOUNDS)?;
     let fault = || io::Error::other("the page does not answer with an address");
     let usable = fetched.status.is_success() && !fetched.cut;
     echoed(&fetched.body).filter(|_| usable).ok_or_else(fault)

@@ -53,7 +53,7 @@ pub(crate) struct Run {
     /// Own origin of HTTP objects, a `bentpipe probe origin`, for example http://192.0.2.1:8080/.
     #[arg(long, value_name = "URL")]
     pub origin: Option<String>,
-    /// STUN server that tells the public address: HOST or HOST:PORT.
+    /// STUN server that answers with the public address: HOST or HOST:PORT.
     #[arg(long, value_name = "SERVER", default_value = "stun.cloudflare.com:3478")]
     pub stun_server: StunServer,
     /// Page that answers with the client's address, for accesses that block STUN.

@@ -71,7 +71,7 @@ impl Rounds {
 
 fn pair(url: &Url, kind: ObjectKind, resolvers: &[IpAddr]) -> ObjectPair {
     let bounds = if kind == ObjectKind::Origin { OWN } else { LISTED };
-    let fetch = || match web::fetch(url, resolvers, &[], bounds) {
+    let fetch = || match web::fetch(url, resolvers, bounds) {
         Ok(fetched) => described(&fetched),
         Err(error) => Fetch::failed(failure::name(&error)),
     };

@@ -175,7 +175,7 @@ pub(crate) mod tests {
         let mut last = 0;
         for bytes in [1, 1000, LARGE] {
             let url = origin.join(&path(bytes, 7)).unwrap();
-            let fetched = fetch(&url, &[], &[], BOUNDS).unwrap();
+            let fetched = fetch(&url, &[], BOUNDS).unwrap();
             assert_eq!((fetched.status.as_u16(), fetched.bytes, fetched.cut), (200, bytes, false));
             assert!(fetched.connected > Duration::ZERO && fetched.first_byte <= fetched.complete);
             let serial: u64 = fetched.fields[SERIAL].to_str().unwrap().parse().unwrap();
@@ -185,7 +185,7 @@ pub(crate) mod tests {
         for (path, status) in
             [("/object/0/7", 404), ("/object/1000001/7", 404), ("/", 404), ("/generate_204", 204)]
         {
-            let fetched = fetch(&origin.join(path).unwrap(), &[], &[], BOUNDS).unwrap();
+            let fetched = fetch(&origin.join(path).unwrap(), &[], BOUNDS).unwrap();
             assert_eq!(fetched.status.as_u16(), status, "{path}");
         }
     }

@@ -50,7 +50,7 @@ fn api() -> Option<String> {
 }
 
 fn request(url: &Url, resolvers: &[IpAddr]) -> io::Result<(u16, Option<String>)> {
-    let fetched = web::fetch(url, resolvers, &[], BOUNDS)?;
+    let fetched = web::fetch(url, resolvers, BOUNDS)?;
     let location = fetched.fields.get("location");
     let text = location.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     Ok((fetched.status.as_u16(), text))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use url::Url;
@@ -58,12 +58,7 @@ pub struct Fetched {
 }
 
 /// Fetches `url` with the machine's own `resolvers`. The lookup is not part of the times.
-pub fn fetch(
-    url: &Url,
-    resolvers: &[IpAddr],
-    fields: &[(HeaderName, HeaderValue)],
-    bounds: Bounds,
-) -> io::Result<Fetched> {
+pub fn fetch(url: &Url, resolvers: &[IpAddr], bounds: Bounds) -> io::Result<Fetched> {
     let host = url.host_str().ok_or_else(|| io::Error::other("the URL has no host"))?;
     let port = url.port_or_known_default().unwrap_or(80);
     let address = SocketAddr::new(address(url, host, resolvers)?, port);
@@ -72,7 +67,7 @@ pub fn fetch(
     let connected = clock::boot().saturating_sub(began);
     stream.set_nodelay(true)?;
     stream.set_nonblocking(true)?;
-    let request = request(url, fields)?;
+    let request = request(url)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let exchange = exchange(stream, request, address, connected, bounds);
@@ -83,17 +78,14 @@ pub fn fetch(
     })
 }
 
-fn request(url: &Url, fields: &[(HeaderName, HeaderValue)]) -> io::Result<Request<Empty<Bytes>>> {
+fn request(url: &Url) -> io::Result<Request<Empty<Bytes>>> {
     let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
     let authority = &url[url::Position::BeforeHost..url::Position::AfterPort];
-    let mut request = Request::get(path)
+    let request = Request::get(path)
         .header("host", authority)
         .header("user-agent", "bentpipe-probe")
         .header("accept", "*/*")
         .header("connection", "close");
-    for (name, value) in fields {
-        request = request.header(name, value);
-    }
     request.body(Empty::new()).map_err(io::Error::other)
 }
 
@@ -192,7 +184,7 @@ pub(crate) mod tests {
 
     fn served(response: &'static [u8]) -> io::Result<Fetched> {
         let (url, server) = serve(response);
-        let fetched = fetch(&url, &[], &[], BOUNDS);
+        let fetched = fetch(&url, &[], BOUNDS);
         let request = server.join().unwrap();
         assert!(request.starts_with("GET /generate_204 HTTP/1.1\r\n"), "{request}");
         assert!(request.contains("host: 127.0.0.1:"), "{request}");

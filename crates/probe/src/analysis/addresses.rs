@@ -13,7 +13,7 @@ const MAX_STAYS: usize = 10_000;
 pub struct Addresses {
     /// Stays, in order of time.
     pub stays: Vec<Stay>,
-    /// Checks that told no address.
+    /// Checks without an answer.
     pub failed: u64,
     /// Table that replaces the built-in one.
     table: Option<AsTable>,
