@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bentpipe_flow::quota::{Holdings, may_hold};
 use parking_lot::Mutex;
 
-/// Maximum number of connections at once. A host alone may have a fifth of them, so that strangers
-/// who can connect do not take the places of others. Prometheus needs one, and a page up to six.
+/// Maximum number of connections at once. A host alone may have a fifth of them, so that no
+/// single stranger takes the places of others; many together can, and a firewall is for that. Prometheus needs one, and a page up to six.
 const MAX_CONNECTIONS: usize = 64;
 
 /// Open connections of each host; an IPv6 /64 is one host.
