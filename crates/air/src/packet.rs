@@ -82,7 +82,7 @@ impl Message {
             | ResetCode::NameNotFound
             | ResetCode::Limit
             | ResetCode::Internal => Some(Self::HostUnreachable),
-            ResetCode::Idle | ResetCode::Aborted => None,
+            ResetCode::Idle | ResetCode::Aborted | ResetCode::Lost => None,
         }
     }
 

@@ -24,11 +24,13 @@ pub enum ResetCode {
     Aborted = 7,
     /// Something failed inside a gateway.
     Internal = 8,
+    /// The session between the gateways ended, and the flow with it.
+    Lost = 9,
 }
 
 impl ResetCode {
     /// Every code.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Refused,
         Self::Unreachable,
         Self::Timeout,
@@ -38,6 +40,7 @@ impl ResetCode {
         Self::Idle,
         Self::Aborted,
         Self::Internal,
+        Self::Lost,
     ];
 
     /// Byte on the wire.
@@ -78,6 +81,7 @@ impl ResetCode {
             Self::Idle => (504, "connection_read_timeout"),
             Self::Aborted => (502, "connection_terminated"),
             Self::Internal => (500, "proxy_internal_error"),
+            Self::Lost => (503, "destination_unavailable"),
         }
     }
 
@@ -93,6 +97,7 @@ impl ResetCode {
             Self::Idle => "idle",
             Self::Aborted => "aborted",
             Self::Internal => "internal",
+            Self::Lost => "lost",
         }
     }
 }
@@ -109,6 +114,7 @@ impl fmt::Display for ResetCode {
             Self::Idle => "the connection was idle for too long",
             Self::Aborted => "the other end broke the connection off",
             Self::Internal => "the gateway failed",
+            Self::Lost => "the session between the gateways ended",
         })
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn from_response(status: StatusCode, proxy_status: Option<&str>) -> R
     let named = proxy_status.and_then(error_parameter).and_then(|name| {
         ResetCode::from_proxy_error(name).or(match name {
             "dns_timeout" => Some(ResetCode::NameNotFound),
-            "destination_not_found" | "destination_unavailable" => Some(ResetCode::Unreachable),
+            "destination_not_found" => Some(ResetCode::Unreachable),
             "http_request_denied" => Some(ResetCode::Forbidden),
             "connection_write_timeout" => Some(ResetCode::Timeout),
             _ => None,
@@ -33,10 +33,14 @@ pub(crate) fn from_response(status: StatusCode, proxy_status: Option<&str>) -> R
     })
 }
 
+/// Error code of [`ResetCode::Lost`] between gateways. To others it means no more than that the flow
+/// has ended (RFC 9114 §8).
+const LOST: u64 = 0x6265_6e74;
+
 /// HTTP/3 error code that resets an open flow for the reason `why`: H3_CONNECT_ERROR for errors of the
 /// TCP connection (RFC 9114 §4.4), H3_REQUEST_CANCELLED for a flow that is not wanted any more, and
 /// H3_REQUEST_REJECTED, H3_EXCESSIVE_LOAD and H3_INTERNAL_ERROR for policy, limits and internal
-/// errors.
+/// errors. A lost session has a code of its own.
 pub fn h3_code(why: ResetCode) -> u64 {
     match why {
         ResetCode::Refused
@@ -48,6 +52,7 @@ pub fn h3_code(why: ResetCode) -> u64 {
         ResetCode::Forbidden => Code::H3_REQUEST_REJECTED,
         ResetCode::Limit => Code::H3_EXCESSIVE_LOAD,
         ResetCode::Internal => Code::H3_INTERNAL_ERROR,
+        ResetCode::Lost => return LOST,
     }
     .value()
 }
@@ -55,6 +60,9 @@ pub fn h3_code(why: ResetCode) -> u64 {
 /// Reason for a peer's error code: the reverse of [`h3_code`] if it is unique, otherwise
 /// [`ResetCode::Aborted`].
 pub fn from_h3_code(code: u64) -> ResetCode {
+    if code == LOST {
+        return ResetCode::Lost;
+    }
     match Code::from(code) {
         Code::H3_REQUEST_REJECTED => ResetCode::Forbidden,
         Code::H3_EXCESSIVE_LOAD => ResetCode::Limit,
@@ -104,5 +112,6 @@ mod tests {
         assert_eq!(from_h3_code(0x10c), ResetCode::Aborted);
         assert_eq!(from_h3_code(h3_code(ResetCode::Limit)), ResetCode::Limit);
         assert_eq!(from_h3_code(u64::MAX), ResetCode::Aborted);
+        assert_eq!(from_h3_code(h3_code(ResetCode::Lost)), ResetCode::Lost);
     }
 }

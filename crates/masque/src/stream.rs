@@ -83,6 +83,7 @@ impl RawRecv {
     ) -> Poll<Result<usize, ResetCode>> {
         self.0.poll_read(cx, buf).map_err(|error| match error {
             quinn::ReadError::Reset(code) => crate::refusal::from_h3_code(code.into_inner()),
+            quinn::ReadError::ConnectionLost(_) => ResetCode::Lost,
             _ => ResetCode::Aborted,
         })
     }
@@ -107,7 +108,7 @@ impl WriteEnd {
     pub(crate) fn why(self) -> ResetCode {
         match self {
             WriteEnd::Stopped(why) => why,
-            WriteEnd::Lost => ResetCode::Aborted,
+            WriteEnd::Lost => ResetCode::Lost,
         }
     }
 }

@@ -243,7 +243,7 @@ async fn a_datagram_without_a_stream_id_ends_the_connection() {
         let why = timeout(LIMIT, conn.closed()).await.unwrap();
         let quinn::ConnectionError::ApplicationClosed(close) = why else { panic!("{why}") };
         assert_eq!(close.error_code.into_inner(), 0x33);
-        assert_eq!(timeout(LIMIT, flow.receive()).await.unwrap(), Err(ResetCode::Aborted));
+        assert_eq!(timeout(LIMIT, flow.receive()).await.unwrap(), Err(ResetCode::Lost));
     }
 }
 

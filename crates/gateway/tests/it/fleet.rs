@@ -178,7 +178,7 @@ async fn fifty_flows_do_not_notice_that_others_come_change_and_go() {
     assert!(!running.has_session(&secret(leaves).public()));
     let ended = soon("its end", lost.read(&mut [0; 4])).await;
     assert!(ended.is_err(), "{ended:?}");
-    assert_eq!(lost.reset_code(), Some(ResetCode::Aborted));
+    assert_eq!(lost.reset_code(), Some(ResetCode::Lost));
     let replaced = air(92, ground, 1);
     let mut flow = soon("the new key", replaced.open(open(echo))).await.unwrap();
     flow.write_all(b"new").await.unwrap();

@@ -28,7 +28,7 @@ impl DatagramFlow {
     pub fn send(&self, payload: &[u8]) -> Result<(), SendError> {
         let sent =
             self.with(None, |session, flow, now| (session.send_datagram(flow, payload, now), None));
-        sent.unwrap_or(Err(SendError::Ended(ResetCode::Aborted)))
+        sent.unwrap_or(Err(SendError::Ended(ResetCode::Lost)))
     }
 
     /// Receives the next datagram. Fails once the flow is over. One task at a time may wait.
@@ -47,7 +47,7 @@ impl DatagramFlow {
             Some(Receive::Taken(payload)) => Poll::Ready(Ok(payload)),
             Some(Receive::Blocked) => Poll::Pending,
             Some(Receive::Reset(code)) => Poll::Ready(Err(code)),
-            None => Poll::Ready(Err(ResetCode::Aborted)),
+            None => Poll::Ready(Err(ResetCode::Lost)),
         }
     }
 

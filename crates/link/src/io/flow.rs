@@ -127,7 +127,7 @@ impl<S: Flows> AsyncRead for Flow<S> {
             Some(Read::Blocked) => Poll::Pending,
             Some(Read::Finished) => Poll::Ready(Ok(())),
             Some(Read::Reset(code)) => this.over(code),
-            None => this.over(ResetCode::Aborted),
+            None => this.over(ResetCode::Lost),
         }
     }
 }
@@ -151,7 +151,7 @@ impl<S: Flows> AsyncWrite for Flow<S> {
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, FlowReset(code))))
             }
             Some(Write::Reset(code)) => this.over(code),
-            None => this.over(ResetCode::Aborted),
+            None => this.over(ResetCode::Lost),
         }
     }
 

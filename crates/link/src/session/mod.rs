@@ -447,7 +447,7 @@ impl Session {
 
     /// Resets every flow, because the peer is another instance than before.
     pub fn end_all_flows(&mut self) {
-        self.flows.end_all(ResetCode::Aborted);
+        self.flows.end_all(ResetCode::Lost);
     }
 
     /// Closes the session; the next packet tells the peer.

@@ -114,7 +114,7 @@ pub async fn start(
 fn stream_refusal(error: StreamError) -> ResetCode {
     match error {
         StreamError::RemoteTerminate { code, .. } => crate::refusal::from_h3_code(code.value()),
-        StreamError::ConnectionError { .. } => ResetCode::Aborted,
+        StreamError::ConnectionError { .. } => ResetCode::Lost,
         StreamError::RemoteClosing => ResetCode::Unreachable,
         _ => ResetCode::Internal,
     }

@@ -165,7 +165,7 @@ async fn flows_end_on_both_sides() {
         assert_eq!(next(&far).await, Err(ResetCode::Aborted));
         let (flow, _far) = pair(&server, &client).await;
         timeout(LIMIT, server.close()).await.unwrap();
-        assert_eq!(next(&flow).await, Err(ResetCode::Aborted));
+        assert_eq!(next(&flow).await, Err(ResetCode::Lost));
     }
 }
 

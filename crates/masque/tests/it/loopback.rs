@@ -218,7 +218,7 @@ async fn refusals_keep_their_reason() {
     }
     let mut unanswered = client.open("192.0.2.1:9", 2, 1, Bytes::new());
     drop(timeout(LIMIT, server.accept()).await.unwrap().unwrap());
-    assert_eq!(read_error(&mut unanswered).await, ResetCode::Aborted);
+    assert_eq!(read_error(&mut unanswered).await, ResetCode::Lost);
     let mut nonsense = client.open("not an authority", 2, 1, Bytes::new());
     assert_eq!(read_error(&mut nonsense).await, ResetCode::Internal);
     let mut no_port = client.open("example.com", 2, 1, Bytes::new());
@@ -280,7 +280,7 @@ async fn reconnects_when_the_server_restarts() {
     let at = server.local_addr().unwrap();
     server.close().await;
     drop((server, far));
-    assert_eq!(read_error(&mut flow).await, ResetCode::Aborted, "HTTP/3 cannot resume flows");
+    assert_eq!(read_error(&mut flow).await, ResetCode::Lost, "HTTP/3 cannot resume flows");
     // The task of the old endpoint releases the port soon.
     let socket = timeout(LIMIT, async {
         loop {
