@@ -7,6 +7,7 @@
 //! | module | contents |
 //! |---|---|
 //! | this page, `half` | the relay and its time limits |
+//! | `bridge` | a relay between two flows |
 //! | [`flows`] | tasks of flows, the table of flows and eviction from it |
 //! | [`police`] | the ceiling of each passenger in the network class |
 //! | [`layer`] | streams with changed operations |
@@ -14,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bridge;
 pub mod bucket;
 pub mod flows;
 mod half;
@@ -44,6 +46,7 @@ use crate::transport::FlowStream;
 use crate::usage::Meter;
 use half::{Broke, Half};
 
+pub use bridge::Bridge;
 pub use half::SCRATCH_BYTES;
 
 /// Time limits of a flow.
