@@ -48,17 +48,20 @@ pub enum Service {
     /// Ground half of Split HTTP, on a stream: fetches a page with the objects that it will
     /// request.
     Pages,
+    /// Flows that outlive their hub: a carrier of one, on a stream.
+    Anchor,
 }
 
 impl Service {
     /// Every service.
-    pub const ALL: [Self; 2] = [Self::Resolver, Self::Pages];
+    pub const ALL: [Self; 3] = [Self::Resolver, Self::Pages, Self::Anchor];
 
     /// Number on the wire.
     pub const fn to_u8(self) -> u8 {
         match self {
             Self::Resolver => 1,
             Self::Pages => 2,
+            Self::Anchor => 3,
         }
     }
 
@@ -73,6 +76,7 @@ impl Service {
         match self {
             Self::Resolver => "resolver.bentpipe.invalid",
             Self::Pages => "pages.bentpipe.invalid",
+            Self::Anchor => "anchor.bentpipe.invalid",
         }
     }
 
@@ -332,7 +336,7 @@ mod tests {
                 Some(service)
             );
         }
-        assert_eq!(Target::decode(&[4, 3, 0, 80]), Err(TargetError::Service(3)));
+        assert_eq!(Target::decode(&[4, 4, 0, 80]), Err(TargetError::Service(4)));
         assert_eq!(Target::decode(&[4, 0, 0, 80]), Err(TargetError::Service(0)));
         assert_eq!(Service::named("bentpipe.invalid"), None);
     }

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use crate::{
-    StartError, datagrams::queue::QueueBudget, flow::Flow, socket::Socket, stream::var_int,
+    Behalf, StartError, datagrams::queue::QueueBudget, flow::Flow, socket::Socket, stream::var_int,
     task::Task, tls,
 };
 pub use config::ClientConfig;
@@ -100,13 +100,27 @@ impl Client {
         claim: Option<&Claim>,
         first: Bytes,
     ) -> Flow {
+        self.open_to(Destination::new(authority, class, passenger, claim, None), first)
+    }
+
+    /// Opens a flow like [`open_claiming`](Self::open_claiming) for an aircraft, of which this client
+    /// is the hub.
+    pub fn forward(
+        &self,
+        authority: &str,
+        (class, passenger): (u8, u32),
+        claim: Option<&Claim>,
+        behalf: &Behalf,
+        first: Bytes,
+    ) -> Flow {
+        self.open_to(Destination::new(authority, class, passenger, claim, Some(behalf)), first)
+    }
+
+    fn open_to(&self, to: Option<Destination>, first: Bytes) -> Flow {
         let (send, send_opened) = oneshot::channel();
         let (recv, recv_opened) = oneshot::channel();
         let task = Opening { send, recv };
-        match (
-            Destination::new(authority, class, passenger, claim),
-            self.opening.clone().try_acquire_owned(),
-        ) {
+        match (to, self.opening.clone().try_acquire_owned()) {
             (Some(to), Ok(permit)) => {
                 let (state, limit) = (self.state.clone(), self.open_timeout);
                 tokio::spawn(async move {

@@ -23,8 +23,11 @@ const RESPOND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A CONNECT or CONNECT-UDP request that awaits its response. Dropping it resets the flow.
 pub struct Incoming {
-    /// Identity of the client: its proven key, or the identity of its [`crate::Login`].
+    /// Identity of the client: its proven key, or the identity of its [`crate::Login`]. For a request
+    /// that a hub forwards, the key of the aircraft.
     pub client: PublicKey,
+    /// Counter of the aircraft's session with the hub that forwards the request; otherwise 0.
+    pub session: u64,
     /// `true` for a gateway: it has proved a key, and understands our extensions.
     pub is_gateway: bool,
     /// Destination as the client wrote it: `host:port`.

@@ -87,12 +87,13 @@
 //! A flow is a CONNECT with host and port in `:authority`. The HEADERS and the first DATA are sent
 //! together, without waiting for the response. FIN ends a direction. A refusal is a status with
 //! `proxy-status` (RFC 9209); see [`ResetCode`](bentpipe_flow::ResetCode) for its names, and for the codes that reset an open flow.
-//! Three fields are Bentpipe's own, and a server may ignore them:
+//! These fields are Bentpipe's own, and a server may ignore them:
 //!
 //! | Field | Value |
 //! |---|---|
 //! | `bentpipe-class` | class in decimal: 0 is the most urgent, 3 the default |
 //! | `bentpipe-passenger` | the client's number for the passenger |
+//! | `bentpipe-aircraft` | from a hub that forwards a flow: the public key of the aircraft in base64, a space, and the counter of its session; refused with 403 from others |
 //! | `bentpipe-claim` | a class, a space and a name: the class that the client wants if the address in `:authority` belongs to the name; the server confirms it in `bentpipe-class` |
 //!
 //! ## Datagrams
@@ -126,6 +127,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod behalf;
 mod capsule;
 mod claim;
 mod client;
@@ -152,6 +154,7 @@ mod udp_tests;
 mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
+pub use behalf::Behalf;
 pub use client::{Client, ClientConfig, ConnectError};
 pub use datagrams::{DatagramError, DatagramFlow};
 pub use flow::{Flow, FlowReset};
@@ -172,6 +175,9 @@ const CLASS_HEADER: &str = "bentpipe-class";
 const CLAIM_HEADER: &str = "bentpipe-claim";
 
 const PASSENGER_HEADER: &str = "bentpipe-passenger";
+/// Aircraft for which a hub forwards a flow: its public key in base64, a space, and the counter of its
+/// session.
+const AIRCRAFT_HEADER: &str = "bentpipe-aircraft";
 const PROTOCOL_HEADER: &str = "bentpipe-protocol";
 const SOURCE_HEADER: &str = "bentpipe-source";
 

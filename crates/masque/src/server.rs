@@ -25,8 +25,8 @@ use tokio::{
 };
 
 use crate::{
-    CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
-    PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
+    AIRCRAFT_HEADER, Behalf, CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER,
+    PASSENGER_HEADER, PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
     auth::{self, Proofs, PublicKey, Side},
     datagrams::{
         Core, UDP,
@@ -87,7 +87,7 @@ impl Server {
             logins: Logins::new(config.certificate.as_ref().map_or(&[], |_| &config.logins)),
             gateways: Gateways::default(),
             name: config.name.as_str().into(),
-            clients: RwLock::new(config.clients.clone()),
+            clients: RwLock::new(config.clients.union(&config.hubs).copied().collect()),
             config,
             waiting,
             datagrams_dropped: datagrams_dropped.clone(),
@@ -104,8 +104,10 @@ impl Server {
         self.incoming.lock().await.recv().await
     }
 
-    /// Serves the gateways with these keys from now on, and closes the connections of all others.
-    pub fn set_clients(&self, clients: HashSet<PublicKey>) {
+    /// Serves the gateways with these keys and the hubs from now on, and closes the connections of all
+    /// others.
+    pub fn set_clients(&self, mut clients: HashSet<PublicKey>) {
+        clients.extend(&self.shared.config.hubs);
         *self.shared.clients.write() = clients.clone();
         for gone in self.shared.gateways.remove_except(&clients) {
             gone.close(var_int(Code::H3_NO_ERROR.value()), b"");
@@ -466,6 +468,10 @@ impl Session {
         head: http::Request<()>,
         exchange: Exchange,
     ) {
+        let Some(behalf) = self.behalf(&requester, &head) else {
+            let response = refusal(ResetCode::Forbidden, &self.shared.name);
+            return exchange.finish(response).await;
+        };
         let class = number(&head, CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
         let claim = head.headers().get(CLAIM_HEADER);
         let claim = claim.and_then(|value| crate::claim::read(value.to_str().ok()?));
@@ -476,7 +482,8 @@ impl Session {
             (Core::unanswered(inbox, budget.clone()), way)
         });
         let incoming = Incoming {
-            client: requester.client,
+            client: behalf.aircraft,
+            session: behalf.session,
             is_gateway: requester.is_gateway,
             authority,
             payload,
@@ -491,6 +498,16 @@ impl Session {
         };
         // Fails only if the server is gone. Dropping the request resets the flow.
         let _ = self.shared.waiting.send(incoming).await;
+    }
+
+    /// Aircraft of a request: the client itself, or the one that a hub names. `None` if another client
+    /// names one, or the field is malformed.
+    fn behalf(&self, requester: &Requester, head: &http::Request<()>) -> Option<Behalf> {
+        let Some(value) = head.headers().get(AIRCRAFT_HEADER) else {
+            return Some(Behalf { aircraft: requester.client, session: 0 });
+        };
+        let is_hub = self.shared.config.hubs.contains(&requester.client);
+        value.to_str().ok().and_then(Behalf::read).filter(|_| is_hub && requester.is_gateway)
     }
 
     fn reject(&self) {

@@ -28,9 +28,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_flow::{ResetCode, Target, TargetError, Traffic};
-use bentpipe_link::{
-    Class, ClassSettings, ModemRate, PerClass, PublicKey, Refused, SettingsError, SnapshotLimits,
-};
+use bentpipe_link::Class;
 use bentpipe_net::BufferSizes;
 use bentpipe_units::{BitRate, ByteSize};
 use bytes::Bytes;
@@ -40,6 +38,9 @@ use tokio::sync::watch;
 
 pub use bentpipe_flow::{Claim, OpenDatagrams, Reach};
 pub use bentpipe_link::io::Open;
+pub use bentpipe_link::{
+    ClassSettings, ModemRate, PerClass, PublicKey, Refused, SettingsError, SnapshotLimits,
+};
 pub use kind::Kind;
 pub use name::Transport;
 
@@ -153,6 +154,12 @@ pub trait Connector: Send + Sync + 'static {
     /// Number of turns of the task that moves datagrams. The call requests another turn, so that the
     /// next call returns more unless the task hangs. `None` for a transport without such a task.
     fn pulse(&self) -> Option<u64> {
+        None
+    }
+
+    /// Smoothed round trip of the session; `None` without one, and for a transport that does not
+    /// measure it.
+    fn round_trip(&self) -> Option<Duration> {
         None
     }
 
@@ -283,8 +290,11 @@ pub trait FlowDatagrams: Send + Sync {
 
 /// A flow that reached the ground.
 pub struct Incoming {
-    /// Public key of the aircraft, proven by the transport.
+    /// Public key of the aircraft, proven by the transport or asserted by its hub.
     pub aircraft: [u8; 32],
+    /// Counter of its session: later sessions of the aircraft, with any hub, have higher ones. 0 for
+    /// datagrams, and for a transport without one.
+    pub session: u64,
     /// Destination.
     pub target: Target,
     /// Requested class.

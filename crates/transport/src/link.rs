@@ -1,6 +1,7 @@
 //! The radio transport behind the seam.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bentpipe_flow::{ResetCode, Traffic};
 use bentpipe_link::io::{
@@ -70,6 +71,10 @@ impl Connector for Air {
 
     fn pulse(&self) -> Option<u64> {
         Some(Air::pulse(self))
+    }
+
+    fn round_trip(&self) -> Option<Duration> {
+        Air::round_trip(self)
     }
 
     fn outages(&self) -> Outages {
@@ -149,7 +154,7 @@ impl From<IncomingDatagrams> for Incoming {
         let carries =
             Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(flow) };
         let aircraft = *aircraft.as_bytes();
-        Self { aircraft, target, class, passenger, claim: None, carries }
+        Self { aircraft, session: 0, target, class, passenger, claim: None, carries }
     }
 }
 
@@ -158,9 +163,10 @@ where
     io::Flow<S>: FlowStream,
 {
     fn from(incoming: io::Incoming<S>) -> Self {
-        let io::Incoming { aircraft, target, class, passenger, claim, flow } = incoming;
+        let io::Incoming { aircraft, session, target, class, passenger, claim, flow } = incoming;
         let aircraft = *aircraft.as_bytes();
-        Self { aircraft, target, class, passenger, claim, carries: Carried::Stream(Box::new(flow)) }
+        let carries = Carried::Stream(Box::new(flow));
+        Self { aircraft, session, target, class, passenger, claim, carries }
     }
 }
 

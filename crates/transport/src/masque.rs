@@ -189,7 +189,7 @@ fn target(authority: &str, is_gateway: bool) -> Result<Target, TargetError> {
 }
 
 fn incoming(request: Request, target: Target) -> Incoming {
-    let (aircraft, passenger) = (request.client, request.passenger);
+    let (aircraft, session, passenger) = (request.client, request.session, request.passenger);
     let class = Class::from_u8(request.class).unwrap_or_default();
     let claim = request.claim.clone();
     let carries = match request.payload {
@@ -200,7 +200,7 @@ fn incoming(request: Request, target: Target) -> Incoming {
             Carried::Datagrams { protocol, source, is_gateway, flow }
         }
     };
-    Incoming { aircraft, target, class, passenger, claim, carries }
+    Incoming { aircraft, session, target, class, passenger, claim, carries }
 }
 
 /// A CONNECT whose answer depends on the dial.
@@ -247,7 +247,7 @@ impl FlowStream for Answering {
         match self {
             Self::Open(flow) => FlowStream::reset_code(flow),
             // The carrier was lost before the answer could be given.
-            Self::Gone => Some(ResetCode::Aborted),
+            Self::Gone => Some(ResetCode::Lost),
             Self::Waiting(_) | Self::Accepting(_) => None,
         }
     }

@@ -331,7 +331,8 @@ impl Connector for Up {
             }
             let Open { target, class, passenger, claim, .. } = open;
             let (aircraft, carries) = (self.aircraft, Carried::Stream(Box::new(connector)));
-            let incoming = Incoming { aircraft, target, class, passenger, claim, carries };
+            let incoming =
+                Incoming { aircraft, session: 0, target, class, passenger, claim, carries };
             self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
             Ok(Box::new(near) as Box<dyn FlowStream>)
         })
@@ -346,8 +347,15 @@ impl Connector for Up {
         let OpenDatagrams { target, protocol, source, class, passenger } = open;
         let carries =
             Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(connector) };
-        let incoming =
-            Incoming { aircraft: self.aircraft, target, class, passenger, claim: None, carries };
+        let incoming = Incoming {
+            aircraft: self.aircraft,
+            session: 0,
+            target,
+            class,
+            passenger,
+            claim: None,
+            carries,
+        };
         let sent = self.flows.send(incoming).map_err(|_| OpenError::Closed);
         Box::pin(async move { sent.map(|()| Box::new(near) as Box<dyn FlowDatagrams>) })
     }

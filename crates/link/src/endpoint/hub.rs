@@ -236,6 +236,12 @@ impl HubCore {
         self.sessions.get(&id).map(|member| member.key)
     }
 
+    /// Counter of the handshake of an aircraft's session: later sessions of the aircraft, at any hub,
+    /// have higher ones.
+    pub fn counter_of(&self, aircraft: &PublicKey) -> Option<u64> {
+        self.responder.counter_of(aircraft)
+    }
+
     /// The aircraft's present session.
     pub(super) fn session_of(&mut self, aircraft: &PublicKey) -> Option<&mut Session> {
         let id = self.responder.session_of(aircraft)?;

@@ -199,6 +199,11 @@ impl Responder {
         self.aircraft.get(aircraft)?.current.map(|current| current.id)
     }
 
+    /// Counter of the aircraft's last effective handshake.
+    pub fn counter_of(&self, aircraft: &PublicKey) -> Option<u64> {
+        self.aircraft.get(aircraft)?.confirmed_counter
+    }
+
     /// Number of sessions begun so far.
     pub fn sessions_begun(&self) -> u64 {
         self.sessions_begun

@@ -33,6 +33,8 @@ pub struct Handle<C: Core> {
 pub struct Incoming<S: crate::Flows = Session> {
     /// The aircraft's key.
     pub aircraft: PublicKey,
+    /// Counter of the handshake of its session; 0 for a transport whose sessions are not ordered.
+    pub session: u64,
     /// Destination.
     pub target: Target,
     /// Class.
@@ -135,7 +137,15 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
             let (aircraft, session, event) = self.next_opened(&aircraft_of).await?;
             let FlowEvent::Opened { flow, target, class, passenger } = event else { continue };
             let flow = Flow::new(self.shared.clone(), (session, flow));
-            return Some(Incoming { aircraft, target, class, passenger, claim: None, flow });
+            return Some(Incoming {
+                aircraft,
+                session: 0,
+                target,
+                class,
+                passenger,
+                claim: None,
+                flow,
+            });
         }
     }
 

@@ -168,11 +168,13 @@ impl Hub {
             let shared = shard.shared.clone();
             match event {
                 FlowEvent::Opened { flow, target, class, passenger } => {
-                    let claim = shard.look(|core, _| {
-                        core.session(session).and_then(|it| it.claim_of(flow).cloned())
+                    let (claim, counter) = shard.look(|core, _| {
+                        let claim = core.session(session).and_then(|it| it.claim_of(flow).cloned());
+                        (claim, core.counter_of(&aircraft).unwrap_or_default())
                     });
-                    let flow = Flow::new(shared, (session, flow));
-                    let incoming = Incoming { aircraft, target, class, passenger, claim, flow };
+                    let (flow, session) = (Flow::new(shared, (session, flow)), counter);
+                    let incoming =
+                        Incoming { aircraft, session, target, class, passenger, claim, flow };
                     return Some(Arrived::Stream(incoming));
                 }
                 FlowEvent::OpenedDatagrams { flow, open } => {

@@ -6,8 +6,8 @@ use tokio::sync::{oneshot, watch};
 
 use super::connection::{Response, State, final_response, live, start};
 use crate::{
-    CLAIM_HEADER, CLASS_HEADER, PASSENGER_HEADER, flow::Accepted, quic::Request, stream::RawSend,
-    wire,
+    AIRCRAFT_HEADER, Behalf, CLAIM_HEADER, CLASS_HEADER, PASSENGER_HEADER, flow::Accepted,
+    quic::Request, stream::RawSend, wire,
 };
 
 /// Maximum length of an `authority`: a name of 253 bytes, a colon, a port, and some margin.
@@ -71,6 +71,7 @@ pub struct Destination {
     class: u8,
     passenger: u32,
     claim: Option<String>,
+    behalf: Option<String>,
 }
 
 impl Destination {
@@ -80,12 +81,14 @@ impl Destination {
         class: u8,
         passenger: u32,
         claim: Option<&Claim>,
+        behalf: Option<&Behalf>,
     ) -> Option<Destination> {
         let parsed: http::uri::Authority = authority.parse().ok()?;
         let whole = authority.len() <= MAX_AUTHORITY_BYTES && parsed.port_u16().is_some();
         // An unencodable claim is left out.
         let claim = claim.and_then(crate::claim::write);
-        whole.then(|| Destination { authority: authority.into(), class, passenger, claim })
+        let behalf = behalf.map(Behalf::write);
+        whole.then(|| Destination { authority: authority.into(), class, passenger, claim, behalf })
     }
 }
 
@@ -107,6 +110,7 @@ pub async fn begin(
         (PASSENGER_HEADER, &passenger),
     ];
     fields.extend(to.claim.as_deref().map(|claim| (CLAIM_HEADER, claim)));
+    fields.extend(to.behalf.as_deref().map(|behalf| (AIRCRAFT_HEADER, behalf)));
     let mut together = BytesMut::from(wire::headers(&fields));
     if !first.is_empty() {
         wire::data_header(first.len(), &mut together);

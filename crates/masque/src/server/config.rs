@@ -16,6 +16,8 @@ pub struct ServerConfig {
     pub secret: SecretKey,
     /// Clients that are served.
     pub clients: HashSet<PublicKey>,
+    /// Hubs that are served. They forward flows of aircraft, and the keys that they name are believed.
+    pub hubs: HashSet<PublicKey>,
     /// QUIC transport settings.
     pub transport: Transport,
     /// Name in `proxy-status`: a token of RFC 9110 such as `ground`.
@@ -32,6 +34,7 @@ impl ServerConfig {
         ServerConfig {
             secret,
             clients,
+            hubs: HashSet::new(),
             transport: Transport::default(),
             name: "bentpipe".into(),
             certificate: None,

@@ -1,0 +1,215 @@
+//! The ground's side: admits carriers of flows, or forwards them to the egress that they need.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_flow::{Host, ResetCode, Service, Traffic};
+use bentpipe_transport::{
+    Acceptor, Carried, Fleet, FlowStream, Incoming, PublicKey, Refused, SnapshotLimits, Transport,
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
+use tokio::io::AsyncReadExt;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::timeout;
+
+use crate::egress::{Admitted, Egress};
+use crate::forward::{Egresses, From};
+use crate::registry::Caller;
+use crate::wire::{Control, Decoder, MAX_CONTROL_BYTES, Malformed, Sink};
+
+/// Time within which the first record of a carrier has to arrive. It usually comes with the opening.
+const FIRST_RECORD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum number of new flows that wait to be accepted.
+const MAX_WAITING: usize = 1024;
+
+/// An acceptor whose streams may be anchored flows.
+///
+/// A carrier for this egress is attached to its flow; a new flow is accepted as one of its target. A
+/// carrier for another egress is forwarded there.
+pub struct AnchorAcceptor {
+    inner: Arc<dyn Acceptor>,
+    egress: Arc<Egress>,
+    egresses: Arc<Egresses>,
+    opened: mpsc::Sender<Incoming>,
+    waiting: Mutex<mpsc::Receiver<Incoming>>,
+}
+
+impl AnchorAcceptor {
+    /// Accepts what `inner` accepts. `egress` has the flows of this process, and `egresses` are the
+    /// others.
+    pub fn new(inner: Arc<dyn Acceptor>, egress: Arc<Egress>, egresses: Arc<Egresses>) -> Self {
+        let (opened, waiting) = mpsc::channel(MAX_WAITING);
+        Self { inner, egress, egresses, opened, waiting: Mutex::new(waiting) }
+    }
+
+    /// Reads the first record of a carrier, and attaches or forwards it.
+    fn admit(&self, from: From, stream: Box<dyn FlowStream>) {
+        let (egress, egresses) = (self.egress.clone(), self.egresses.clone());
+        let opened = self.opened.clone();
+        tokio::spawn(async move {
+            let Some(new) = admit(&egress, &egresses, from, stream).await else { return };
+            // Fails only if the gateway ends. Dropping the flow resets it.
+            let _ = opened.send(new).await;
+        });
+    }
+}
+
+/// Returns the flow that a carrier opens, if it opens one here.
+async fn admit(
+    egress: &Arc<Egress>,
+    egresses: &Egresses,
+    mut from: From,
+    mut stream: Box<dyn FlowStream>,
+) -> Option<Incoming> {
+    let read = timeout(FIRST_RECORD_TIMEOUT, first_record(&mut *stream)).await;
+    let (record, first, rest) = match read {
+        Ok(Ok(read)) => read,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a carrier without a first record");
+            stream.reset(stream.reset_code().unwrap_or(ResetCode::Internal));
+            return None;
+        }
+        Err(_) => {
+            stream.reset(ResetCode::Timeout);
+            return None;
+        }
+    };
+    match egresses.choose(&record, egress.id()) {
+        Ok(None) => {}
+        Ok(Some(other)) => {
+            let whole = Bytes::from([&first[..], &rest[..]].concat());
+            other.forward(stream, &from, whole).await;
+            return None;
+        }
+        Err(code) => {
+            stream.reset(code);
+            return None;
+        }
+    }
+    let mut flow = match egress.admit(&from.caller, &record, stream, rest) {
+        Ok(Admitted::New(flow)) => flow,
+        Ok(Admitted::Attached) => return None,
+        Err((refusal, mut stream)) => {
+            stream.reset(refusal.code());
+            return None;
+        }
+    };
+    let Control::Open { target, .. } = record else { return None };
+    if let Host::Service(_) = target.host {
+        // The ground's own services need no anchor.
+        flow.reset(ResetCode::Forbidden);
+        return None;
+    }
+    Some(Incoming {
+        aircraft: from.caller.aircraft,
+        session: from.caller.session,
+        target,
+        class: from.class,
+        passenger: from.passenger,
+        claim: from.claim.take(),
+        carries: Carried::Stream(Box::new(flow)),
+    })
+}
+
+/// Reads the first record of a carrier. Returns it with its bytes, and those that came behind it.
+async fn first_record(stream: &mut dyn FlowStream) -> io::Result<(Control, BytesMut, BytesMut)> {
+    let (mut decoder, mut first) = (Decoder::default(), FirstRecord(None));
+    let mut read = BytesMut::with_capacity(MAX_CONTROL_BYTES);
+    let mut at = 0;
+    loop {
+        while at < read.len() {
+            let mut byte = [read[at]];
+            at += 1;
+            let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+            decoder.decode(&mut byte, &mut first).map_err(invalid)?;
+            if let Some(record) = first.0.take() {
+                let rest = read.split_off(at);
+                return Ok((record, read, rest));
+            }
+        }
+        if stream.read_buf(&mut read).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// Takes the first record of a carrier.
+struct FirstRecord(Option<Control>);
+
+impl Sink for FirstRecord {
+    fn data(&mut self, _: usize) -> Result<usize, Malformed> {
+        Err(Malformed("data before the first record"))
+    }
+
+    fn control(&mut self, record: Control) -> Result<(), Malformed> {
+        match record {
+            Control::Open { .. } | Control::Resume { .. } => {
+                self.0 = Some(record);
+                Ok(())
+            }
+            _ => Err(Malformed("another first record than OPEN and RESUME")),
+        }
+    }
+}
+
+impl Acceptor for AnchorAcceptor {
+    fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
+        Box::pin(async move {
+            let mut waiting = self.waiting.lock().await;
+            loop {
+                let incoming = tokio::select! {
+                    incoming = self.inner.accept() => incoming?,
+                    Some(opened) = waiting.recv() => return Some(opened),
+                };
+                if incoming.target.host != Host::Service(Service::Anchor) {
+                    return Some(incoming);
+                }
+                let Incoming { aircraft, session, class, passenger, claim, mut carries, .. } =
+                    incoming;
+                let caller = Caller { aircraft, session };
+                match carries {
+                    Carried::Stream(stream) => {
+                        self.admit(From { caller, class, passenger, claim }, stream);
+                    }
+                    Carried::Datagrams { .. } => carries.reset(ResetCode::Forbidden),
+                }
+            }
+        })
+    }
+
+    fn set_fleet(&self, fleet: &Fleet) -> bool {
+        self.inner.set_fleet(fleet)
+    }
+
+    fn traffic(&self, aircraft: &PublicKey, max: SnapshotLimits) -> Option<Traffic> {
+        self.inner.traffic(aircraft, max)
+    }
+
+    fn take_refused(&self) -> Refused {
+        self.inner.take_refused()
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        self.inner.failed()
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        self.inner.pulse()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.inner.close()
+    }
+
+    fn transport(&self) -> Transport {
+        self.inner.transport()
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.local_addr()
+    }
+}

@@ -1,0 +1,143 @@
+//! A carrier: a flow of a transport, with the records on it.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bentpipe_flow::ResetCode;
+use bentpipe_transport::FlowStream;
+use bytes::BytesMut;
+use tokio::io::ReadBuf;
+
+use crate::end::{Attachment, End};
+
+/// Maximum number of data bytes that an end reads ahead of its user, to find confirmations behind
+/// them.
+pub const MAX_UNREAD_BYTES: usize = 64 << 10;
+
+/// Bytes read at once ahead of the user.
+pub const SCRATCH_BYTES: usize = 4 << 10;
+
+/// A stream between an air and an egress, and what was agreed on it.
+pub struct Carrier {
+    stream: Box<dyn FlowStream>,
+    attachment: Attachment,
+    /// Record that goes before all others.
+    first: Vec<u8>,
+    first_written: usize,
+    /// Bytes that were read already.
+    read: BytesMut,
+}
+
+/// End of a carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Broken {
+    /// The carrier alone is gone: the flow may go on with another one.
+    Lost,
+    /// The flow is over for this reason.
+    Ended(ResetCode),
+}
+
+impl Carrier {
+    /// Takes `stream`, on which `first` is still to be sent.
+    pub fn new(stream: Box<dyn FlowStream>, attachment: Attachment, first: Vec<u8>) -> Self {
+        Self { stream, attachment, first, first_written: 0, read: BytesMut::new() }
+    }
+
+    /// Takes `stream`, of which the bytes `read` were read.
+    pub fn begun(stream: Box<dyn FlowStream>, attachment: Attachment, read: BytesMut) -> Self {
+        Self { read, ..Self::new(stream, attachment, Vec::new()) }
+    }
+
+    /// The stream.
+    pub fn stream(&mut self) -> &mut dyn FlowStream {
+        &mut *self.stream
+    }
+
+    /// The stream, to look at.
+    pub fn look(&self) -> &dyn FlowStream {
+        &*self.stream
+    }
+
+    /// Returns `true` if the egress has accepted the carrier.
+    pub fn is_agreed(&self) -> bool {
+        self.attachment.is_agreed()
+    }
+
+    /// Sends what `end` has for the peer. Ready once everything is with the stream. A flow that is
+    /// done also ends the stream.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>, end: &mut End) -> Poll<Result<(), Broken>> {
+        while self.first_written < self.first.len() {
+            let polled =
+                Pin::new(&mut *self.stream).poll_write(cx, &self.first[self.first_written..]);
+            match ready!(polled) {
+                Ok(count) => self.first_written += count,
+                Err(error) => return Poll::Ready(Err(self.broken(&error))),
+            }
+        }
+        while self.attachment.may_send() {
+            let next = end.outgoing.output();
+            if next.is_empty() {
+                break;
+            }
+            match ready!(Pin::new(&mut *self.stream).poll_write(cx, next)) {
+                Ok(count) => end.outgoing.written(count),
+                Err(error) => return Poll::Ready(Err(self.broken(&error))),
+            }
+        }
+        let mut stream = Pin::new(&mut *self.stream);
+        let polled = match self.attachment.is_agreed() && end.is_done() {
+            true => stream.as_mut().poll_shutdown(cx),
+            false => stream.as_mut().poll_flush(cx),
+        };
+        ready!(polled).map_err(|error| self.broken(&error))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Receives records for `end`, and data into `buffer`. Ready with data in the buffer, or with a
+    /// record for which the caller has to look at `end`.
+    pub fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        end: &mut End,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<(), Broken>> {
+        let before = buffer.filled().len();
+        let polled = match self.read.is_empty() {
+            true => ready!(Pin::new(&mut *self.stream).poll_read(cx, buffer)),
+            false => {
+                let count = self.read.len().min(buffer.remaining());
+                buffer.put_slice(&self.read.split_to(count));
+                Ok(())
+            }
+        };
+        match polled {
+            Err(error) => return Poll::Ready(Err(self.broken(&error))),
+            // The end of a stream says nothing about the flow: its FIN is a record.
+            Ok(()) if buffer.filled().len() == before => return Poll::Ready(Err(Broken::Lost)),
+            Ok(()) => {}
+        }
+        let kept = self.attachment.decode(end, &mut buffer.filled_mut()[before..]);
+        match kept {
+            Ok(kept) => buffer.set_filled(before + kept),
+            Err(error) => {
+                tracing::warn!(%error, "a flow ends");
+                buffer.set_filled(before);
+                return Poll::Ready(Err(Broken::Ended(ResetCode::Internal)));
+            }
+        }
+        match end.ended {
+            Some(code) => Poll::Ready(Err(Broken::Ended(code))),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn broken(&self, error: &io::Error) -> Broken {
+        match self.stream.reset_code() {
+            // The peer says in a record why it reads no more. A stream that is only stopped is lost.
+            _ if error.kind() == io::ErrorKind::BrokenPipe => Broken::Lost,
+            None | Some(ResetCode::Lost) => Broken::Lost,
+            Some(code) => Broken::Ended(code),
+        }
+    }
+}

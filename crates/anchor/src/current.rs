@@ -1,0 +1,88 @@
+//! The present hub of an air, and the flows that follow its changes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+
+use bentpipe_transport::Connector;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::wakers::Wakers;
+
+/// The present hub, and the flows that follow its changes.
+pub struct Present {
+    hub: watch::Sender<Numbered>,
+    flows: Mutex<Flows>,
+}
+
+/// A hub, and the number of changes before it.
+#[derive(Clone)]
+pub struct Numbered {
+    /// Number of changes.
+    pub generation: u64,
+    /// The hub.
+    pub hub: Arc<dyn Connector>,
+}
+
+#[derive(Default)]
+struct Flows {
+    next: u64,
+    wakers: HashMap<u64, Arc<Wakers>>,
+}
+
+/// Entry of a flow in the list. Dropping it removes the flow.
+pub struct Listed {
+    present: Weak<Present>,
+    number: u64,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        if let Some(present) = self.present.upgrade() {
+            present.flows.lock().wakers.remove(&self.number);
+        }
+    }
+}
+
+impl Present {
+    /// Starts with `hub`.
+    pub fn new(hub: Arc<dyn Connector>) -> Self {
+        let (hub, _) = watch::channel(Numbered { generation: 0, hub });
+        Self { hub, flows: Mutex::default() }
+    }
+
+    /// Number of changes so far.
+    pub fn generation(&self) -> u64 {
+        self.hub.borrow().generation
+    }
+
+    /// The present hub.
+    pub fn get(&self) -> Numbered {
+        self.hub.borrow().clone()
+    }
+
+    /// The present hub, and every change.
+    pub fn watch(&self) -> watch::Receiver<Numbered> {
+        self.hub.subscribe()
+    }
+
+    /// Replaces the hub, and wakes all flows.
+    pub fn change_to(&self, hub: Arc<dyn Connector>) {
+        self.hub.send_modify(|present| {
+            present.generation += 1;
+            present.hub = hub;
+        });
+        let wakers: Vec<_> = self.flows.lock().wakers.values().cloned().collect();
+        wakers.into_iter().for_each(Wake::wake);
+    }
+
+    /// Lists a flow.
+    pub fn list(self: &Arc<Self>, wakers: &Arc<Wakers>) -> Listed {
+        let mut flows = self.flows.lock();
+        let number = flows.next;
+        flows.next += 1;
+        flows.wakers.insert(number, wakers.clone());
+        Listed { present: Arc::downgrade(self), number }
+    }
+}

@@ -1,0 +1,202 @@
+//! One end of a flow, without its carrier.
+
+use bentpipe_flow::{ResetCode, Target};
+
+use crate::incoming::Incoming;
+use crate::outgoing::Outgoing;
+use crate::ticket::{FlowId, Ticket};
+use crate::wire::{Control, Decoder, Malformed, Sink};
+
+/// Both directions of a flow at one end, and what the peer said of it.
+#[derive(Debug, Default)]
+pub struct End {
+    /// Bytes to the peer.
+    pub outgoing: Outgoing,
+    /// Position in the peer's bytes.
+    pub incoming: Incoming,
+    /// Class that the ground has confirmed for the flow's claim.
+    pub class: Option<u8>,
+    /// Ticket for the next hub, at the air.
+    pub ticket: Option<Ticket>,
+    /// Reason for the flow's end, once the peer has said it.
+    pub ended: Option<ResetCode>,
+    /// Reason why this end reads no more.
+    deaf: Option<ResetCode>,
+}
+
+impl End {
+    /// Returns `true` if both streams have ended and both ends know it.
+    pub fn is_done(&self) -> bool {
+        self.reads_no_more() && self.outgoing.is_confirmed()
+    }
+
+    /// Returns `true` if no more data is wanted or to come.
+    pub fn reads_no_more(&self) -> bool {
+        self.incoming.is_finished() || self.deaf.is_some()
+    }
+
+    /// Throws away what comes from now on, and tells the peer.
+    pub fn stop_reading(&mut self, code: ResetCode) {
+        self.deaf = Some(code);
+        self.outgoing.queue(&Control::Stop(code));
+    }
+
+    /// Tells the peer again on another carrier.
+    fn repeat_stop(&mut self) {
+        if let Some(code) = self.deaf {
+            self.outgoing.queue(&Control::Stop(code));
+        }
+    }
+
+    /// Queues a confirmation if it is time, see [`Incoming::confirmation`].
+    pub fn confirm(&mut self, is_dry: bool) {
+        if let Some(offset) = self.incoming.confirmation(is_dry) {
+            self.outgoing.queue(&Control::Confirm(offset));
+        }
+    }
+
+    fn control(&mut self, record: Control) -> Result<(), Malformed> {
+        match record {
+            Control::Confirm(offset) => self.outgoing.confirm(offset),
+            Control::Fin => self.incoming.fin(),
+            Control::Class(class) => {
+                self.class = Some(class);
+                Ok(())
+            }
+            Control::End(code) => {
+                self.ended = Some(code);
+                Ok(())
+            }
+            Control::Stop(code) => {
+                self.outgoing.stop(code);
+                Ok(())
+            }
+            _ => Err(Malformed("a record out of place")),
+        }
+    }
+}
+
+/// State of one carrier of a flow.
+#[derive(Debug, Default)]
+pub struct Attachment {
+    decoder: Decoder,
+    stage: Stage,
+}
+
+/// Agreement of the two ends on a carrier.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The air has opened the flow, and sends data before it is accepted.
+    First,
+    /// The air waits to be accepted.
+    Asked,
+    /// Both ends know each other's positions.
+    #[default]
+    Agreed,
+}
+
+impl Attachment {
+    /// Returns `true` if data may be sent.
+    pub fn may_send(&self) -> bool {
+        self.stage != Stage::Asked
+    }
+
+    /// Returns `true` if the egress has accepted the carrier.
+    pub fn is_agreed(&self) -> bool {
+        self.stage == Stage::Agreed
+    }
+
+    /// Gives received `bytes` to `end`, and moves data to their front. Returns its length.
+    pub fn decode(&mut self, end: &mut End, bytes: &mut [u8]) -> Result<usize, Malformed> {
+        let Self { decoder, stage } = self;
+        decoder.decode(bytes, &mut Receiving { end, stage })
+    }
+}
+
+/// An end that receives on a carrier.
+struct Receiving<'a> {
+    end: &'a mut End,
+    stage: &'a mut Stage,
+}
+
+impl Sink for Receiving<'_> {
+    fn data(&mut self, bytes: usize) -> Result<usize, Malformed> {
+        match self.stage {
+            Stage::Agreed => {
+                let repeated = self.end.incoming.data(bytes)?;
+                Ok(if self.end.deaf.is_some() { bytes } else { repeated })
+            }
+            Stage::First | Stage::Asked => Err(Malformed("data before the acceptance")),
+        }
+    }
+
+    fn control(&mut self, record: Control) -> Result<(), Malformed> {
+        let end = &mut *self.end;
+        match (record, *self.stage) {
+            (Control::Accept { received, start, ticket, class }, Stage::First | Stage::Asked) => {
+                let expected = match *self.stage {
+                    Stage::Asked => end.outgoing.attach(received)?,
+                    _ => 0,
+                };
+                if received != expected {
+                    return Err(Malformed("the egress has forgotten what it confirmed"));
+                }
+                end.incoming.attach(start, start)?;
+                (end.ticket, end.class) = (Some(ticket), class.or(end.class));
+                end.repeat_stop();
+                *self.stage = Stage::Agreed;
+                Ok(())
+            }
+            (Control::End(code), _) => end.control(Control::End(code)),
+            (record, Stage::Agreed) => end.control(record),
+            _ => Err(Malformed("no acceptance")),
+        }
+    }
+}
+
+/// The air's end, with what identifies its flow.
+#[derive(Debug)]
+pub struct AirEnd {
+    id: FlowId,
+    target: Target,
+    attempts: u32,
+    /// The end.
+    pub end: End,
+}
+
+impl AirEnd {
+    /// Creates the end of a new flow with a random `id`. `target` must have an encoding.
+    pub fn new(id: FlowId, target: Target) -> Self {
+        Self { id, target, attempts: 0, end: End::default() }
+    }
+
+    /// Begins a carrier. Returns its state, and its first record.
+    pub fn begin(&mut self) -> (Attachment, Vec<u8>) {
+        let (id, attempt) = (self.id, self.attempts);
+        self.attempts += 1;
+        let stage = if attempt == 0 { Stage::First } else { Stage::Asked };
+        let record = match self.end.ticket {
+            Some(ticket) => {
+                Control::Resume { id, attempt, ticket, received: self.end.incoming.offset() }
+            }
+            None => Control::Open { id, attempt, target: self.target.clone() },
+        };
+        let mut first = Vec::new();
+        record.put(&mut first);
+        (Attachment { decoder: Decoder::default(), stage }, first)
+    }
+}
+
+impl End {
+    /// Accepts a carrier at the egress, whose air has received everything before `received`. The
+    /// acceptance is the first record of the carrier.
+    pub fn accept(&mut self, received: u64, ticket: Ticket) -> Result<Attachment, Malformed> {
+        let ours = self.incoming.offset();
+        let start = self.outgoing.attach(received)?;
+        self.incoming.attach(ours, ours)?;
+        let accept = Control::Accept { received: ours, start, ticket, class: self.class };
+        self.outgoing.queue(&accept);
+        self.repeat_stop();
+        Ok(Attachment::default())
+    }
+}

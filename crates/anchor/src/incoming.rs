@@ -1,0 +1,122 @@
+//! The receiving direction of a flow: what was passed on, and what of it is confirmed.
+
+use crate::wire::Malformed;
+
+/// Bytes passed on after which they are confirmed at once.
+pub const CONFIRM_AT_ONCE_BYTES: u64 = 256 << 10;
+
+/// Bytes passed on after which they are confirmed when the carrier has nothing more for now. A
+/// confirmation in a packet of its own is then 0.2 % of them.
+pub const CONFIRM_BYTES: u64 = 32 << 10;
+
+/// Position in the peer's stream.
+#[derive(Debug, Default)]
+pub struct Incoming {
+    received: u64,
+    is_finished: bool,
+    /// Offset in the last confirmation.
+    told: u64,
+    /// Bytes to come on this carrier that came on an earlier one.
+    repeated: u64,
+    /// `true` if the end is to come on this carrier and came on an earlier one.
+    is_end_repeated: bool,
+}
+
+impl Incoming {
+    /// Offset of the first byte that was not received. The end counts as a byte.
+    pub fn offset(&self) -> u64 {
+        self.received + u64::from(self.is_finished)
+    }
+
+    /// Returns `true` if the whole stream was received.
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Continues on another carrier, whose data begins at `start`. What was received is known to the
+    /// peer as far as `told`.
+    pub fn attach(&mut self, start: u64, told: u64) -> Result<(), Malformed> {
+        if start > self.offset() {
+            return Err(Malformed("the peer leaves out data"));
+        }
+        self.told = told;
+        self.repeated = self.received.saturating_sub(start);
+        self.is_end_repeated = self.is_finished && start <= self.received;
+        Ok(())
+    }
+
+    /// Takes `bytes` of data, and returns how many of them came before.
+    pub fn data(&mut self, bytes: usize) -> Result<usize, Malformed> {
+        let bytes = bytes as u64;
+        let old = bytes.min(self.repeated);
+        self.repeated -= old;
+        if bytes > old && self.is_finished {
+            return Err(Malformed("data behind the end"));
+        }
+        self.received += bytes - old;
+        Ok(old as usize)
+    }
+
+    /// Takes the end of the stream.
+    pub fn fin(&mut self) -> Result<(), Malformed> {
+        if self.repeated > 0 {
+            return Err(Malformed("the stream became shorter"));
+        }
+        self.is_finished = true;
+        self.is_end_repeated = false;
+        Ok(())
+    }
+
+    /// Returns the offset to confirm, if it is time. `is_dry` tells that the carrier has nothing more
+    /// for now. Nothing is confirmed that was not received on this carrier: the peer has not sent it
+    /// there yet.
+    pub fn confirmation(&mut self, is_dry: bool) -> Option<u64> {
+        if self.repeated > 0 || self.is_end_repeated {
+            return None;
+        }
+        let unconfirmed = self.offset().saturating_sub(self.told);
+        let enough = if is_dry { CONFIRM_BYTES } else { CONFIRM_AT_ONCE_BYTES };
+        let is_due = unconfirmed >= enough || self.is_finished && unconfirmed > 0;
+        is_due.then(|| {
+            self.told = self.offset();
+            self.told
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_bytes_are_dropped() {
+        let mut incoming = Incoming::default();
+        assert_eq!(incoming.data(10), Ok(0));
+        incoming.attach(4, 4).unwrap();
+        assert_eq!(incoming.data(2), Ok(2));
+        assert_eq!(incoming.data(6), Ok(4));
+        assert_eq!(incoming.offset(), 12);
+        incoming.fin().unwrap();
+        assert_eq!(incoming.offset(), 13);
+        assert!(incoming.data(1).is_err());
+        incoming.attach(11, 11).unwrap();
+        assert!(incoming.fin().is_err(), "a byte is missing");
+        assert_eq!(incoming.data(1), Ok(1));
+        incoming.fin().unwrap();
+        assert!(incoming.attach(14, 14).is_err(), "a gap");
+    }
+
+    #[test]
+    fn confirmations_are_few_but_the_end_is_confirmed_at_once() {
+        let mut incoming = Incoming::default();
+        incoming.data(CONFIRM_BYTES as usize).unwrap();
+        assert_eq!(incoming.confirmation(false), None);
+        assert_eq!(incoming.confirmation(true), Some(CONFIRM_BYTES));
+        assert_eq!(incoming.confirmation(true), None);
+        incoming.data(CONFIRM_AT_ONCE_BYTES as usize).unwrap();
+        assert!(incoming.confirmation(false).is_some());
+        incoming.fin().unwrap();
+        assert!(incoming.confirmation(false).is_some());
+        assert_eq!(incoming.confirmation(true), None);
+    }
+}

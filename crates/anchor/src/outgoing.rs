@@ -1,0 +1,284 @@
+//! The sending direction of a flow: bytes that the peer has not confirmed.
+
+use std::collections::VecDeque;
+
+use bentpipe_flow::ResetCode;
+
+use crate::wire::{Control, MAX_DATA_BYTES, Malformed, put_data_header};
+
+/// Maximum number of unconfirmed bytes of a new flow. It must be more than the peer passes on before
+/// it confirms ([`CONFIRM_BYTES`](crate::incoming::CONFIRM_BYTES)).
+pub const MIN_UNCONFIRMED_BYTES: usize = 128 << 10;
+
+/// Maximum number of unconfirmed bytes of any flow: 100 Mbit/s at 600 ms.
+pub const MAX_UNCONFIRMED_BYTES: usize = 8 << 20;
+
+/// Bytes to send, from the first that the peer has not confirmed.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Bytes from offset `confirmed`.
+    bytes: VecDeque<u8>,
+    confirmed: u64,
+    /// Offset of the next byte for the carrier.
+    sent: u64,
+    max_bytes: usize,
+    is_finished: bool,
+    /// `true` if the carrier was given the FIN.
+    is_fin_sent: bool,
+    is_fin_confirmed: bool,
+    /// Reason why the peer reads no more, once it has said so.
+    stopped: Option<ResetCode>,
+    /// Record that is being written, without its data.
+    head: Vec<u8>,
+    head_written: usize,
+    /// Data bytes left in the record that is being written.
+    data_left: usize,
+    /// Control records for the next gap between records.
+    waiting: Vec<u8>,
+}
+
+impl Default for Outgoing {
+    fn default() -> Self {
+        Self {
+            bytes: VecDeque::new(),
+            confirmed: 0,
+            sent: 0,
+            max_bytes: MIN_UNCONFIRMED_BYTES,
+            is_finished: false,
+            is_fin_sent: false,
+            is_fin_confirmed: false,
+            stopped: None,
+            head: Vec::new(),
+            head_written: 0,
+            data_left: 0,
+            waiting: Vec::new(),
+        }
+    }
+}
+
+impl Outgoing {
+    /// Takes as many of `bytes` as there is room for.
+    ///
+    /// If everything is with the carrier and only confirmations are missing, the room grows: the way
+    /// to the peer holds more bytes than it.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut room = self.max_bytes.saturating_sub(self.bytes.len());
+        if room == 0 && self.sent == self.end() && self.max_bytes < MAX_UNCONFIRMED_BYTES {
+            self.max_bytes = (self.max_bytes * 2).min(MAX_UNCONFIRMED_BYTES);
+            room = self.max_bytes - self.bytes.len();
+        }
+        let taken = bytes.len().min(room);
+        self.bytes.extend(&bytes[..taken]);
+        taken
+    }
+
+    /// Ends the stream.
+    pub fn finish(&mut self) {
+        self.is_finished = true;
+    }
+
+    /// Returns `true` if the peer has confirmed the whole stream and its end, or wants no more of it.
+    pub fn is_confirmed(&self) -> bool {
+        self.is_fin_confirmed || self.stopped.is_some()
+    }
+
+    /// Notes that the peer reads no more.
+    pub fn stop(&mut self, code: ResetCode) {
+        self.stopped = Some(code);
+    }
+
+    /// Reason why the peer reads no more, once it has said so.
+    pub fn stopped(&self) -> Option<ResetCode> {
+        self.stopped
+    }
+
+    /// Returns `true` if no byte was ever given to a carrier.
+    pub fn is_untouched(&self) -> bool {
+        self.sent == 0 && !self.is_fin_sent
+    }
+
+    /// Number of bytes that were not given to the carrier.
+    pub fn unsent_bytes(&self) -> usize {
+        (self.end() - self.sent) as usize
+    }
+
+    /// Number of bytes that the peer has not confirmed.
+    pub fn unconfirmed_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Offset behind the last byte.
+    fn end(&self) -> u64 {
+        self.confirmed + self.bytes.len() as u64
+    }
+
+    /// Notes that the peer has everything before `offset`.
+    pub fn confirm(&mut self, offset: u64) -> Result<(), Malformed> {
+        let is_fin = self.is_fin_sent && offset == self.end() + 1;
+        let to = if is_fin { self.end() } else { offset };
+        if to > self.sent {
+            return Err(Malformed("confirms what was not sent"));
+        }
+        self.confirmed_until(to, is_fin);
+        Ok(())
+    }
+
+    fn confirmed_until(&mut self, offset: u64, is_fin: bool) {
+        let gone = offset.saturating_sub(self.confirmed);
+        drop(self.bytes.drain(..gone as usize));
+        self.confirmed += gone;
+        self.is_fin_confirmed |= is_fin;
+        if self.bytes.is_empty() {
+            // An idle flow holds no buffer.
+            self.bytes = VecDeque::new();
+        }
+    }
+
+    /// Continues on another carrier, for a peer that has everything before `received`, or before what
+    /// it has confirmed since. Returns the offset of the first data on this carrier.
+    pub fn attach(&mut self, received: u64) -> Result<u64, Malformed> {
+        let end = self.end();
+        let is_fin = self.is_fin_confirmed || self.is_finished && received == end + 1;
+        let start = if is_fin { end } else { received.max(self.confirmed) };
+        if start > end {
+            return Err(Malformed("the peer has received what was not sent"));
+        }
+        self.confirmed_until(start, is_fin);
+        (self.sent, self.is_fin_sent) = (start, is_fin);
+        self.detach();
+        Ok(start + u64::from(is_fin))
+    }
+
+    /// Forgets the records for the carrier, which is lost.
+    pub fn detach(&mut self) {
+        self.head.clear();
+        self.head_written = 0;
+        self.data_left = 0;
+        self.waiting.clear();
+    }
+
+    /// Queues a control record, before any data that was not given to the carrier.
+    pub fn queue(&mut self, record: &Control) {
+        record.put(&mut self.waiting);
+    }
+
+    /// Returns the next bytes for the carrier; none if there are none. [`written`](Self::written)
+    /// takes them off.
+    pub fn output(&mut self) -> &[u8] {
+        if self.head_written == self.head.len() {
+            self.head.clear();
+            self.head_written = 0;
+            if self.data_left > 0 {
+                return self.data();
+            }
+            self.next_head();
+        }
+        &self.head[self.head_written..]
+    }
+
+    /// Takes `count` of the bytes that [`output`](Self::output) returned.
+    pub fn written(&mut self, count: usize) {
+        if self.head_written < self.head.len() {
+            self.head_written += count;
+        } else {
+            self.data_left -= count;
+            self.sent += count as u64;
+        }
+    }
+
+    /// Data of the present record, as far as it is contiguous.
+    fn data(&self) -> &[u8] {
+        let at = (self.sent - self.confirmed) as usize;
+        let (first, second) = self.bytes.as_slices();
+        let part = match at.checked_sub(first.len()) {
+            None => &first[at..],
+            Some(at) => &second[at..],
+        };
+        &part[..part.len().min(self.data_left)]
+    }
+
+    /// Begins the next record, if there is one.
+    fn next_head(&mut self) {
+        if !self.waiting.is_empty() {
+            std::mem::swap(&mut self.head, &mut self.waiting);
+        } else if self.stopped.is_some() {
+            // The rest would be thrown away.
+        } else if self.sent < self.end() {
+            self.data_left = self.unsent_bytes().min(MAX_DATA_BYTES);
+            put_data_header(&mut self.head, self.data_left);
+        } else if self.is_finished && !self.is_fin_sent {
+            self.is_fin_sent = true;
+            Control::Fin.put(&mut self.head);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives everything to the carrier.
+    fn send_all(outgoing: &mut Outgoing) -> Vec<u8> {
+        let mut sent = Vec::new();
+        loop {
+            let next = outgoing.output();
+            if next.is_empty() {
+                return sent;
+            }
+            let count = next.len();
+            sent.extend(next);
+            outgoing.written(count);
+        }
+    }
+
+    #[test]
+    fn only_confirmed_bytes_are_forgotten() {
+        let mut outgoing = Outgoing::default();
+        assert_eq!(outgoing.write(b"hello"), 5);
+        assert_eq!(send_all(&mut outgoing), b"\x05hello");
+        outgoing.confirm(3).unwrap();
+        assert_eq!(outgoing.unconfirmed_bytes(), 2);
+        assert!(outgoing.confirm(6).is_err(), "more than was sent");
+        outgoing.attach(4).unwrap();
+        assert_eq!(send_all(&mut outgoing), b"\x01o");
+        assert_eq!(outgoing.attach(3), Ok(4), "more was confirmed meanwhile");
+        assert_eq!(send_all(&mut outgoing), b"\x01o");
+        assert!(outgoing.attach(6).is_err(), "more than there is");
+        outgoing.finish();
+        assert_eq!(send_all(&mut outgoing), [0xc5]);
+        outgoing.attach(5).unwrap();
+        assert_eq!(send_all(&mut outgoing), [0xc5], "the FIN again");
+        outgoing.confirm(6).unwrap();
+        assert!(outgoing.is_confirmed());
+    }
+
+    #[test]
+    fn the_room_grows_only_if_the_carrier_has_everything() {
+        let mut outgoing = Outgoing::default();
+        let block = vec![0; MIN_UNCONFIRMED_BYTES];
+        assert_eq!(outgoing.write(&block), block.len());
+        assert_eq!(outgoing.write(&block), 0, "the carrier is the bottleneck");
+        send_all(&mut outgoing);
+        assert_eq!(outgoing.write(&block), block.len(), "the way is longer than the room");
+        send_all(&mut outgoing);
+        while outgoing.write(&block) > 0 {
+            send_all(&mut outgoing);
+        }
+        assert_eq!(outgoing.unconfirmed_bytes(), MAX_UNCONFIRMED_BYTES);
+    }
+
+    #[test]
+    fn control_records_wait_for_the_end_of_a_data_record() {
+        let mut outgoing = Outgoing::default();
+        outgoing.write(b"abc");
+        assert_eq!(outgoing.output(), [3]);
+        outgoing.written(1);
+        assert_eq!(outgoing.output(), b"abc");
+        outgoing.written(1);
+        outgoing.queue(&Control::Class(2));
+        outgoing.write(b"d");
+        assert_eq!(outgoing.output(), b"bc");
+        outgoing.written(2);
+        assert_eq!(send_all(&mut outgoing), b"\xc6\x02\x01d");
+    }
+}

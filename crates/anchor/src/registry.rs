@@ -1,0 +1,238 @@
+//! The egress's table of flows: who may attach a carrier to which.
+//!
+//! An aircraft's sessions are ordered by the counter of their handshakes. Its air never uses a counter
+//! twice. Once the egress has seen a session, carriers of earlier ones are refused: their hub is not
+//! the aircraft's any more. Within a session the carriers of a flow are numbered.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use bentpipe_flow::ResetCode;
+
+use crate::ticket::{EgressId, FlowId, Ticket, TicketKey};
+
+/// Maximum number of ended flows whose reason is kept for their air.
+pub const MAX_ENDED: usize = 4_096;
+
+/// Maximum number of aircraft. An aircraft beyond it is refused until the egress restarts.
+pub const MAX_AIRCRAFT: usize = 65_536;
+
+/// Origin of a carrier. Its hub asserts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// Public key of the aircraft.
+    pub aircraft: [u8; 32],
+    /// Handshake counter of its session with the hub.
+    pub session: u64,
+}
+
+/// Refusal of a carrier. It has no reason, so that a thief learns nothing from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The flow is unknown, or the caller has no right to it.
+    Unknown,
+    /// The flow has ended, as the caller may know.
+    Ended(ResetCode),
+}
+
+impl Refusal {
+    /// Code with which the flow ends at the air.
+    pub fn code(self) -> ResetCode {
+        match self {
+            Self::Unknown => ResetCode::Aborted,
+            Self::Ended(code) => code,
+        }
+    }
+}
+
+type Key = ([u8; 32], FlowId);
+
+struct Entry<F> {
+    state: State<F>,
+    /// Number of the flow's last carrier.
+    attempt: u32,
+}
+
+enum State<F> {
+    Open(F),
+    Ended(ResetCode),
+}
+
+/// The flows, with an owner's handle on each.
+pub struct Registry<F> {
+    key: TicketKey,
+    flows: HashMap<Key, Entry<F>>,
+    /// Keys of ended flows, the oldest first.
+    ended: VecDeque<Key>,
+    /// Highest session of each aircraft.
+    sessions: HashMap<[u8; 32], u64>,
+}
+
+impl<F: Clone> Registry<F> {
+    /// Creates an empty table, whose tickets are sealed with `key`.
+    pub fn new(key: TicketKey) -> Self {
+        let (flows, ended) = (HashMap::new(), VecDeque::new());
+        Self { key, flows, ended, sessions: HashMap::new() }
+    }
+
+    /// Admits the carrier of an OPEN. A new flow gets its handle from `create`; `true` tells that it is
+    /// new.
+    pub fn open(
+        &mut self,
+        caller: &Caller,
+        id: FlowId,
+        attempt: u32,
+        create: impl FnOnce() -> F,
+    ) -> Result<(F, bool), Refusal> {
+        self.fence(caller)?;
+        let key = (caller.aircraft, id);
+        if let Some(entry) = self.flows.get_mut(&key) {
+            return entry.attach(attempt).map(|flow| (flow, false));
+        }
+        let flow = create();
+        self.flows.insert(key, Entry { state: State::Open(flow.clone()), attempt });
+        Ok((flow, true))
+    }
+
+    /// Admits the carrier of a RESUME.
+    pub fn resume(
+        &mut self,
+        caller: &Caller,
+        (id, attempt): (FlowId, u32),
+        ticket: &Ticket,
+        now: Duration,
+    ) -> Result<F, Refusal> {
+        // First, so that a forged ticket moves no fence.
+        if !self.key.holds(ticket, &caller.aircraft, &id, caller.session, now) {
+            return Err(Refusal::Unknown);
+        }
+        self.fence(caller)?;
+        let entry = self.flows.get_mut(&(caller.aircraft, id)).ok_or(Refusal::Unknown)?;
+        entry.attach(attempt)
+    }
+
+    /// Number of the egress.
+    pub fn egress(&self) -> EgressId {
+        self.key.egress()
+    }
+
+    /// Issues a ticket for a flow.
+    pub fn ticket(&self, caller: &Caller, id: &FlowId, now: Duration) -> Ticket {
+        self.key.issue(&caller.aircraft, id, caller.session, now)
+    }
+
+    /// Removes a flow. If its air may ask for it again, `reason` is kept for a while.
+    pub fn end(&mut self, aircraft: [u8; 32], id: FlowId, reason: Option<ResetCode>) {
+        let key = (aircraft, id);
+        let Some(code) = reason else {
+            self.flows.remove(&key);
+            return;
+        };
+        let Some(entry) = self.flows.get_mut(&key) else { return };
+        entry.state = State::Ended(code);
+        self.ended.push_back(key);
+        if self.ended.len() > MAX_ENDED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.flows.remove(&oldest);
+        }
+    }
+
+    /// Number of flows that have not ended.
+    pub fn len(&self) -> usize {
+        self.flows.values().filter(|entry| matches!(entry.state, State::Open(_))).count()
+    }
+
+    /// Returns `true` if there is no flow.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Refuses callers of an earlier session than the highest.
+    fn fence(&mut self, caller: &Caller) -> Result<(), Refusal> {
+        if self.sessions.len() >= MAX_AIRCRAFT && !self.sessions.contains_key(&caller.aircraft) {
+            return Err(Refusal::Unknown);
+        }
+        let highest = self.sessions.entry(caller.aircraft).or_default();
+        if caller.session < *highest {
+            return Err(Refusal::Ended(ResetCode::Lost));
+        }
+        *highest = caller.session;
+        Ok(())
+    }
+}
+
+impl<F: Clone> Entry<F> {
+    /// Admits carrier number `attempt`, which has to be higher than the last.
+    fn attach(&mut self, attempt: u32) -> Result<F, Refusal> {
+        if attempt <= self.attempt {
+            return Err(Refusal::Unknown);
+        }
+        self.attempt = attempt;
+        match &self.state {
+            State::Open(flow) => Ok(flow.clone()),
+            State::Ended(code) => Err(Refusal::Ended(*code)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1);
+
+    fn registry() -> Registry<u32> {
+        Registry::new(TicketKey::new([1; 32], [2; 8]))
+    }
+
+    fn caller(session: u64) -> Caller {
+        Caller { aircraft: [3; 32], session }
+    }
+
+    #[test]
+    fn a_carrier_is_admitted_once() {
+        let (mut registry, id) = (registry(), [4; 16]);
+        assert_eq!(registry.open(&caller(1), id, 0, || 7), Ok((7, true)));
+        assert_eq!(registry.open(&caller(1), id, 0, || 8), Err(Refusal::Unknown), "a recording");
+        assert_eq!(registry.open(&caller(1), id, 1, || 8), Ok((7, false)), "the answer was lost");
+        let ticket = registry.ticket(&caller(1), &id, NOW);
+        assert_eq!(registry.resume(&caller(1), (id, 2), &ticket, NOW), Ok(7));
+        assert_eq!(registry.resume(&caller(2), (id, 2), &ticket, NOW), Err(Refusal::Unknown));
+        assert_eq!(registry.resume(&caller(2), (id, 3), &ticket, NOW), Ok(7));
+    }
+
+    #[test]
+    fn the_highest_session_owns_the_flows() {
+        let (mut registry, id) = (registry(), [4; 16]);
+        registry.open(&caller(5), id, 0, || 7).unwrap();
+        let ticket = registry.ticket(&caller(5), &id, NOW);
+        assert_eq!(registry.resume(&caller(6), (id, 1), &ticket, NOW), Ok(7));
+        let late = Err(Refusal::Ended(ResetCode::Lost));
+        assert_eq!(registry.resume(&caller(5), (id, 9), &ticket, NOW), late);
+        assert_eq!(registry.open(&caller(5), [9; 16], 0, || 8).map(|it| it.0), late);
+        let thief = Caller { aircraft: [8; 32], session: 100 };
+        assert_eq!(registry.resume(&thief, (id, 50), &ticket, NOW), Err(Refusal::Unknown));
+        assert_eq!(registry.resume(&caller(6), (id, 2), &ticket, NOW), Ok(7), "nothing moved");
+    }
+
+    #[test]
+    fn the_reason_of_an_end_is_kept_for_its_air() {
+        let (mut registry, id) = (registry(), [4; 16]);
+        registry.open(&caller(5), id, 0, || 7).unwrap();
+        let ticket = registry.ticket(&caller(5), &id, NOW);
+        registry.end([3; 32], id, Some(ResetCode::Refused));
+        assert!(registry.is_empty());
+        let reason = Err(Refusal::Ended(ResetCode::Refused));
+        assert_eq!(registry.resume(&caller(6), (id, 1), &ticket, NOW), reason);
+        registry.end([3; 32], id, None);
+        assert_eq!(registry.resume(&caller(6), (id, 2), &ticket, NOW), Err(Refusal::Unknown));
+        for other in 0..=MAX_ENDED as u32 {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&other.to_be_bytes());
+            registry.open(&caller(6), id, 0, || 1).unwrap();
+            registry.end([3; 32], id, Some(ResetCode::Idle));
+        }
+        assert_eq!(registry.flows.len(), MAX_ENDED, "the oldest is gone");
+    }
+}

@@ -1,0 +1,4 @@
+//! Flows whose hubs come and go, in memory.
+
+mod hub;
+mod hub_change;
