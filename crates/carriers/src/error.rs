@@ -23,6 +23,9 @@ pub enum TransportError {
     /// HTTP/3 cannot start.
     #[error(transparent)]
     Masque(#[from] bentpipe_masque::StartError),
+    /// The system has no random bytes.
+    #[error("the system gives no random bytes for the tickets of flows: {0}")]
+    Random(std::io::Error),
     /// AeroTCP cannot work as configured.
     #[error(transparent)]
     AeroTcp(#[from] AeroTcpError),

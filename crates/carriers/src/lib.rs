@@ -3,7 +3,9 @@
 //! | module | contents |
 //! |---|---|
 //! | `start` | start of the configured transports |
+//! | `call` | a call to one ground: addresses, sockets, the radio transport |
 //! | [`link`], [`masque`], [`aerotcp`] | configuration of each transport |
+//! | `hubs`, `egresses` | an aircraft's hubs, and a hub's egresses |
 //! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
 //! | `path_memory`, `homes` | properties of the path, and addresses of the aircraft, kept over a restart |
 //! | `machine` | memory of the machine |
@@ -12,9 +14,12 @@
 #![forbid(unsafe_code)]
 
 pub mod aerotcp;
+mod call;
+mod egresses;
 mod error;
 pub mod handshake_counter;
 mod homes;
+mod hubs;
 pub mod link;
 mod machine;
 pub mod masque;

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bentpipe_masque::{ClientConfig, ServerConfig};
 
-use bentpipe_config::{AirConfig, GroundConfig};
+use bentpipe_config::{AirConfig, EgressConfig, GroundConfig};
 
 /// Configuration for [`bentpipe_masque::Client::connect`]. HTTP/3 finds its own rate; the configured one does not
 /// apply.
@@ -14,12 +15,36 @@ pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
     ClientConfig::new(address, *config.link.peer_public_key.as_bytes(), secret)
 }
 
+/// Silence after which a hub takes an egress for dead. Its flows end then, and new ones go elsewhere.
+const EGRESS_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Interval of the probes of an idle egress, of which several fit into [`EGRESS_TIMEOUT`].
+const EGRESS_KEEP_ALIVE: Duration = Duration::from_millis(400);
+/// Maximum pause between two attempts to reach an egress.
+const EGRESS_PAUSE: Duration = Duration::from_secs(5);
+
+/// Configuration of a hub's connection to `egress`, which is at `address`. The Internet is between
+/// the two, not the radio.
+pub fn egress_config(
+    config: &GroundConfig,
+    egress: &EgressConfig,
+    address: SocketAddr,
+) -> ClientConfig {
+    let secret = config.link.private_key.as_bytes().to_owned().into();
+    let mut client = ClientConfig::new(address, *egress.public_key.as_bytes(), secret);
+    client.transport.idle_timeout = EGRESS_TIMEOUT;
+    client.transport.keep_alive = EGRESS_KEEP_ALIVE;
+    client.transport.initial_rtt = Duration::from_millis(100);
+    client.reconnect_max = EGRESS_PAUSE;
+    client
+}
+
 /// Configuration for [`bentpipe_masque::Server::start`].
 pub fn server_config(config: &GroundConfig) -> ServerConfig {
     let clients: HashSet<_> =
         config.aircraft.iter().map(|aircraft| *aircraft.key.as_bytes()).collect();
     let secret = config.link.private_key.as_bytes().to_owned().into();
     let mut server = ServerConfig::new(secret, clients);
+    server.hubs = config.hubs.iter().map(|key| *key.as_bytes()).collect();
     if let Some(masque) = &config.masque {
         server.certificate = Some(masque.clone());
         server.logins = config.clients.iter().map(|client| client.login.clone()).collect();

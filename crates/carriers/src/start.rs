@@ -1,41 +1,50 @@
 //! Start of the configured transports.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_flow::{Host, Target, Traffic};
-use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::secure::MAX_PEER_ADDRESSES;
+use bentpipe_anchor::acceptor::AnchorAcceptor;
+use bentpipe_anchor::hubs::Hubs;
+use bentpipe_flow::{Host, Traffic};
+use bentpipe_link::io::Hub;
 use bentpipe_link::{ClassSettings, ModemRate, PerClass, Refused, SettingsError, SnapshotLimits};
 use bentpipe_masque::{Client, Server, Socket};
-use bentpipe_net::{self as net, Inherited, SocketError};
+use bentpipe_net::Inherited;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use super::{TransportError, aerotcp, handshake_counter, homes, link, masque, path_memory};
+use super::{TransportError, aerotcp, egresses, handshake_counter, homes, hubs, link, masque};
+use crate::call::{any_address, bind_error, plain_socket, radio, resolve};
 use bentpipe_config::{AirConfig, GroundConfig, Transport};
 use bentpipe_transport::{
     Acceptor, Connector, Fleet, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Outages,
     Reach,
 };
 
-const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
-
-/// Interval of queries for the ground's name until it has an address.
-const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
-
 /// Maximum wait of a flow for the ground's address.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts the transport to the ground of `config`. Returns at once, even if the ground is down or
 /// its name cannot be resolved yet; a task of the current runtime keeps trying. A UDP socket with the
-/// transport's name may be inherited.
+/// transport's name may be inherited. With further hubs, streams outlive a change of the hub.
 pub fn connector(
+    config: &AirConfig,
+    inherited: &mut Inherited,
+) -> Result<Arc<dyn Connector>, TransportError> {
+    let first = first_connector(config, inherited)?;
+    if config.hubs.is_empty() {
+        return Ok(first);
+    }
+    let all = Hubs::new(first);
+    hubs::keep(&all, config);
+    Ok(Arc::new(all))
+}
+
+/// Starts the transport to the first ground.
+fn first_connector(
     config: &AirConfig,
     inherited: &mut Inherited,
 ) -> Result<Arc<dyn Connector>, TransportError> {
@@ -83,6 +92,7 @@ pub fn acceptor(
     config: &GroundConfig,
     inherited: &mut Inherited,
 ) -> Result<Vec<Arc<dyn Acceptor>>, TransportError> {
+    let (egress, others) = (egresses::own(config)?, egresses::others(config));
     let mut acceptors: Vec<Arc<dyn Acceptor>> = Vec::new();
     if let Some(address) = config.link.listen {
         let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);
@@ -106,7 +116,10 @@ pub fn acceptor(
         let socket = plain_socket(inherited, "aerotcp", address)?;
         acceptors.push(Arc::new(bentpipe_aerotcp::io::Ground::start(Box::new(socket), config)));
     }
-    Ok(acceptors)
+    let anchored = |inner| -> Arc<dyn Acceptor> {
+        Arc::new(AnchorAcceptor::new(inner, egress.clone(), others.clone()))
+    };
+    Ok(acceptors.into_iter().map(anchored).collect())
 }
 
 /// The fleet of `config`, checked, for [`Acceptor::set_fleet`].
@@ -124,16 +137,10 @@ fn connect(
     inherited: &mut Inherited,
     peers: &[SocketAddr],
 ) -> Result<Arc<dyn Connector>, TransportError> {
-    let (any, peers) = reachable(peers, || net::without_ipv6().is_none());
+    let (any, peers) = any_address(peers);
     let (peer, others) = (peers[0], peers[1..].iter().copied());
     match config.link.transport {
-        Transport::Link => {
-            let counter = handshake_counter::claim(&config.link.state_file)?;
-            let air = call(inherited, config, &peers, counter)?;
-            path_memory::keep(&air, peer, &config.link.state_file);
-            handshake_counter::renew(&air, &config.link.state_file);
-            Ok(Arc::new(air))
-        }
+        Transport::Link => Ok(Arc::new(radio(config, inherited, &peers)?)),
         Transport::Masque => {
             let socket = masque_socket(inherited, any)?;
             let mut config = masque::client_config(config, peer);
@@ -151,51 +158,9 @@ fn connect(
     }
 }
 
-/// Starts the radio transport to a ground at `peers`, with handshake counters from `counter`.
-pub(super) fn call(
-    inherited: &mut Inherited,
-    config: &AirConfig,
-    peers: &[SocketAddr],
-    counter: u64,
-) -> Result<Air, TransportError> {
-    let (any, peers) = reachable(peers, || net::without_ipv6().is_none());
-    let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
-    let air = Air::start(Box::new(socket), link::air_config(config, peers[0], counter)?);
-    air.also_at(peers[1..].iter().copied());
-    Ok(air)
-}
-
-/// Local address of a socket that reaches all of `peers`, which are not empty, and their addresses
-/// as that socket needs them. One socket serves both families, and IPv4 addresses are then mapped to
-/// IPv6. Without IPv6 on this machine (`has_v6`), only IPv4 peers are left, if there are any.
-fn reachable(peers: &[SocketAddr], has_v6: impl FnOnce() -> bool) -> (SocketAddr, Vec<SocketAddr>) {
-    let v4: Vec<SocketAddr> = peers.iter().copied().filter(SocketAddr::is_ipv4).collect();
-    if v4.len() == peers.len() || !v4.is_empty() && !has_v6() {
-        return (ANY_V4, v4);
-    }
-    let mapped = |peer: &SocketAddr| match peer {
-        SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
-        v6 => *v6,
-    };
-    (ANY_V6, peers.iter().map(mapped).collect())
-}
-
-fn plain_socket(
-    inherited: &mut Inherited,
-    name: &'static str,
-    address: SocketAddr,
-) -> Result<UdpSocket, TransportError> {
-    let socket = inherited.udp_or_bind(name, address)?;
-    UdpSocket::from_std(socket).map_err(|source| bind_error(name, address, source))
-}
-
 fn masque_socket(inherited: &mut Inherited, address: SocketAddr) -> Result<Socket, TransportError> {
     let socket = inherited.udp_or_bind("masque", address)?;
     Socket::from_std(socket).map_err(|source| bind_error("masque", address, source))
-}
-
-fn bind_error(what: &'static str, address: SocketAddr, source: io::Error) -> TransportError {
-    SocketError::Bind { what, address, source }.into()
 }
 
 /// Gives the link the class limits that were set before it was known, and then to its users.
@@ -221,28 +186,6 @@ async fn follow(mut of_link: watch::Receiver<Reach>, reach: watch::Sender<Reach>
             () = reach.closed() => return,
         }
     }
-}
-
-/// Resolves the peer's name until it has an address. Returns all addresses in the order of RFC 6724.
-async fn resolve(peer: &Target) -> Vec<SocketAddr> {
-    loop {
-        match resolved(peer).await {
-            Ok(addresses) if !addresses.is_empty() => return addresses,
-            Ok(_) => tracing::warn!(%peer, "the ground's name has no address; trying again"),
-            Err(error) => tracing::warn!(%peer, %error, "the ground's name; trying again"),
-        }
-        sleep(RESOLVE_INTERVAL).await;
-    }
-}
-
-/// Resolves the peer's name once.
-pub(super) async fn resolved(peer: &Target) -> io::Result<Vec<SocketAddr>> {
-    let host = match &peer.host {
-        Host::Ip(ip) => return Ok(vec![SocketAddr::new(*ip, peer.port)]),
-        name => name.to_string(),
-    };
-    let addresses = tokio::net::lookup_host((host, peer.port)).await?;
-    Ok(addresses.take(MAX_PEER_ADDRESSES).collect())
 }
 
 /// A connector whose address is still being resolved.
@@ -376,17 +319,6 @@ mod tests {
         assert!(waiting.is_err(), "its name may have an address yet");
         drop(found);
         awaited.failed().await;
-    }
-
-    #[test]
-    fn both_families_share_a_socket() {
-        let [v4, v6]: [SocketAddr; 2] =
-            ["192.0.2.1:4500", "[2001:db8::1]:4500"].map(|peer| peer.parse().unwrap());
-        let mapped: SocketAddr = "[::ffff:192.0.2.1]:4500".parse().unwrap();
-        assert_eq!(reachable(&[v4], || panic!()), (ANY_V4, vec![v4]));
-        assert_eq!(reachable(&[v6], || panic!()), (ANY_V6, vec![v6]));
-        assert_eq!(reachable(&[v6, v4], || true), (ANY_V6, vec![v6, mapped]));
-        assert_eq!(reachable(&[v6, v4], || false), (ANY_V4, vec![v4]));
     }
 
     #[tokio::test]

@@ -7,8 +7,8 @@ use bentpipe_net::Inherited;
 use tokio::time::{Instant, timeout};
 
 use crate::TransportError;
+use crate::call::{call, resolved};
 use crate::handshake_counter::before_now;
-use crate::start::{call, resolved};
 use bentpipe_config::{AirConfig, Transport};
 use bentpipe_transport::{Connector, Reach};
 

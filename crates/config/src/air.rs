@@ -11,6 +11,7 @@ use super::classes::ClassName;
 use super::dns::DnsTable;
 use super::http::HttpCacheTable;
 use super::listen::ListenTable;
+use super::mesh::{self, AirHub, AirHubTable};
 use super::preload::PreloadTable;
 use super::rule::{self, RuleTable, TrustedTable};
 use super::site::{self, SiteTable};
@@ -30,6 +31,10 @@ use bentpipe_transport::Transport;
 pub(super) struct AirFile {
     /// Link to the ground.
     link: AirLinkTable,
+    /// Further hubs, called in turn while the one under `[link]` is silent. With them, TCP flows go on
+    /// at another hub: docs/several-hubs.md. At most 8.
+    #[serde(default, rename = "hub")]
+    hubs: Vec<AirHubTable>,
     /// Listeners for passengers' connections; at least one of the three kinds.
     listen: ListenTable,
     /// AeroTCP's parameters; needed if it is the transport.
@@ -91,6 +96,8 @@ pub(super) enum EncryptedHello {
 pub struct AirConfig {
     /// Path to the ground gateway.
     pub link: AirLink,
+    /// Further hubs, called in turn while the present one is silent.
+    pub hubs: Vec<AirHub>,
     /// Listeners for clients.
     pub listen: Listen,
     /// Settings of AeroTCP, if it is the transport.
@@ -207,6 +214,8 @@ impl AirFile {
     fn check(self, source: &Source<'_>, transport: Transport) -> Result<AirConfig, ConfigError> {
         let rules = self.rules(source)?;
         let link = self.link.check(source, transport)?;
+        let own = link.private_key.public();
+        let hubs = mesh::air_hubs(self.hubs, own, link.peer_public_key, source)?;
         let listen = self.listen.check(source)?;
         let usage = self.usage.map(|usage| usage.check(source)).transpose()?;
         let status = self.status.map(|status| status.check(source)).transpose()?;
@@ -224,6 +233,7 @@ impl AirFile {
         }
         Ok(AirConfig {
             link,
+            hubs,
             listen,
             aerotcp: self.aerotcp,
             classes: self.classes,

@@ -27,6 +27,8 @@ const GROUND: &[Setting] = &[
     setting("aerotcp", &[Transport::AeroTcp]),
     setting("masque", &[Transport::Masque]),
     setting("client", &[Transport::Masque]),
+    setting("hub", &[Transport::Masque]),
+    setting("egress", RADIO),
     setting("raw", DATAGRAMS),
 ];
 
@@ -54,7 +56,7 @@ const AIRCRAFT: &[Setting] = &[
 ];
 
 /// Keys at the top of `air.toml`.
-const AIR: &[Setting] = &[setting("raw", DATAGRAMS)];
+const AIR: &[Setting] = &[setting("raw", DATAGRAMS), setting("hub", RADIO)];
 
 /// Keys under `[link]` of `air.toml`. `[aerotcp]` is always allowed, because `--transport aerotcp`
 /// can select that transport.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bentpipe_link::PublicKey;
 use bentpipe_masque::Certificate;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use super::aircraft::AircraftTable;
 use super::ground_link::GroundLinkTable;
 use super::hosts::{self, HostAddresses};
+use super::mesh::{self, EgressConfig, EgressTable, HubTable};
 use super::origin::{self, GroundSiteTable};
 use super::standard::{self, ClientTable, MasqueTable};
 use super::status::StatusTable;
@@ -32,6 +34,14 @@ pub(super) struct GroundFile {
     /// Aircraft that are served.
     #[serde(default)]
     aircraft: Vec<AircraftTable>,
+    /// Hubs that forward flows of aircraft to this egress, over HTTP/3: docs/several-hubs.md. At most
+    /// 64.
+    #[serde(default, rename = "hub")]
+    hubs: Vec<HubTable>,
+    /// Egresses that dial for this hub, the preferred first: docs/several-hubs.md. Without one, this
+    /// gateway dials itself. At most 64.
+    #[serde(default, rename = "egress")]
+    egresses: Vec<EgressTable>,
     /// Certificate for standard MASQUE clients; without it they are refused.
     masque: Option<MasqueTable>,
     /// Standard clients: docs/standard-clients.md.
@@ -78,6 +88,10 @@ pub struct GroundConfig {
     pub beam: Option<Beam>,
     /// Aircraft served.
     pub aircraft: Vec<AircraftConfig>,
+    /// Keys of the hubs that forward flows here.
+    pub hubs: Vec<PublicKey>,
+    /// Egresses that dial for this hub, the preferred first.
+    pub egresses: Vec<EgressConfig>,
     /// Certificate for standard MASQUE clients; if absent, they are refused.
     pub masque: Option<Arc<Certificate>>,
     /// Standard MASQUE clients served.
@@ -134,6 +148,10 @@ impl GroundFile {
         self.dial.check(source)?;
         self.classes.check(source)?;
         check_identities(&self.aircraft, &link, source)?;
+        let own = link.private_key.public();
+        let taken: Vec<_> = self.aircraft.iter().map(|one| *one.public_key).chain([own]).collect();
+        let hubs = mesh::hubs(&self.hubs, &taken, source)?;
+        let egresses = mesh::egresses(self.egresses, &taken, source)?;
         let beam = self.beam.as_deref();
         let aircraft = self.aircraft.into_iter();
         let aircraft: Vec<_> = aircraft
@@ -154,6 +172,8 @@ impl GroundFile {
             link,
             beam: self.beam.map(Placed::into_inner),
             aircraft,
+            hubs,
+            egresses,
             masque,
             clients,
             aerotcp: self.aerotcp,

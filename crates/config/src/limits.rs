@@ -82,6 +82,10 @@ pub struct GroundLimits {
     pub stall_timeout: Span,
     /// Time for flows to finish after a stop.
     pub drain_timeout: Span,
+    /// Time for which a TCP flow waits for its aircraft, which has lost its hub:
+    /// docs/several-hubs.md.
+    #[serde(deserialize_with = "least::moment")]
+    pub orphan_timeout: Span,
     /// Differences for UDP.
     pub udp: GroundUdp,
     /// Differences for ICMP echo and other protocols.
@@ -113,6 +117,7 @@ impl Default for GroundLimits {
             idle_timeout: DEFAULT_IDLE,
             stall_timeout: DEFAULT_STALL,
             drain_timeout: DEFAULT_DRAIN,
+            orphan_timeout: seconds(120),
             udp: GroundUdp::default(),
             ip: GroundIp::default(),
         }

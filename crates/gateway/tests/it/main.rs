@@ -9,6 +9,7 @@ mod failures;
 mod fleet;
 mod hosts;
 mod http;
+mod hubs;
 mod limits;
 mod marks;
 mod neighbours;

@@ -1,0 +1,130 @@
+//! Several gateways on the ground: `[[hub]]` in both files, and `[[egress]]` in `ground.toml`.
+
+use std::collections::BTreeSet;
+
+use bentpipe_flow::Target;
+use bentpipe_link::PublicKey;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::placed::placed_text;
+use super::{ConfigError, Placed, Source, least};
+
+/// Maximum number of further hubs of an aircraft. Each is called in turn.
+pub const MAX_HUBS: usize = 8;
+/// Maximum number of egresses of a hub, and of hubs of an egress.
+pub const MAX_EGRESSES: usize = 64;
+
+/// A further hub.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct AirHubTable {
+    /// Address of the hub.
+    #[serde(deserialize_with = "least::somewhere")]
+    #[schemars(with = "String", title = "host and port")]
+    peer: Target,
+    /// Public key of the hub.
+    #[serde(deserialize_with = "placed_text")]
+    #[schemars(with = "String", title = "key")]
+    peer_public_key: Placed<PublicKey>,
+}
+
+/// A gateway on the ground that an aircraft may call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AirHub {
+    /// Its address.
+    pub peer: Target,
+    /// Its public key.
+    pub public_key: PublicKey,
+}
+
+/// A hub that forwards flows of aircraft to this egress.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct HubTable {
+    /// Public key of the hub.
+    #[serde(deserialize_with = "placed_text")]
+    #[schemars(with = "String", title = "key")]
+    public_key: Placed<PublicKey>,
+}
+
+/// An egress that dials for this hub.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct EgressTable {
+    /// Its address of HTTP/3, `masque-listen` there.
+    #[serde(deserialize_with = "least::somewhere")]
+    #[schemars(with = "String", title = "host and port")]
+    peer: Target,
+    /// Public key of the egress.
+    #[serde(deserialize_with = "placed_text")]
+    #[schemars(with = "String", title = "key")]
+    public_key: Placed<PublicKey>,
+}
+
+/// A gateway that dials for a hub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressConfig {
+    /// Address of its HTTP/3.
+    pub peer: Target,
+    /// Its public key.
+    pub public_key: PublicKey,
+}
+
+/// Checks the further hubs of an aircraft, whose first has the key `first`.
+pub(super) fn air_hubs(
+    tables: Vec<AirHubTable>,
+    own: PublicKey,
+    first: PublicKey,
+    source: &Source<'_>,
+) -> Result<Vec<AirHub>, ConfigError> {
+    let keys = tables.iter().map(|table| &table.peer_public_key);
+    distinct(keys, "hub", MAX_HUBS, &[own, first], source)?;
+    let hub = |table: AirHubTable| AirHub { peer: table.peer, public_key: *table.peer_public_key };
+    Ok(tables.into_iter().map(hub).collect())
+}
+
+/// Checks the hubs of an egress. No key may be one of `taken`.
+pub(super) fn hubs(
+    tables: &[HubTable],
+    taken: &[PublicKey],
+    source: &Source<'_>,
+) -> Result<Vec<PublicKey>, ConfigError> {
+    distinct(tables.iter().map(|table| &table.public_key), "hub", MAX_EGRESSES, taken, source)?;
+    Ok(tables.iter().map(|table| *table.public_key).collect())
+}
+
+/// Checks the egresses of a hub. No key may be one of `taken`.
+pub(super) fn egresses(
+    tables: Vec<EgressTable>,
+    taken: &[PublicKey],
+    source: &Source<'_>,
+) -> Result<Vec<EgressConfig>, ConfigError> {
+    distinct(tables.iter().map(|it| &it.public_key), "egress", MAX_EGRESSES, taken, source)?;
+    let egress =
+        |table: EgressTable| EgressConfig { peer: table.peer, public_key: *table.public_key };
+    Ok(tables.into_iter().map(egress).collect())
+}
+
+/// Rejects too many keys, a key that is there twice, and one of `taken`.
+fn distinct<'a>(
+    keys: impl ExactSizeIterator<Item = &'a Placed<PublicKey>>,
+    table: &str,
+    max: usize,
+    taken: &[PublicKey],
+    source: &Source<'_>,
+) -> Result<(), ConfigError> {
+    if keys.len() > max {
+        let why = format!("there are {} tables [[{table}]]", keys.len());
+        return Err(ConfigError::at(source, None, why, format!("write at most {max}")));
+    }
+    let mut seen: BTreeSet<PublicKey> = taken.iter().copied().collect();
+    for key in keys {
+        if !seen.insert(**key) {
+            let why = "this key belongs to another gateway of this file, or to this one";
+            let help = "every gateway has its own: `bentpipe keys --show` prints it there";
+            return Err(key.error(source, why, help));
+        }
+    }
+    Ok(())
+}
