@@ -2,7 +2,10 @@
 //! `experiments/README.md`.
 
 mod check;
+#[cfg(test)]
+mod interval_tests;
 mod judge;
+mod sample;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -66,7 +69,7 @@ pub struct Claim {
     /// Interpretation of the claim, and origin of the bound.
     pub note: Option<String>,
     /// Reason for the difference in the reference run, as far as known. Shown wherever the claim is
-    /// not reproduced.
+    /// not reproduced or undecided.
     pub differs: Option<String>,
 }
 
@@ -280,9 +283,11 @@ impl Claim {
         if self.paper == "bentpipe" { outcome.goal_words() } else { outcome.words() }
     }
 
-    /// Reason for the difference, if the claim is not reproduced and the reason is known.
+    /// Reason for the difference, if the claim is not reproduced or undecided, and the reason is
+    /// known.
     pub fn differs(&self, outcome: Outcome) -> Option<&str> {
-        self.differs.as_deref().filter(|_| outcome == Outcome::NotReproduced)
+        let is_open = matches!(outcome, Outcome::NotReproduced | Outcome::Undecided);
+        self.differs.as_deref().filter(|_| is_open)
     }
 }
 

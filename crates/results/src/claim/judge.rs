@@ -2,10 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use super::sample::Sample;
 use super::verdict::{Cover, Figure, Outcome, Verdict};
 use super::{Bound, Claim, Compare, Take};
 use crate::measured::{Cell, Measured, Pattern, least_of};
-use crate::statistics::{Statistic, percentile};
+use crate::statistics::{RESAMPLES, Statistic, percentile};
+
+/// Seed of the bootstrap, so that equal measurements give equal verdicts.
+const SEED: u64 = 1;
+/// Share of the resamples beyond each end of the interval of 95 %.
+const TAIL: f64 = 0.025;
+/// Number of runs up to which a bootstrap knows too little: three runs show the extremes of many by
+/// chance.
+const FEW_RUNS: usize = 3;
+/// Distance from the bound, as a share of it, within which [`FEW_RUNS`] decide nothing.
+const NEAR: f64 = 0.02;
 
 /// A combination, with its cells for each pattern.
 pub(super) struct Combination<'a> {
@@ -13,13 +27,18 @@ pub(super) struct Combination<'a> {
     pub cells: Vec<Vec<&'a Cell>>,
 }
 
-/// Value of a cell, as the claim uses it.
-struct Seen {
-    value: f64,
-    /// Number of runs behind the value.
-    runs: usize,
-    /// Number of values in these runs.
-    values: usize,
+/// Combination with the indices of its measured cells, side by side.
+struct Prepared<'a> {
+    values: Vec<&'a str>,
+    sides: Vec<Vec<usize>>,
+    missing: Vec<&'a Cell>,
+}
+
+/// Value of a combination. `None` if it is undecided, or if missing cells leave no value.
+#[derive(Clone, Copy)]
+struct Valued {
+    value: Option<f64>,
+    is_whole: bool,
 }
 
 impl Bound {
@@ -41,6 +60,19 @@ impl Bound {
             Self::Between(from, to) => high < from || low > to,
         };
         if self.keeps(low) && self.keeps(high) { Some(true) } else { none.then_some(false) }
+    }
+
+    /// The bound, easier to keep by this share of itself, or harder if the share is negative. An
+    /// exact value stays.
+    fn eased(self, by: f64) -> Self {
+        match self {
+            Self::Below(bound) => Self::Below(bound + by * bound.abs()),
+            Self::Above(bound) => Self::Above(bound - by * bound.abs()),
+            Self::Between(low, high) if low < high => {
+                Self::Between(low - by * low.abs(), high + by * high.abs())
+            }
+            exact @ Self::Between(..) => exact,
+        }
     }
 }
 
@@ -92,12 +124,13 @@ impl Claim {
 
     /// Judges the claim by the measured cells of its grid. `planned` are the planned cells.
     pub fn judge(&self, measured: &[&Measured], planned: &[&Cell]) -> Verdict {
-        let seen: BTreeMap<&Cell, Seen> =
-            measured.iter().filter_map(|one| Some((&one.cell, self.of_cell(one)?))).collect();
+        let mut samples: BTreeMap<&Cell, Sample> =
+            measured.iter().filter_map(|one| Some((&one.cell, Sample::of(self, one)?))).collect();
+        Sample::borrow(self, &mut samples);
         let combinations = self.combinations(planned);
         let needed = needed(&combinations);
-        let used: Vec<&Seen> = needed.iter().filter_map(|cell| seen.get(*cell)).collect();
-        let ends = |of: fn(&Seen) -> usize| {
+        let used: Vec<&Sample> = needed.iter().filter_map(|cell| samples.get(*cell)).collect();
+        let ends = |of: fn(&Sample) -> usize| {
             let all = || used.iter().map(|one| of(one));
             (all().min().unwrap_or(0), all().max().unwrap_or(0))
         };
@@ -105,37 +138,84 @@ impl Claim {
             measured: used.len(),
             planned: needed.len(),
             full: needed.len(),
-            runs: ends(|one| one.runs),
-            values: ends(|one| one.values),
+            runs: ends(Sample::runs),
+            values: ends(Sample::values),
             faulty: measured.iter().filter(|one| self.is_faulty(one, &needed)).count(),
         };
         if used.is_empty() {
             return Verdict {
                 outcome: Outcome::NotMeasured,
                 found: None,
+                interval: None,
                 figures: Vec::new(),
                 cover,
             };
         }
-        let figures: Vec<Figure> =
-            combinations.into_iter().map(|one| self.figure(one, &seen)).collect();
-        let (outcome, found) = self.verdict(&figures);
-        Verdict { outcome, found, figures, cover }
+        let cells: Vec<&Cell> =
+            needed.iter().copied().filter(|cell| samples.contains_key(*cell)).collect();
+        let prepared: Vec<Prepared<'_>> =
+            combinations.into_iter().map(|one| self.prepared(one, &cells)).collect();
+        let values: Vec<f64> = used.iter().map(|sample| sample.value(self)).collect();
+        let valued = self.all_valued(&prepared, &values);
+        let (outcome, found, interval) = self.decided(&prepared, &valued, &used, cover.runs.0);
+        let figures = prepared.iter().zip(&valued);
+        let figures = figures.map(|(one, valued)| self.figure(one, *valued, &cells)).collect();
+        Verdict { outcome, found, interval, figures, cover }
     }
 
-    /// Figure of one combination, from its measured cells.
-    fn figure(&self, combination: Combination<'_>, seen: &BTreeMap<&Cell, Seen>) -> Figure {
+    /// Outcome and value with the interval of the bootstrap, for cells with at least `runs` runs.
+    fn decided(
+        &self,
+        prepared: &[Prepared<'_>],
+        valued: &[Valued],
+        used: &[&Sample],
+        runs: usize,
+    ) -> (Outcome, Option<f64>, Option<(f64, f64)>) {
+        let (point, found) = self.verdict(self.bound, valued);
+        let by_bound = |by: f64| self.verdict(self.bound.eased(by), valued).0;
+        let is_near = runs <= FEW_RUNS && [-NEAR, NEAR].iter().any(|by| by_bound(*by) != point);
+        let of_near = if is_near { Outcome::Undecided } else { point };
+        if !used.iter().any(|sample| sample.has_spread()) {
+            return (of_near, found, None);
+        }
+        let mut random = ChaCha8Rng::seed_from_u64(SEED);
+        let resampled = (0..RESAMPLES).map(|_| {
+            let values: Vec<f64> =
+                used.iter().map(|sample| sample.drawn(self, &mut random)).collect();
+            self.verdict(self.bound, &self.all_valued(prepared, &values))
+        });
+        let (outcomes, founds): (Vec<Outcome>, Vec<Option<f64>>) = resampled.unzip();
+        let founds: Vec<f64> = founds.into_iter().flatten().filter(|one| !one.is_nan()).collect();
+        let ends = percentile(&founds, TAIL).zip(percentile(&founds, 1.0 - TAIL));
+        let others = outcomes.iter().filter(|outcome| **outcome != point).count();
+        let is_sure = others as f64 <= TAIL * RESAMPLES as f64;
+        (if is_sure { of_near } else { Outcome::Undecided }, found, found.and(ends))
+    }
+
+    fn all_valued(&self, prepared: &[Prepared<'_>], values: &[f64]) -> Vec<Valued> {
+        prepared.iter().map(|one| self.valued(one, values)).collect()
+    }
+
+    /// Finds the measured cells of a combination among `cells`, and those that are missing.
+    fn prepared<'a>(&self, combination: Combination<'a>, cells: &[&Cell]) -> Prepared<'a> {
         let (mut sides, mut missing) = (combination.cells, Vec::new());
+        let is_there = |cell: &Cell| cells.binary_search(&cell).is_ok();
         for side in &mut sides {
-            missing.extend(side.iter().filter(|cell| !seen.contains_key(*cell)).copied().cloned());
-            side.retain(|cell| seen.contains_key(cell));
+            missing.extend(side.iter().copied().filter(|cell| !is_there(cell)));
+            side.retain(|cell| is_there(cell));
         }
         if self.pooled {
             keep_partners(&self.patterns(), &mut sides);
         }
-        let of_side = |cells: &Vec<&Cell>| {
-            let values: Vec<f64> =
-                cells.iter().filter_map(|cell| seen.get(cell)).map(|one| one.value).collect();
+        let index = |cell: &Cell| cells.binary_search(&cell).ok();
+        let sides = sides.into_iter().map(|side| side.into_iter().filter_map(index).collect());
+        Prepared { values: combination.values, sides: sides.collect(), missing }
+    }
+
+    /// Value of a combination, from the values of the measured cells.
+    fn valued(&self, one: &Prepared<'_>, values: &[f64]) -> Valued {
+        let of_side = |cells: &Vec<usize>| {
+            let values: Vec<f64> = cells.iter().map(|cell| values[*cell]).collect();
             match values.as_slice() {
                 [one] => Some(*one),
                 many if self.pooled => Statistic::Mean.of(many),
@@ -143,29 +223,21 @@ impl Claim {
                 _ => None,
             }
         };
-        let values: Option<Vec<f64>> = sides.iter().map(of_side).collect();
-        let value = values.map(|values| self.compared(&values)).filter(|value| !value.is_nan());
-        let columns = combination.values.iter().map(|value| (*value).to_owned());
-        let is_whole = missing.is_empty();
-        Figure {
-            combination: self.each.iter().cloned().zip(columns).collect(),
-            value,
-            keeps: value.filter(|_| is_whole).map(|value| self.bound.keeps(value)),
-            cells: sides.into_iter().flatten().cloned().collect(),
-            missing,
-        }
+        let sides: Option<Vec<f64>> = one.sides.iter().map(of_side).collect();
+        let value = sides.map(|sides| self.compared(&sides)).filter(|value| !value.is_nan());
+        Valued { value, is_whole: one.missing.is_empty() }
     }
 
-    /// Value of a cell. `None` if it lacks the metric. Undecided quotients are NaN.
-    fn of_cell(&self, measured: &Measured) -> Option<Seen> {
-        let values = measured.values(&self.metric);
-        let mut value = self.statistic.of(&values)?;
-        if let Some(over) = &self.over {
-            value /= self.statistic.of(&measured.values(over))?;
+    /// Figure of one combination.
+    fn figure(&self, one: &Prepared<'_>, valued: Valued, cells: &[&Cell]) -> Figure {
+        let columns = one.values.iter().map(|value| (*value).to_owned());
+        Figure {
+            combination: self.each.iter().cloned().zip(columns).collect(),
+            value: valued.value,
+            keeps: valued.keeps(self.bound),
+            cells: one.sides.iter().flatten().map(|cell| cells[*cell].clone()).collect(),
+            missing: one.missing.iter().copied().cloned().collect(),
         }
-        let rows = measured.of(&self.metric).filter(|row| row.is_possible());
-        let runs = rows.map(|row| row.run).collect::<BTreeSet<u32>>().len();
-        Some(Seen { value, runs, values: values.len() })
     }
 
     fn is_faulty(&self, measured: &Measured, needed: &BTreeSet<&Cell>) -> bool {
@@ -194,44 +266,43 @@ impl Claim {
         if is_signed { f64::NEG_INFINITY } else { 0.0 }
     }
 
-    /// Judges the figures. A figure that is undecided or lacks cells may have any value; the
-    /// verdict is open only if that matters. While cells are missing, no claim counts as
-    /// reproduced, because unmeasured cells support nothing.
-    fn verdict(&self, figures: &[Figure]) -> (Outcome, Option<f64>) {
+    /// Judges the values of the combinations by a bound. A value that is undecided or lacks cells
+    /// may be anything; the verdict is open only if that matters. While cells are missing, no claim
+    /// counts as reproduced, because unmeasured cells support nothing.
+    fn verdict(&self, bound: Bound, all: &[Valued]) -> (Outcome, Option<f64>) {
         let with = |unknown: f64| -> Vec<f64> {
-            let one = |one: &Figure| one.value.filter(|_| one.keeps.is_some()).unwrap_or(unknown);
-            figures.iter().map(one).collect()
+            all.iter().map(|one| one.value.filter(|_| one.is_whole).unwrap_or(unknown)).collect()
         };
         let share = |count: usize, of: usize| count as f64 / of as f64;
         let keeps = match self.take {
             Take::One(statistic) => {
                 let ends = (statistic.of(&with(self.least())), statistic.of(&with(f64::INFINITY)));
-                ends.0.zip(ends.1).and_then(|(low, high)| self.bound.keeps_all(low, high))
+                ends.0.zip(ends.1).and_then(|(low, high)| bound.keeps_all(low, high))
             }
             Take::All | Take::Fraction(_) => {
                 let needed = if let Take::Fraction(share) = self.take { share } else { 1.0 };
-                let kept = figures.iter().filter(|one| one.keeps == Some(true)).count();
-                let open = figures.iter().filter(|one| one.keeps.is_none()).count();
-                let (low, high) = (share(kept, figures.len()), share(kept + open, figures.len()));
+                let kept = all.iter().filter(|one| one.keeps(bound) == Some(true)).count();
+                let open = all.iter().filter(|one| one.keeps(bound).is_none()).count();
+                let (low, high) = (share(kept, all.len()), share(kept + open, all.len()));
                 Bound::Between(needed, 1.0).keeps_all(low, high)
             }
         };
-        let is_missing = figures.iter().any(|one| !one.missing.is_empty());
+        let is_missing = all.iter().any(|one| !one.is_whole);
         let outcome = match keeps {
             Some(true) if !is_missing => Outcome::Reproduced,
             Some(false) => Outcome::NotReproduced,
             _ => Outcome::Undecided,
         };
-        let values: Vec<f64> = figures.iter().filter_map(|one| one.value).collect();
+        let values: Vec<f64> = all.iter().filter_map(|one| one.value).collect();
         let found = match self.take {
             Take::One(statistic) => statistic.of(&values),
             Take::All => self.nearest(&values),
             Take::Fraction(_) => {
-                let kept = values.iter().filter(|value| self.bound.keeps(**value)).count();
+                let kept = values.iter().filter(|value| bound.keeps(**value)).count();
                 (!values.is_empty()).then(|| share(kept, values.len()))
             }
         };
-        let is_open = figures.iter().any(|one| one.value.is_none() && one.missing.is_empty());
+        let is_open = all.iter().any(|one| one.value.is_none() && one.is_whole);
         (outcome, found.filter(|_| !is_open))
     }
 
@@ -249,6 +320,13 @@ impl Claim {
                 }
             }
         })
+    }
+}
+
+impl Valued {
+    /// Returns `true` if the value keeps the bound; `None` if it is undecided or cells are missing.
+    fn keeps(self, bound: Bound) -> Option<bool> {
+        self.value.filter(|_| self.is_whole).map(|value| bound.keeps(value))
     }
 }
 

@@ -27,12 +27,24 @@ fn row(metric: &str, run: usize, value: f64) -> Row {
     }
 }
 
-/// A cell from `contender page`, with one value for each run.
-fn cell(name: &str, values: &[f64]) -> Measured {
+/// Runs of a cell with one value: enough of them that their bound decides, however near.
+const RUNS: usize = 4;
+
+/// A cell from `contender page`, with one value for each run. A single value is that of [`RUNS`]
+/// runs.
+pub(super) fn cell(name: &str, values: &[f64]) -> Measured {
     let (contender, page) = name.split_once(' ').unwrap();
+    let values = if values.len() == 1 { vec![values[0]; RUNS] } else { values.to_vec() };
     let rows = values.iter().enumerate().map(|(run, &value)| row("plt", run, value)).collect();
     let cell = Cell::of([("contender", contender), ("page", page)]);
     Measured { paper: "spdy".into(), grid: "sites".into(), cell, rows }
+}
+
+/// A cell of one run.
+pub(super) fn single(name: &str, value: f64) -> Measured {
+    let mut cell = cell(name, &[value]);
+    cell.rows.truncate(1);
+    cell
 }
 
 /// Verdict if exactly the measured cells were planned.
@@ -41,26 +53,29 @@ fn judge(text: &str, cells: &[Measured]) -> (Outcome, Option<f64>) {
     (verdict.outcome, verdict.found)
 }
 
-fn judge_of(text: &str, measured: &[Measured], planned: &[Measured]) -> Verdict {
+pub(super) fn judge_of(text: &str, measured: &[Measured], planned: &[Measured]) -> Verdict {
     let measured: Vec<&Measured> = measured.iter().collect();
     let planned: Vec<&Cell> = planned.iter().map(|one| &one.cell).collect();
     claim(text).judge(&measured, &planned)
 }
 
-const NEVER: f64 = f64::INFINITY;
+pub(super) const NEVER: f64 = f64::INFINITY;
 
 #[test]
 fn a_value_is_held_against_its_bound() {
-    let cells = [cell("bentpipe a", &[1.0, 2.0, 9.0])];
-    let of = |bound: &str| judge(&format!("of = {{ contender = 'bentpipe' }}\n{bound}"), &cells);
+    let judged = |cells: &[Measured], bound: &str| {
+        judge(&format!("of = {{ contender = 'bentpipe' }}\n{bound}"), cells)
+    };
+    let of = |bound: &str| judged(&[cell("bentpipe a", &[2.0])], bound);
     assert_eq!(of("below = 2.1"), (Outcome::Reproduced, Some(2.0)));
     assert_eq!(of("below = 2.0"), (Outcome::NotReproduced, Some(2.0)));
     assert_eq!(of("above = 2.0"), (Outcome::NotReproduced, Some(2.0)));
     assert_eq!(of("between = [2.0, 3.0]"), (Outcome::Reproduced, Some(2.0)));
     assert_eq!(of("between = [2.5, 3.0]"), (Outcome::NotReproduced, Some(2.0)));
+    let cells = [cell("bentpipe a", &[1.0, 2.0, 9.0])];
     for (statistic, value) in [("mean", 4.0), ("p95", 9.0), ("max", 9.0), ("min", 1.0)] {
         assert_eq!(
-            of(&format!("statistic = '{statistic}'\nabove = 0")),
+            judged(&cells, &format!("statistic = '{statistic}'\nabove = 0")),
             (Outcome::Reproduced, Some(value))
         );
     }
@@ -199,7 +214,7 @@ fn a_pooled_value_that_lacks_cells_is_open() {
 
 #[test]
 fn a_verdict_says_how_many_cells_and_runs_it_is_of() {
-    let all = [cell("bentpipe a", &[1.0]), cell("bentpipe b", &[1.0, 2.0, 3.0])];
+    let all = [single("bentpipe a", 1.0), cell("bentpipe b", &[1.0, 2.0, 3.0])];
     let text = "of = { contender = 'bentpipe' }\neach = ['page']\ntake = 'all'\nbelow = 9";
     let of = |measured: &[Measured], planned: &[Measured]| {
         judge_of(text, measured, planned).cover.words()
@@ -309,7 +324,7 @@ fn bases_divide_before() {
 #[test]
 fn over_divides_by_another_metric_of_the_cell() {
     let mut one = cell("bentpipe a", &[3.0]);
-    one.rows.push(row("ceiling", 0, 0.5));
+    one.rows.extend((0..RUNS).map(|run| row("ceiling", run, 0.5)));
     let text = "of = { contender = 'bentpipe' }\nover = 'ceiling'\nabove = 5";
     assert_eq!(judge(text, &[one]), (Outcome::Reproduced, Some(6.0)));
     assert_eq!(judge(text, &[cell("bentpipe a", &[3.0])]), (Outcome::NotMeasured, None));
@@ -419,7 +434,8 @@ fn every_claim_is_judged_when_its_cells_are_there() {
         let mut measured = Vec::new();
         for study in &studies {
             for (grid, planned) in study.plan(quick) {
-                let rows = grid.metrics.iter().map(|metric| row(metric, 0, 0.5)).collect();
+                let run = |run| grid.metrics.iter().map(move |metric| row(metric, run, 0.5));
+                let rows = (0..RUNS).flat_map(run).collect();
                 let (paper, cell) = (study.name.clone(), planned.cell.clone());
                 measured.push(Measured { paper, grid: grid.id.clone(), cell, rows });
             }

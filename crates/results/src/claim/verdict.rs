@@ -11,6 +11,9 @@ pub struct Verdict {
     /// breaking the bound or farthest beyond it. For `fraction` it is the fraction that satisfies
     /// the bound. If cells are missing, it covers only the measured ones.
     pub found: Option<f64>,
+    /// Bootstrap interval of `found`, of 95 %. `None` if there is no spread: each cell has one run,
+    /// and no cell of the same metric has several.
+    pub interval: Option<(f64, f64)>,
     /// Figure of every planned combination. Empty if nothing was measured.
     pub figures: Vec<Figure>,
     /// Number of cells behind the verdict.
@@ -20,12 +23,12 @@ pub struct Verdict {
 /// Outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Reproduced: all planned cells were measured and support the claim.
+    /// Reproduced: all planned cells were measured, and 97.5 % of the resamples support the claim.
     Reproduced,
-    /// Not reproduced, whatever the missing cells may give.
+    /// Not reproduced in 97.5 % of the resamples, whatever the missing cells may give.
     NotReproduced,
-    /// Undecided, because cells are missing, or because a quotient of two infinite or two zero
-    /// values leaves it open.
+    /// Undecided, for one of these reasons: cells are missing; the interval contains the bound; few
+    /// runs are near the bound; a quotient of two infinite or two zero values leaves it open.
     Undecided,
     /// No cell of the claim was measured.
     NotMeasured,

@@ -68,7 +68,9 @@ fn one(worked: &Worked<'_>, claim: &Claim, verdict: &Verdict) -> Markup {
         details {
             summary {
                 @match verdict.found {
-                    Some(found) => { "measured " b { (value(claim, found)) } ", " }
+                    Some(found) => {
+                        "measured " b { (value(claim, found)) } (interval(claim, verdict)) ", "
+                    }
                     None => {}
                 }
                 "it must be " (bound(claim, verdict))
@@ -147,12 +149,32 @@ fn unit_of_one(claim: &Claim) -> &str {
 }
 
 /// Value over all combinations: a fraction if the claim is about one.
-pub(super) fn value(claim: &Claim, found: f64) -> String {
+fn value(claim: &Claim, found: f64) -> String {
     let count = telling(claim, found);
     match claim.take {
         Take::Fraction(_) => format!("{} of the cells", show_to(found, "ratio", count)),
         _ => value_of_one(claim, found, count),
     }
+}
+
+/// Measured value with its interval, in words: `0.289 × (0.27 × to 0.31 ×)`.
+pub(super) fn measured(claim: &Claim, verdict: &Verdict) -> Option<String> {
+    let found = verdict.found?;
+    Some(format!("{}{}", value(claim, found), interval(claim, verdict)))
+}
+
+/// Interval of the measured value in brackets, or nothing if there is no spread to show.
+fn interval(claim: &Claim, verdict: &Verdict) -> String {
+    let (Some(found), Some((low, high))) = (verdict.found, verdict.interval) else {
+        return String::new();
+    };
+    let count = telling(claim, found);
+    let one = |value| match claim.take {
+        Take::Fraction(_) => show_to(value, "ratio", count),
+        _ => value_of_one(claim, value, count),
+    };
+    let (low, high) = (one(low), one(high));
+    if low == high { String::new() } else { format!(" ({low} to {high})") }
 }
 
 /// Bound of the claim, in words.

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::claims::{Counts, bound, value};
+use super::claims::{Counts, bound, measured};
 use super::format::folded;
 use super::section::Shown;
 use super::values::{Given, given};
@@ -63,7 +63,7 @@ fn goals(out: &mut String, worked: &Worked<'_>) {
     row(out, &["study", "goal", "measured", "bound", "verdict", "basis"]);
     row(out, &["---", "---", "---", "---", "---", "---"]);
     for (claim, verdict) in &goals {
-        let found = verdict.found.map_or_else(|| "–".into(), |found| value(claim, found));
+        let found = measured(claim, verdict).unwrap_or_else(|| "–".into());
         let (bound, by) = (bound(claim, verdict), verdict.cover.words());
         let outcome = claim.words(verdict.outcome);
         row(out, &[&claim.experiment, &claim.claim, &found, &bound, outcome, &by]);
@@ -160,7 +160,7 @@ fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
         let why = if verdict.cover.planned == 0 { "In the full run only" } else { "Not measured" };
         return format!("*{why}:* {said}");
     }
-    let found = verdict.found.map(|found| format!("measured {}, ", value(claim, found)));
+    let found = measured(claim, verdict).map(|found| format!("measured {found}, "));
     let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
     let why = claim.differs(verdict.outcome).map(|why| format!(" {}", plain(why)));
     let outcome = match verdict.outcome {

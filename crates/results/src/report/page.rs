@@ -13,7 +13,7 @@ use super::section::Shown;
 use super::{Report, Worked, set_aside};
 use crate::claim::Outcome;
 use crate::measured::{Measured, Row};
-use crate::statistics::{MIN_FOR_P95, Statistic};
+use crate::statistics::{MIN_FOR_P95, RESAMPLES, Statistic};
 use crate::study::{Grid, Planned, Section, Study};
 
 const STYLE: &str = include_str!("style.css");
@@ -133,13 +133,18 @@ fn overview(worked: &Worked<'_>) -> Markup {
                     "measurement: such values are in no figure, no median and no verdict. "
                     (aside(report.measured))
                 }
+                li {
+                    "A claim is decided by the 95 % interval in brackets, of " (RESAMPLES) " samples of the runs. A cell with one run has "
+                    "the spread of other cells of its system, or of all systems."
+                }
                 li { "Beside every verdict stands how many of the cells that were planned for it it rests on, and of how many runs each." }
                 li { b { "never" } ": what should end did not before the deadline." }
                 li { b { "∞" } " or " b { "0 ×" } ": of two times that were divided one never ended." }
                 li { b { "–" } ", " b { "not in the quick part" } ": only the full run has it." }
                 li { b { "lost" } ": the paper has the value, the text that we have of it has not." }
                 li {
-                    (badge(Outcome::Undecided, Outcome::Undecided.words())) " cells that judge it are missing, or two endless or two empty values were to be divided; "
+                    (badge(Outcome::Undecided, Outcome::Undecided.words())) " its 95 % interval contains the bound; at most three "
+                    "runs are within 2 % of it; cells are missing; or two endless or two empty values were to be divided. "
                     (badge(Outcome::NotMeasured, Outcome::NotMeasured.words())) " this run has no cells that judge it."
                 }
             }
@@ -198,8 +203,8 @@ fn goals(worked: &Worked<'_>) -> Markup {
                     (badge(verdict.outcome, claim.words(verdict.outcome)))
                     p {
                         a href={ "#claim-" (claim.id.replace('/', "-")) } { (claim.claim) }
-                        @if let Some(found) = verdict.found {
-                            span.beside { "measured " (super::claims::value(claim, found)) "; bound: " (super::claims::bound(claim, verdict)) }
+                        @if let Some(found) = super::claims::measured(claim, verdict) {
+                            span.beside { "measured " (found) "; bound: " (super::claims::bound(claim, verdict)) }
                         }
                         span.beside { (verdict.cover.words()) }
                     }

@@ -130,9 +130,12 @@ fn claims_are_reproduced_or_not_and_say_by_what() {
     assert_eq!(badge("bentpipe-fast"), "not-reproduced");
     assert_eq!(badge("small-kcptun"), "not-measured");
     assert!(
-        of("small-slower").contains("measured <b>2 ×</b>, it must be above 1.5 × in every cell")
+        of("small-slower")
+            .contains("measured <b>2 ×</b> (1.33 × to 2 ×), it must be above 1.25 × in every cell")
     );
-    assert!(of("bentpipe-fast").contains("measured <b>2.5 s</b>, it must be below 1 s"));
+    assert!(
+        of("bentpipe-fast").contains("measured <b>2.5 s</b> (2 s to 3 s), it must be below 1 s")
+    );
     let cover = |id| between(of(id), "<span class=\"beside\">", "</span>")[0];
     assert_eq!(cover("small-slower"), "4 of 4 cells, 2 runs each");
     assert_eq!(cover("bentpipe-fast"), "1 of 1 cell, 2 runs each");
@@ -152,10 +155,13 @@ fn measured_values_differ_visibly_from_goals() {
     };
     let (page, text) = with(None, look);
     let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
-    assert!(claim.contains("measured <b>2.5 s</b>, it must be below 2.4999 s"), "{claim}");
-    assert!(page.contains("measured 2.5 s; bound: below 2.4999 s"));
+    assert!(
+        claim.contains("measured <b>2.5 s</b> (2 s to 3 s), it must be below 2.4999 s"),
+        "{claim}"
+    );
+    assert!(page.contains("measured 2.5 s (2 s to 3 s); bound: below 2.4999 s"));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("(measured 2.5 s, bound below 2.4999 s;"), "{text}");
+    assert!(text.contains("(measured 2.5 s (2 s to 3 s), bound below 2.4999 s;"), "{text}");
 }
 
 #[test]
@@ -172,7 +178,7 @@ fn a_claim_that_lacks_cells_says_so() {
     assert!(claim.contains("3 of 4 cells, 2 runs each"), "{claim}");
     assert!(claim.contains("da2gc: open, 1 of its cells missing, runs of "), "{claim}");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let says = "undecided HTTP/2 is slower. (measured ∞, bound above 1.5 × in every cell; 3 of 4 cells, 2 runs each)";
+    let says = "undecided HTTP/2 is slower. (measured ∞ (1.33 × to ∞), bound above 1.25 × in every cell; 3 of 4 cells, 2 runs each)";
     assert!(text.contains(says), "{text}");
     assert!(
         text.contains("Claims: 0 reproduced, 0 not reproduced, 1 undecided, 1 not measured"),
@@ -294,8 +300,8 @@ fn the_text_has_the_same_in_80_columns() {
         "{text}"
     );
     for says in [
-        "  missed          small: Bentpipe takes a second. (measured 2.5 s, bound below 1",
-        "                  s; 1 of 1 cell, 2 runs each)",
+        "  missed          small: Bentpipe takes a second. (measured 2.5 s (2 s to 3 s),",
+        "                  bound below 1 s; 1 of 1 cell, 2 runs each)",
         "  reproduced      HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
     ] {
         assert!(text.contains(says), "{says}: {text}");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::claims::{Counts, bound, value};
+use super::claims::{Counts, bound, measured};
 use super::format::{clipped, folded};
 use super::section::Shown;
 use super::values::given;
@@ -33,9 +33,8 @@ pub fn text(report: &Report<'_>) -> String {
     if !goals.is_empty() {
         line(&mut out, "Goals");
         for (claim, verdict) in &goals {
-            let found = verdict
-                .found
-                .map_or_else(String::new, |found| format!("measured {}, ", value(claim, found)));
+            let found = measured(claim, verdict)
+                .map_or_else(String::new, |found| format!("measured {found}, "));
             let (study, bound) = (&claim.experiment, bound(claim, verdict));
             let cover = verdict.cover.words();
             let text = format!("{study}: {} ({found}bound {bound}; {cover})", claim.claim);
@@ -87,8 +86,7 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
             Outcome::NotMeasured => continue,
             Outcome::Reproduced => format!("{} ({cover})", claim.claim),
             Outcome::NotReproduced | Outcome::Undecided => {
-                let found =
-                    verdict.found.map(|found| format!("measured {}, ", value(claim, found)));
+                let found = measured(claim, verdict).map(|found| format!("measured {found}, "));
                 let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
                 format!("{} ({found}bound {bound}; {cover})", claim.claim)
             }

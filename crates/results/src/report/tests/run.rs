@@ -94,7 +94,7 @@ of = { contender = "e2e-cubic", protocol = "http/2" }
 against = { contender = "e2e-cubic", protocol = "http/1.1" }
 each = ["link"]
 take = "all"
-above = 1.5
+above = 1.25
 differs = "It is not known why."
 
 [[claim]]
