@@ -40,12 +40,7 @@ pub struct ReportArgs {
 /// Prints the summary, and writes the page.
 pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
     let folder = Folder::open(&args.folder)?;
-    // A copy of a run may contain only its tables.
-    let has_cells = args.folder.join("cells").exists();
-    let measured = match has_cells {
-        true => folder.measured()?,
-        false => Folder::read_tables(&args.folder.join("tables"))?,
-    };
+    let (has_cells, measured) = (folder.has_cells(), folder.any_measured()?);
     let files = match &args.out {
         Some(out) => files(&args.folder, out, has_cells)?,
         None => Files::default(),

@@ -5,6 +5,9 @@ mod check;
 #[cfg(test)]
 mod interval_tests;
 mod judge;
+mod pilot;
+#[cfg(test)]
+mod pilot_tests;
 mod sample;
 #[cfg(test)]
 mod tests;
@@ -15,7 +18,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-pub use verdict::{Cover, Figure, Outcome, Verdict};
+pub use verdict::{Cover, Figure, MAX_RUNS, Outcome, Verdict};
 
 use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::Statistic;

@@ -144,6 +144,16 @@ impl Folder {
         cell_files(&self.path, Some("json"))?.iter().map(|path| read(path)).collect()
     }
 
+    /// Returns `true` if it has files of cells. A copy of a run may contain only its tables.
+    pub fn has_cells(&self) -> bool {
+        self.path.join("cells").exists()
+    }
+
+    /// Results of every finished cell, from the tables if there are no files of cells.
+    pub fn any_measured(&self) -> Result<Vec<Measured>, FolderError> {
+        if self.has_cells() { self.measured() } else { Self::read_tables(&self.path.join(TABLES)) }
+    }
+
     /// End times of the first and the last cell, in seconds since 1970; `None` for a run without a
     /// log.
     pub fn measured_between(&self) -> Result<Option<[u64; 2]>, FolderError> {

@@ -22,8 +22,8 @@ mod study;
 mod toml_text;
 
 pub use claim::{
-    Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, Outcome, PaperValue,
-    Take, Verdict,
+    Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, MAX_RUNS, Outcome,
+    PaperValue, Take, Verdict,
 };
 pub use folder::{Folder, FolderError, Host, LinkMeasured, LinkRange, Manifest};
 pub use measured::{COLUMNS, Cell, METRICS, Measured, Pattern, Row, number, unit_of};

@@ -8,7 +8,7 @@ use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::emu;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_papers::{Kind, Options, Plan, Wanted, build, digest};
-use bentpipe_results::{Folder, Manifest, Shard, Study};
+use bentpipe_results::{Claims, Folder, Manifest, Shard, Study};
 use clap::{Args, ValueEnum};
 
 use super::common::Outcome;
@@ -42,6 +42,10 @@ pub struct PapersArgs {
     /// Run only the cells of this engine.
     #[arg(long, value_name = "NAME")]
     engine: Option<Engine>,
+    /// Choose the number of runs from the results in this folder: enough that the interval of each
+    /// claim that they leave undecided probably decides it, at most 100. All shards need the same folder.
+    #[arg(long, value_name = "DIR")]
+    pilot: Option<PathBuf>,
     /// Continue a folder of results made by another build of this program.
     #[arg(long)]
     mix_builds: bool,
@@ -50,7 +54,7 @@ pub struct PapersArgs {
     #[arg(long)]
     raw: bool,
     /// Merge the results of shards.
-    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "mix_builds", "raw"])]
+    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "pilot", "mix_builds", "raw"])]
     merge: bool,
 }
 
@@ -69,7 +73,7 @@ pub fn run(args: &PapersArgs) -> Outcome {
     }
     let (names, folder) = args.words.split_at(args.words.len() - 1);
     let path = PathBuf::from(&folder[0]);
-    let studies = studies(names)?;
+    let mut studies = studies(names)?;
     if names.is_empty() && Study::named(&folder[0]).is_ok() {
         return Err(format!(
             "{0} is a study: name the folder for its results behind it",
@@ -81,6 +85,9 @@ pub fn run(args: &PapersArgs) -> Outcome {
     if let Some(unknown) = args.only.iter().find(|only| !grids().any(|grid| grid.id == **only)) {
         let all: Vec<&str> = grids().map(|grid| grid.id.as_str()).collect();
         return Err(format!("there is no grid {unknown:?}: there are {}", all.join(", ")).into());
+    }
+    if let Some(pilot) = &args.pilot {
+        plan_runs(&mut studies, pilot)?;
     }
     let engine = args.engine.map(|engine| match engine {
         Engine::Sim => Kind::Sim,
@@ -127,6 +134,18 @@ fn studies(names: &[String]) -> Result<Vec<Study>, Box<dyn std::error::Error>> {
         return Ok(Study::all()?);
     }
     Ok(names.iter().map(|name| Study::named(name)).collect::<Result<_, _>>()?)
+}
+
+/// Gives the cells of `studies` the numbers of runs that decide, by the results in the folder `pilot`.
+fn plan_runs(studies: &mut [Study], pilot: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let folder = Folder::open(pilot)?;
+    let changed =
+        Claims::all()?.plan_runs(studies, &folder.any_measured()?, folder.manifest().quick);
+    say!(
+        "{changed} cells of the studies have more runs, by the claims that {} leaves open",
+        pilot.display()
+    );
+    Ok(())
 }
 
 fn manifest(studies: &[Study], args: &PapersArgs, build: String) -> Manifest {

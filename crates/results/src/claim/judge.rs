@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::sample::Sample;
-use super::verdict::{Cover, Figure, Outcome, Verdict};
+use super::verdict::{Cover, FEW_RUNS, Figure, Outcome, Verdict};
 use super::{Bound, Claim, Compare, Take};
 use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::{RESAMPLES, Statistic, percentile};
@@ -15,9 +15,6 @@ use crate::statistics::{RESAMPLES, Statistic, percentile};
 const SEED: u64 = 1;
 /// Share of the resamples beyond each end of the interval of 95 %.
 const TAIL: f64 = 0.025;
-/// Number of runs up to which a bootstrap knows too little: three runs show the extremes of many by
-/// chance.
-const FEW_RUNS: usize = 3;
 /// Distance from the bound, as a share of it, within which [`FEW_RUNS`] decide nothing.
 const NEAR: f64 = 0.02;
 
@@ -147,6 +144,7 @@ impl Claim {
                 outcome: Outcome::NotMeasured,
                 found: None,
                 interval: None,
+                runs_to_decide: None,
                 figures: Vec::new(),
                 cover,
             };
@@ -160,7 +158,8 @@ impl Claim {
         let (outcome, found, interval) = self.decided(&prepared, &valued, &used, cover.runs.0);
         let figures = prepared.iter().zip(&valued);
         let figures = figures.map(|(one, valued)| self.figure(one, *valued, &cells)).collect();
-        Verdict { outcome, found, interval, figures, cover }
+        let runs_to_decide = self.runs_to_decide(outcome, found, interval, &cover);
+        Verdict { outcome, found, interval, runs_to_decide, figures, cover }
     }
 
     /// Outcome and value with the interval of the bootstrap, for cells with at least `runs` runs.

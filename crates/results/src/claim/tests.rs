@@ -14,7 +14,7 @@ fn claim(text: &str) -> Claim {
     toml::from_str(&format!("{SETTING}{text}")).unwrap()
 }
 
-fn row(metric: &str, run: usize, value: f64) -> Row {
+pub(super) fn row(metric: &str, run: usize, value: f64) -> Row {
     Row {
         metric: metric.into(),
         unit: unit_of(metric).unwrap().into(),

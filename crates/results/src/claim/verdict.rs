@@ -2,6 +2,14 @@
 
 use crate::measured::Cell;
 
+/// Number of runs up to which a bootstrap knows too little: three runs show the extremes of many by
+/// chance.
+pub(super) const FEW_RUNS: usize = 3;
+
+/// Maximum number of runs of a cell that a pilot asks for. The full plan has 13 on average, and a
+/// hundred narrow an interval to a third. A claim that needs more stays undecided.
+pub const MAX_RUNS: u32 = 100;
+
 /// Verdict of the measured cells on a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
@@ -14,6 +22,9 @@ pub struct Verdict {
     /// Bootstrap interval of `found`, of 95 %. `None` if there is no spread: each cell has one run,
     /// and no cell of the same metric has several.
     pub interval: Option<(f64, f64)>,
+    /// Number of runs of each cell that would probably decide an undecided claim. `None` if it is
+    /// decided, if cells are missing, or if no number would decide it.
+    pub runs_to_decide: Option<u32>,
     /// Figure of every planned combination. Empty if nothing was measured.
     pub figures: Vec<Figure>,
     /// Number of cells behind the verdict.
@@ -67,6 +78,20 @@ pub struct Cover {
     pub values: (usize, usize),
     /// Number of planned cells with impossible values, which are left out.
     pub faulty: usize,
+}
+
+impl Verdict {
+    /// Wording of its basis in reports: the cells and runs behind it, and the number of runs that
+    /// would decide it.
+    pub fn basis(&self) -> String {
+        match self.runs_to_decide {
+            Some(runs) if runs <= MAX_RUNS => {
+                format!("{}; about {runs} runs each would decide", self.cover.words())
+            }
+            Some(_) => format!("{}; {MAX_RUNS} runs each would not decide", self.cover.words()),
+            None => self.cover.words(),
+        }
+    }
 }
 
 impl Outcome {

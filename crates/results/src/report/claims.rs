@@ -62,7 +62,7 @@ fn one(worked: &Worked<'_>, claim: &Claim, verdict: &Verdict) -> Markup {
             @if claim.paper == "bentpipe" { strong { "Bentpipe: " } }
             (claim.claim)
             " " span.at { "(" (claim.at) ")" }
-            span.beside { (verdict.cover.words()) }
+            span.beside { (verdict.basis()) }
         }
         @if let Some(why) = claim.differs(verdict.outcome) { p.differs { (why) } }
         details {

@@ -64,7 +64,7 @@ fn goals(out: &mut String, worked: &Worked<'_>) {
     row(out, &["---", "---", "---", "---", "---", "---"]);
     for (claim, verdict) in &goals {
         let found = measured(claim, verdict).unwrap_or_else(|| "–".into());
-        let (bound, by) = (bound(claim, verdict), verdict.cover.words());
+        let (bound, by) = (bound(claim, verdict), verdict.basis());
         let outcome = claim.words(verdict.outcome);
         row(out, &[&claim.experiment, &claim.claim, &found, &bound, outcome, &by]);
     }
@@ -167,7 +167,7 @@ fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
         Outcome::Undecided => "Undecided",
         _ => "Not reproduced",
     };
-    let cover = verdict.cover.words();
+    let cover = verdict.basis();
     format!("*{outcome}:* {said} ({found}bound {bound}; {cover}.){}", why.unwrap_or_default())
 }
 

@@ -206,7 +206,7 @@ fn goals(worked: &Worked<'_>) -> Markup {
                         @if let Some(found) = super::claims::measured(claim, verdict) {
                             span.beside { "measured " (found) "; bound: " (super::claims::bound(claim, verdict)) }
                         }
-                        span.beside { (verdict.cover.words()) }
+                        span.beside { (verdict.basis()) }
                     }
                 }
             } }

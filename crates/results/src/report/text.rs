@@ -36,7 +36,7 @@ pub fn text(report: &Report<'_>) -> String {
             let found = measured(claim, verdict)
                 .map_or_else(String::new, |found| format!("measured {found}, "));
             let (study, bound) = (&claim.experiment, bound(claim, verdict));
-            let cover = verdict.cover.words();
+            let cover = verdict.basis();
             let text = format!("{study}: {} ({found}bound {bound}; {cover})", claim.claim);
             judged(&mut out, claim, verdict, &text);
         }
@@ -80,7 +80,7 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
         worked.verdicts.iter().filter(|(claim, _)| claim.paper == study.name).collect();
     line(out, &counts("Claims", Counts::of(own.iter().map(|(_, verdict)| verdict))));
     for (claim, verdict) in &own {
-        let cover = verdict.cover.words();
+        let cover = verdict.basis();
         let text = match verdict.outcome {
             // These claims are counted above and need no line of their own.
             Outcome::NotMeasured => continue,
