@@ -31,6 +31,6 @@ pub use parquet::{TableError, read_table, write_table};
 pub use report::{Files, Report, html, markdown, text};
 pub use study::{
     CONTENDERS, Changes, Condition, Congestion, Content, Figure, FigureKind, Found, Grid, Kind,
-    PROTOCOLS, Page, Planned, Section, Shard, ShardError, Stated, StatedValue, Study, StudyError,
-    TlsVersion, Unchecked, Workload,
+    PROTOCOLS, Page, Planned, Section, Shard, ShardError, Spread, Stated, StatedValue, Study,
+    StudyError, TlsVersion, Unchecked, Workload,
 };

@@ -24,7 +24,7 @@ pub use definition::{Study, StudyError};
 pub use grid::{Grid, Planned, Shard, ShardError, Workload};
 pub use names::{CONTENDERS, PROTOCOLS};
 pub(crate) use pool::common;
-pub use section::{Figure, FigureKind, Section, Unchecked};
+pub use section::{Figure, FigureKind, Section, Spread, Unchecked};
 pub use stated::{Found, Kind, Stated, StatedValue};
 
 impl Study {

@@ -35,6 +35,18 @@ impl Summary {
     }
 }
 
+/// Mean and sample standard deviation, such as `mean 2.5 s ± 500 ms`; `None` for fewer than two
+/// values.
+pub(super) fn mean_and_deviation(values: &[f64], unit: &str) -> Option<String> {
+    let mean = Statistic::Mean.of(values).filter(|_| values.len() > 1)?;
+    if mean.is_infinite() {
+        return Some(format!("mean {}", show(mean, unit)));
+    }
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let deviation = (squares / (values.len() - 1) as f64).sqrt();
+    Some(format!("mean {} ± {}", show(mean, unit), show(deviation, unit)))
+}
+
 /// Label of the 95th percentile of `n` values.
 pub(super) fn p95(n: usize) -> &'static str {
     if n < MIN_FOR_P95 { "max" } else { "p95" }
@@ -229,6 +241,14 @@ mod tests {
         ] {
             assert_eq!(shown(value, bounds, unit), (found.into(), asked.into()));
         }
+    }
+
+    #[test]
+    fn a_mean_has_its_standard_deviation() {
+        let of = |values: &[f64]| mean_and_deviation(values, "s");
+        assert_eq!(of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap(), "mean 5 s ± 2.14 s");
+        assert_eq!(of(&[0.5, f64::INFINITY]).unwrap(), "mean never");
+        assert_eq!(of(&[1.0]), None);
     }
 
     #[test]

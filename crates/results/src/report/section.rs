@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::Worked;
-use super::format::{Summary, aside, name, show, stated, unit};
+use super::format::{Summary, aside, mean_and_deviation, name, show, stated, unit};
 use crate::measured::{COLUMNS, Cell, Measured, Pattern};
 use crate::statistics::{MIN_FOR_P95, Statistic, percentile};
-use crate::study::{CONTENDERS, FigureKind, Found, Grid, Kind, Section, Stated, Study};
+use crate::study::{CONTENDERS, FigureKind, Found, Grid, Kind, Section, Spread, Stated, Study};
 
 /// A section, with everything that is needed to show it.
 pub(super) struct Shown<'a> {
@@ -333,6 +333,9 @@ impl<'a> Shown<'a> {
         // During most of a page's time nothing arrives, so the median of a rate says nothing.
         let statistic = if metric == "rate" { Statistic::Mean } else { Statistic::Median };
         let summary = measured.and_then(|one| Summary::of(&one.values(metric), statistic));
+        let deviation = measured
+            .filter(|_| self.section.spread == Spread::Deviation)
+            .and_then(|one| mean_and_deviation(&one.values(metric), unit));
         let aside = aside(measured.map_or(0, |one| one.set_aside(metric)));
         let bentpipe =
             cell.on("contender").is_some() && cell.on("contender") == self.section.with.as_deref();
@@ -344,6 +347,7 @@ impl<'a> Shown<'a> {
                     Some(summary) => {
                         (self.link(cell, &show(summary.centre.value, unit)))
                         span.beside { (summary.beside(unit)) }
+                        @if let Some(spread) = deviation { span.beside { (spread) } }
                     }
                 }
                 @if !aside.is_empty() { span.beside { (self.link(cell, &aside)) } }

@@ -112,6 +112,8 @@ fn the_report_shows_published_and_measured_values_in_one_row() {
         quotient.contains("2 pairs, 2 × to ∞") && quotient.contains("not measured"),
         "{quotient}"
     );
+    assert!(page.contains("<span class=\"beside\">mean 10 s ± 2.83 s</span>"), "{page}");
+    assert!(page.contains("<span class=\"beside\">mean never</span>"), "{page}");
     assert!(of("the curve").contains("lost"));
     for text in
         ["Theirs.", "Ours.", "A difference.", "A note.", "connections = 6", "Nobody was asked."]

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::grid::{Block, Grid, expand};
 use super::{
-    Condition, Content, Figure, FigureKind, Kind, Page, Section, Stated, StatedValue, Study,
-    StudyError, Unchecked, Workload,
+    Condition, Content, Figure, FigureKind, Kind, Page, Section, Spread, Stated, StatedValue,
+    Study, StudyError, Unchecked, Workload,
 };
 use crate::measured::{COLUMNS, Pattern};
 
@@ -96,6 +96,8 @@ struct WrittenSection {
     beside: Vec<String>,
     #[serde(default)]
     also: Vec<String>,
+    #[serde(default)]
+    spread: Spread,
     note: Option<String>,
     differs: Option<String>,
     #[serde(default)]
@@ -233,6 +235,7 @@ fn section(written: WrittenSection) -> Result<Section, String> {
         figure: Figure { kind: written.figure, x, y, colour, facet, statistic, pool },
         beside: written.beside,
         also: written.also,
+        spread: written.spread,
         note: written.note.map(|note| note.trim().into()),
         differs: written.differs.map(|why| why.trim().into()),
         paper,

@@ -35,6 +35,8 @@ pub struct Section {
     pub figure: Figure,
     /// Metrics that the tables show besides the figure's.
     pub also: Vec<String>,
+    /// Spread that the tables of all cells show.
+    pub spread: Spread,
     /// Remark, for example that the paper contradicts itself.
     pub note: Option<String>,
     /// Reason why the measurements differ from the paper's values, if it is the same for all.
@@ -60,6 +62,17 @@ pub struct Figure {
     pub statistic: Statistic,
     /// Column whose cells are averaged into one.
     pub pool: Option<String>,
+}
+
+/// Spread of a cell's values in tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// Interval of the median by bootstrap.
+    #[default]
+    Interval,
+    /// In addition the mean with its standard deviation, as the paper shows it.
+    Deviation,
 }
 
 /// Kind of figure.

@@ -50,6 +50,7 @@ figure = "bars"
 x = "link"
 y = "plt"
 colour = "protocol"
+spread = "deviation"
 note = "A note."
 
 [[section.paper]]
