@@ -15,6 +15,7 @@
 //! | [`Traffic`] | what a session's flows carry |
 //! | [`ClientNetwork`] | the addresses that one client may use |
 //! | [`quota`] | the usage of each client, and the client that gives way to another |
+//! | [`places`] | places of a server's connections |
 //!
 //! The crate is pure: it has no sockets, no clocks and no tasks. The layouts of [`Target`] and
 //! [`ResetCode`] on the radio are part of `docs/protocol.md`.
@@ -26,6 +27,7 @@ mod code;
 mod network;
 mod open;
 pub mod passenger;
+pub mod places;
 pub mod quota;
 mod reach;
 mod target;

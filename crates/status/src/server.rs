@@ -1,13 +1,13 @@
 //! Metrics for Prometheus and the operator's page over HTTP, at an address of this host.
 
 mod access;
-mod connections;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_flow::places::Places;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -30,8 +30,11 @@ use super::exposition;
 use super::history::History;
 use super::view::View;
 use crate::config::Token;
-use connections::Connections;
 
+/// Maximum number of connections at once. A host alone may have a fifth of them, so that no single
+/// stranger takes the places of others; many together can, and a firewall is for that. Prometheus needs
+/// one, and a page up to six.
+const MAX_CONNECTIONS: usize = 64;
 /// Maximum time of a connection. An answer takes milliseconds; a page connects again.
 const MAX_TIME: Duration = Duration::from_secs(30);
 /// Maximum wait for the head of a request.
@@ -99,11 +102,11 @@ pub fn serve(listen: SocketAddr, newest: Newest) -> Serving {
 }
 
 async fn accept_all(listener: TcpListener, newest: Newest) {
-    let connections = Connections::default();
+    let places = Places::new(MAX_CONNECTIONS).exempt_loopback();
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
-                let Some(place) = connections.admit(peer.ip()) else { continue };
+                let Some(place) = places.admit(peer.ip()) else { continue };
                 let newest = newest.clone();
                 tokio::spawn(async move {
                     // A client that is slow or gone is not an error.
