@@ -8,6 +8,8 @@ use bentpipe_probe::target::Target;
 use bentpipe_units::{ByteSize, Span};
 
 use crate::address::StunServer;
+use crate::ndt7::Server;
+use crate::origin::Tls;
 
 /// Arguments of the probe.
 #[derive(Debug, clap::Args)]
@@ -25,7 +27,7 @@ pub(crate) enum Command {
     Report(Report),
     /// Write the records of a store as JSON lines, or its longest session as a link profile.
     Export(Export),
-    /// Serve objects with serial numbers to probes in flight, in the clear. Run it on a server on the ground.
+    /// Serve objects with serial numbers and trains of packets to probes in flight. Run it on a server on the ground.
     Origin(Origin),
 }
 
@@ -50,9 +52,16 @@ pub(crate) struct Run {
         default_value = "http://connectivitycheck.gstatic.com/generate_204"
     )]
     pub portal_url: String,
-    /// Own origin of HTTP objects, a `bentpipe probe origin`, for example http://192.0.2.1:8080/.
+    /// Own origin of HTTP objects and of trains of packets, a `bentpipe probe origin`, for example
+    /// http://192.0.2.1:8080/.
     #[arg(long, value_name = "URL")]
     pub origin: Option<String>,
+    /// Server of ndt7 tests: ws://HOST:PORT/ or wss://HOST/, for example a `bentpipe probe origin`, or m-lab.
+    ///
+    /// A test takes all that the access gives for 10 s in each direction. `m-lab` is the public service. It publishes
+    /// the results with your public address, and it is used about every 6 h.
+    #[arg(long, value_name = "SERVER")]
+    pub ndt7: Option<Server>,
     /// STUN server that answers with the public address: HOST or HOST:PORT.
     #[arg(long, value_name = "SERVER", default_value = "stun.cloudflare.com:3478")]
     pub stun_server: StunServer,
@@ -101,9 +110,26 @@ pub(crate) struct Report {
 /// Arguments of `origin`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Origin {
-    /// Address and port to listen at.
+    /// Address and port to listen at, for TCP and UDP.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: SocketAddr,
+    /// Address and port to listen at for TLS too, for ndt7 clients that need it.
+    #[arg(long, value_name = "ADDRESS:PORT", requires_all = ["certificate", "key"])]
+    pub tls_listen: Option<SocketAddr>,
+    /// PEM file with the certificates for TLS.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file with the key of the first certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_listen")]
+    pub key: Option<PathBuf>,
+}
+
+impl Origin {
+    /// The place to listen at under TLS, if there is one.
+    pub fn tls(&self) -> Option<Tls<'_>> {
+        let (listen, certificate, key) = (self.tls_listen?, &self.certificate, &self.key);
+        Some(Tls { listen, certificate: certificate.as_deref()?, key: key.as_deref()? })
+    }
 }
 
 /// Arguments of `export`.

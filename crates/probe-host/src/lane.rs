@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bentpipe_probe::dns::names::NameList;
 use bentpipe_probe::dns::{NameKind, ResolverKind};
+use bentpipe_probe::ndt7::public_wait;
 use bentpipe_probe::random::Random;
+use bentpipe_probe::rate::Direction;
 use bentpipe_probe::record::Measurement;
 use bentpipe_probe::recorder::Activity;
 use bentpipe_probe::schedule::{Job, Lane, Step};
@@ -16,9 +18,10 @@ use url::Url;
 
 use crate::address::{Checker, Servers};
 use crate::event::{Event, Events};
+use crate::ndt7::Server;
 use crate::objects::Rounds;
 use crate::resolver::Names;
-use crate::{clock, network, portal, resolver, tracer};
+use crate::{clock, ndt7, network, portal, rate, resolver, tracer};
 
 /// Longest sleep, after which the thread looks whether it is to end.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
@@ -34,8 +37,12 @@ pub struct Plan {
     pub resolvers: Vec<IpAddr>,
     /// Page of the portal check.
     pub portal_url: Url,
-    /// Own origin of HTTP objects.
+    /// Own origin of HTTP objects and trains of packets.
     pub origin: Option<Url>,
+    /// Server of ndt7 tests.
+    pub ndt7: Option<Server>,
+    /// Time until their first one.
+    pub ndt7_wait: Duration,
     /// Servers that tell the public address.
     pub address_servers: Servers,
     /// Seed of jitter and unique names.
@@ -44,9 +51,16 @@ pub struct Plan {
 
 /// Runs the jobs until the session ends. `start` is the boot time of the session's start.
 pub fn run(plan: &Plan, start: Duration, events: &Events) {
-    let jobs = [Job::Portal, Job::Trace, Job::Address, Job::Dns, Job::Objects]
-        .map(|job| (job, job.interval()));
+    let mut jobs = vec![Job::Portal, Job::Trace, Job::Address, Job::Dns, Job::Objects];
+    if plan.origin.is_some() {
+        jobs.push(Job::Rate);
+    }
+    if plan.ndt7.is_some() {
+        jobs.push(Job::Ndt7);
+    }
+    let jobs: Vec<_> = jobs.into_iter().map(|job| (job, job.interval())).collect();
     let mut lane = Lane::new(&jobs, plan.seed);
+    lane.postpone(Job::Ndt7, plan.ndt7_wait);
     let mut state = State {
         random: Random::new(plan.seed ^ 1),
         addresses: Checker::new(),
@@ -64,6 +78,9 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
                 perform(plan, activity, &mut state, events);
                 events.send(Event::End(activity, clock::now()));
                 lane.ran(job, now, clock::boot().saturating_sub(start));
+                if job == Job::Ndt7 && plan.ndt7 == Some(Server::Public) {
+                    lane.postpone(job, now + public_wait(&mut state.random));
+                }
             }
         }
     }
@@ -95,7 +112,33 @@ fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) 
             let own = plan.origin.as_ref();
             state.objects.next(own, &plan.names, &resolvers, random, activity, events);
         }
+        Job::Rate => rates(plan, activity, events),
+        Job::Ndt7 => speeds(plan, activity, events),
     }
+}
+
+/// Trains from and to the own origin.
+fn rates(plan: &Plan, activity: Activity, events: &Events) {
+    let Some(origin) = &plan.origin else { return };
+    let resolvers = network::look().resolvers;
+    for direction in [Direction::Down, Direction::Up] {
+        let began = clock::now();
+        let check = rate::check(origin, direction, &resolvers, events);
+        if events.stopped() {
+            return;
+        }
+        done(activity, began, Measurement::Rate(Box::new(check)), events);
+    }
+}
+
+/// An ndt7 test in each direction.
+fn speeds(plan: &Plan, activity: Activity, events: &Events) {
+    let Some(server) = &plan.ndt7 else { return };
+    let mut began = clock::now();
+    ndt7::measure(server, &network::look().resolvers, &mut |test| {
+        done(activity, began, Measurement::Ndt7(Box::new(test)), events);
+        began = clock::now();
+    });
 }
 
 /// Traceroutes to the first far target, or to the first of all: UDP, and ICMP if it is allowed.

@@ -6,6 +6,7 @@
 //! | `address` | the question for the public address |
 //! | `args` | the command line |
 //! | `arrival` | times of arrival from the kernel |
+//! | `channel` | connections in the clear and under TLS |
 //! | `clock` | the machine's clocks |
 //! | `failure` | errors of the system in OONI's words |
 //! | `random` | random bytes |
@@ -17,7 +18,10 @@
 //! | `tracer` | traceroutes |
 //! | `resolver` | DNS lookups |
 //! | `objects` | HTTP objects |
-//! | `origin` | the server of own objects |
+//! | `origin` | the server of own objects and trains |
+//! | `ndt7` | ndt7 tests |
+//! | `tcp_info` | the kernel's view of a TCP connection |
+//! | `rate` | trains of packets from and to an own origin |
 //! | `web` | HTTP requests in the clear |
 //! | `portal` | the check for a captive portal |
 //! | `lane` | the thread of all jobs but pings |
@@ -29,12 +33,14 @@
 mod address;
 mod args;
 mod arrival;
+mod channel;
 mod clock;
 mod error;
 mod event;
 mod failure;
 mod icmp;
 mod lane;
+mod ndt7;
 mod network;
 mod objects;
 mod offline;
@@ -42,10 +48,12 @@ mod origin;
 mod pinger;
 mod portal;
 mod random;
+mod rate;
 mod resolver;
 mod screen;
 mod session;
 pub mod store;
+mod tcp_info;
 mod tracer;
 mod web;
 
@@ -58,6 +66,6 @@ pub fn run(args: &Args) -> Result<(), Error> {
         None => session::run(&args.run),
         Some(args::Command::Report(report)) => offline::report(report),
         Some(args::Command::Export(export)) => offline::export(export),
-        Some(args::Command::Origin(origin)) => origin::serve(origin.listen),
+        Some(args::Command::Origin(origin)) => origin::serve(origin.listen, origin.tls()),
     }
 }

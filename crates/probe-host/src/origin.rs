@@ -1,13 +1,23 @@
-//! An own origin in the clear: objects of any size with a serial number in each response, and a page that answers
-//! 204. It runs on a server on the ground.
+//! An own origin in the clear: objects of any size with a serial number in each response, a page that answers 204, ndt7
+//! tests, and trains of packets. It runs on a server on the ground.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `ndt7` | ndt7 tests |
+//! | `trains` | trains of packets over UDP |
+
+mod ndt7;
+mod trains;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use bentpipe_flow::places::Places;
 use bentpipe_probe::objects::LARGE;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -16,18 +26,23 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio_rustls::TlsAcceptor;
 
+use crate::channel::{self, Channel};
 use crate::error::Error;
+
+pub use ndt7::bounds as ndt7_bounds;
+pub use trains::headers;
 
 /// Field with the serial number of a response.
 pub const SERIAL: &str = "x-bentpipe-serial";
 
-/// Most connections at a time. With 1 MB each in the kernel's buffers they take 64 MB.
+/// Most connections at a time, of which a host alone may have a fifth. With 1 MB each in the kernel's buffers they take
+/// 64 MB.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Longest time of a connection, and of a request header.
+/// Longest time of a connection, and of a request header or a TLS handshake.
 const MAX_CONNECTION: Duration = Duration::from_secs(120);
 const HEADER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -39,9 +54,26 @@ pub fn path(bytes: u64, nonce: u64) -> String {
     format!("/object/{bytes}/{nonce:016x}")
 }
 
+/// A second place to listen at, under TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct Tls<'a> {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// PEM file of certificates.
+    pub certificate: &'a Path,
+    /// PEM file of the key.
+    pub key: &'a Path,
+}
+
 /// Serves until the process ends.
-pub fn serve(listen: SocketAddr) -> Result<(), Error> {
+pub fn serve(listen: SocketAddr, tls: Option<Tls<'_>>) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
+    let tls = match tls {
+        Some(Tls { listen, certificate, key }) => {
+            Some((listen, channel::acceptor(certificate, key).map_err(Error::Arguments)?))
+        }
+        None => None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -49,22 +81,39 @@ pub fn serve(listen: SocketAddr) -> Result<(), Error> {
     runtime.block_on(async {
         let listener = TcpListener::bind(listen).await.map_err(system("listening"))?;
         let local = listener.local_addr().map_err(system("listening"))?;
+        let socket = UdpSocket::bind(local).await.map_err(system("listening to UDP"))?;
+        tokio::spawn(trains::serve(socket));
         println!("bentpipe probe: serving objects at http://{local}/ until it is interrupted");
-        accept(listener, Origin::new()).await
+        let (origin, places) = (Origin::new(), Places::new(MAX_CONNECTIONS));
+        if let Some((listen, acceptor)) = tls {
+            let listener = TcpListener::bind(listen).await.map_err(system("listening for TLS"))?;
+            tokio::spawn(accept(listener, Some(acceptor), places.clone(), Arc::clone(&origin)));
+        }
+        accept(listener, None, places, origin).await
     })
 }
 
-async fn accept(listener: TcpListener, origin: Arc<Origin>) -> ! {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn accept(
+    listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    places: Places,
+    origin: Arc<Origin>,
+) -> ! {
     loop {
-        // Never closed, so there is always a permit to wait for.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { continue };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let origin = Arc::clone(&origin);
+            Ok((stream, from)) => {
+                // A host that has its share is refused, so that others find a place.
+                let Some(place) = places.admit(from.ip()) else { continue };
+                let (origin, acceptor) = (Arc::clone(&origin), acceptor.clone());
                 tokio::spawn(async move {
+                    let accepted = channel::accept(stream, acceptor.as_ref());
+                    let Ok(Ok(channel)) = tokio::time::timeout(HEADER_PATIENCE, accepted).await
+                    else {
+                        return;
+                    };
                     // A client that goes away is not an error.
-                    let _ = tokio::time::timeout(MAX_CONNECTION, connection(stream, origin)).await;
+                    let served = connection(channel, from, origin);
+                    let _ = tokio::time::timeout(MAX_CONNECTION, served).await;
                     drop(place);
                 });
             }
@@ -74,25 +123,33 @@ async fn accept(listener: TcpListener, origin: Arc<Origin>) -> ! {
     }
 }
 
-async fn connection(stream: TcpStream, origin: Arc<Origin>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let service = service_fn(move |request: Request<Incoming>| {
-        let response = origin.respond(request.method(), request.uri().path());
+async fn connection(channel: Channel, client: SocketAddr, origin: Arc<Origin>) -> io::Result<()> {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let response = match ndt7::direction(request.uri().path()) {
+            Some(direction) => {
+                let place = origin.tests.admit(client.ip());
+                ndt7::upgrade(&mut request, direction, client, place, &origin.content)
+            }
+            None => origin.respond(request.method(), request.uri().path()),
+        };
         async move { Ok::<_, Infallible>(response) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_PATIENCE)
         .max_buf_size(MAX_HEADER)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(channel), service)
+        .with_upgrades()
         .await
         .map_err(io::Error::other)
 }
 
-/// The content and the counter.
+/// The content, the counter, and the places of tests.
 struct Origin {
     serial: AtomicU64,
     content: Bytes,
+    /// Places of ndt7 tests.
+    tests: Places,
 }
 
 impl Origin {
@@ -104,7 +161,8 @@ impl Origin {
         let mut random = bentpipe_probe::random::Random::new(1);
         let words = (0..LARGE.div_ceil(8)).flat_map(|_| random.next_u64().to_be_bytes());
         let content: Vec<u8> = words.take(LARGE as usize).collect();
-        Arc::new(Self { serial: AtomicU64::new(start), content: content.into() })
+        let tests = Places::new(ndt7::MAX_TESTS);
+        Arc::new(Self { serial: AtomicU64::new(start), content: content.into(), tests })
     }
 
     fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -156,17 +214,55 @@ pub(crate) mod tests {
 
     /// An origin on loopback, which lives as long as the test's process.
     pub fn start() -> Url {
+        start_with(None)
+    }
+
+    /// An origin on loopback under TLS, or in the clear.
+    pub fn start_with(acceptor: Option<TlsAcceptor>) -> Url {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
+        let socket = std::net::UdpSocket::bind(listener.local_addr().unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
         let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         std::thread::spawn(move || {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                accept(TcpListener::from_std(listener).unwrap(), Origin::new()).await
+                tokio::spawn(trains::serve(UdpSocket::from_std(socket).unwrap()));
+                let listener = TcpListener::from_std(listener).unwrap();
+                accept(listener, acceptor, Places::new(MAX_CONNECTIONS), Origin::new()).await
             });
         });
         url
+    }
+
+    /// A connection from a loopback address, as of another host.
+    fn from(host: u8, origin: &Url) -> std::net::TcpStream {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
+        let origin = SocketAddr::from(([127, 0, 0, 1], origin.port().unwrap()));
+        socket.connect(&origin.into()).unwrap();
+        socket.into()
+    }
+
+    /// Returns `true` if the server answers on the connection.
+    fn answers(mut connection: &std::net::TcpStream) -> bool {
+        use std::io::{Read, Write};
+        let request = b"GET /generate_204 HTTP/1.1\r\nHost: x\r\n\r\n";
+        let mut answer = [0; 12];
+        connection.write_all(request).is_ok()
+            && connection.read_exact(&mut answer).is_ok()
+            && &answer == b"HTTP/1.1 204"
+    }
+
+    #[test]
+    fn a_host_leaves_places_for_others() {
+        let origin = start();
+        let stranger: Vec<_> = (0..40).map(|_| from(2, &origin)).collect();
+        let served = stranger.iter().filter(|connection| answers(connection)).count();
+        assert_eq!(served, 13);
+        assert!(answers(&from(3, &origin)), "another host finds a place");
     }
 
     #[test]

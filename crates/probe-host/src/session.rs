@@ -7,7 +7,9 @@ use std::time::Duration;
 use bentpipe_probe::clock::{ClockWatch, Moment};
 use bentpipe_probe::dns::names::NameList;
 use bentpipe_probe::live::Live;
+use bentpipe_probe::ndt7::public_wait_since;
 use bentpipe_probe::ping;
+use bentpipe_probe::random::Random;
 use bentpipe_probe::record::{Gap, Measurement, Network, Session, SessionTarget};
 use bentpipe_probe::recorder::Recorder;
 use bentpipe_probe::target::{MAX_TARGETS, Target};
@@ -19,6 +21,7 @@ use crate::address::Servers;
 use crate::args::Run;
 use crate::error::Error;
 use crate::event::{Event, Events};
+use crate::ndt7::Server;
 use crate::screen::Screen;
 use crate::store::{self, Writer};
 use crate::{clock, lane, network, pinger, random};
@@ -266,7 +269,31 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
     let seed = u64::from_be_bytes(random::bytes().map_err(no_random)?);
     let resolvers = args.resolvers.clone();
     let origin = args.origin.as_ref().map(|url| in_the_clear("--origin", url)).transpose()?;
-    Ok(lane::Plan { targets, names, resolvers, portal_url, origin, address_servers, seed })
+    let ndt7_wait = match &args.ndt7 {
+        Some(Server::Public) => public_wait(args, seed),
+        _ => Duration::ZERO,
+    };
+    Ok(lane::Plan {
+        targets,
+        names,
+        resolvers,
+        portal_url,
+        origin,
+        ndt7: args.ndt7.clone(),
+        ndt7_wait,
+        address_servers,
+        seed,
+    })
+}
+
+/// The time until the first test of the public service: a restart does not shorten its schedule.
+fn public_wait(args: &Run, seed: u64) -> Duration {
+    let place = args.store.clone().or_else(store::default_place);
+    let last_us = place.and_then(|place| store::last_public_test(&place));
+    let mut random = Random::new(seed ^ 2);
+    last_us.map_or(Duration::ZERO, |last_us| {
+        public_wait_since(last_us, clock::now().wall_us, &mut random)
+    })
 }
 
 /// A URL that the light client can fetch.

@@ -5,7 +5,7 @@
 //! | `schema` | tables and pragmas, and records as rows |
 //! | `check` | the mark and the version of a file |
 //! | `writer` | [`Writer`]: commits, and goes on when the disk does not |
-//! | `reader` | [`read`]: sessions and their records |
+//! | `reader` | [`read`]: sessions and their records; [`last_public_test`] |
 //!
 //! WAL with `synchronous=FULL` syncs the log at every commit, so a committed record survives the end of the
 //! process and of the power. Between commits a record is at risk for a second.
@@ -20,7 +20,7 @@ use std::env;
 use std::path::PathBuf;
 
 pub use error::StoreError;
-pub use reader::{Item, read};
+pub use reader::{Item, last_public_test, read};
 pub use writer::{Flushed, Writer};
 
 /// Default place: `bentpipe/probe.sqlite` in `$XDG_DATA_HOME`, or in `~/.local/share`. Returns `None` if the

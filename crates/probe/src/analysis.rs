@@ -8,6 +8,7 @@
 //! | `pings` | latency and loss of each target |
 //! | `paths` | hops, the ends of paths, cabin latency |
 //! | `lookups` | DNS pairs of each resolver |
+//! | `rates` | rates of each direction and their limits |
 
 mod access;
 mod addresses;
@@ -15,6 +16,7 @@ mod along;
 mod lookups;
 mod paths;
 mod pings;
+mod rates;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -32,6 +34,7 @@ pub use along::{PhaseFigures, Place};
 pub use lookups::{Lookups, Resolver};
 pub use paths::{Ends, HopFigures, Paths};
 pub use pings::{Pings, TargetFigures, TargetKey, WindowFigures};
+pub use rates::Rates;
 
 /// Most pairs of fetches kept: 25 each 15 minutes for a month. 72,000 × 1 kB = 72 MB.
 const MAX_OBJECTS: usize = 72_000;
@@ -55,6 +58,8 @@ pub struct Analysis {
     pub lookups: Lookups,
     /// Pairs of HTTP fetches, the first ones of a store.
     pub objects: Vec<Fetched>,
+    /// Rates and their limits.
+    pub rates: Rates,
     /// Checks that found a portal, found none, or learned nothing.
     pub portals: [u64; 3],
     /// Records that are missing, with their causes.
@@ -118,6 +123,8 @@ impl Analysis {
                     self.objects.push(Fetched { session: number, pair: (**pair).clone() });
                 }
             }
+            Measurement::Rate(check) => self.rates.add(check),
+            Measurement::Ndt7(test) => self.rates.add_test(test),
             Measurement::Portal(check) => {
                 self.is_captive = matches!(check.state, PortalState::Captive { .. });
                 let index = match check.state {

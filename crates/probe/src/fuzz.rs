@@ -4,6 +4,7 @@ use crate::address::{echoed, network, stun};
 use crate::dns::message;
 use crate::ping::echo::{self, Family};
 use crate::portal::{Api, networkd_api};
+use crate::rate::wire::Message;
 use crate::target::Target;
 use crate::trace::packet;
 use crate::track::Track;
@@ -31,6 +32,10 @@ pub fn fuzz_packet(bytes: &[u8]) {
         assert_eq!(network(network(address)), network(address), "a network of a network");
     }
     let _ = Api::parse(bytes);
+    if let Some(message) = Message::decode(bytes) {
+        let again = Message::decode(&message.encode(bytes.len()));
+        assert_eq!(again, Some(message), "a message is read as it was written");
+    }
     let text = String::from_utf8_lossy(bytes);
     assert!(networkd_api(&text).is_none_or(|api| !api.chars().any(char::is_control)));
     if let Ok(track) = Track::parse("fuzz", &text) {

@@ -16,7 +16,9 @@
 //! | [`trace`] | traceroutes |
 //! | [`address`] | the public address, its autonomous system and provider |
 //! | [`dns`] | pairs of lookups, and their quadrants |
+//! | [`ndt7`] | goodput of one TCP connection |
 //! | [`objects`] | HTTP objects, and caches in flight |
+//! | [`rate`] | the rate of a direction, and its limit |
 //! | [`portal`] | captive portals |
 //! | [`record`] | records and their envelope |
 //! | [`recorder`] | numbers of records, and what else ran meanwhile |
@@ -37,12 +39,14 @@ pub mod dns;
 mod fuzz;
 pub mod live;
 pub mod loss;
+pub mod ndt7;
 pub mod objects;
 pub mod orbit;
 pub mod ping;
 pub mod portal;
 pub mod profile;
 pub mod random;
+pub mod rate;
 pub mod record;
 pub mod recorder;
 pub mod report;

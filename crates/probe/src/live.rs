@@ -1,6 +1,6 @@
 //! The live table: targets, methods, round-trip times, loss, the first hop.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use crate::loss::{WINDOW_S, Window};
 use crate::objects::ObjectPair;
 use crate::ping::{Outcome, PATIENCE, Ping};
 use crate::portal::PortalState;
+use crate::rate::{Direction, Limit, short};
 use crate::record::{Measurement, Network, Record};
 use crate::statistics::quantile;
 use crate::target::{Method, Target};
@@ -32,6 +33,8 @@ pub struct Live {
     pairs: u64,
     pairs_failed: u64,
     objects: [u64; 2],
+    limits: BTreeMap<Direction, Option<Limit>>,
+    goodputs: BTreeMap<Direction, Option<u64>>,
     portal: Option<PortalState>,
     public: Option<AddressCheck>,
     changes: u64,
@@ -69,6 +72,8 @@ impl Live {
             pairs: 0,
             pairs_failed: 0,
             objects: [0; 2],
+            limits: BTreeMap::new(),
+            goodputs: BTreeMap::new(),
             portal: None,
             public: None,
             changes: 0,
@@ -95,6 +100,12 @@ impl Live {
                 self.pairs_failed += u64::from(Quadrants::of([pair], u64::MAX).failed);
             }
             Measurement::Objects(pair) => self.add_objects(pair),
+            Measurement::Rate(check) => {
+                self.limits.insert(check.direction, check.limit);
+            }
+            Measurement::Ndt7(test) => {
+                self.goodputs.insert(test.direction, test.goodput_bps());
+            }
             Measurement::Portal(check) => self.portal = Some(check.state.clone()),
             Measurement::Address(check) => {
                 self.changes += u64::from(check.changed);
@@ -147,6 +158,15 @@ impl Live {
         if self.objects[0] > 0 {
             let [fetches, failed] = self.objects;
             lines.push(format!("http       {fetches} fetches, {failed} failed"));
+        }
+        for (direction, limit) in &self.limits {
+            let text = limit.map_or_else(|| "no answer of the origin".into(), |limit| limit.text());
+            lines.push(format!("rate {:<5} {text}", direction.name()));
+        }
+        for (direction, goodput) in &self.goodputs {
+            let text =
+                goodput.map_or_else(|| "failed".into(), |bps| format!("{}bit/s", short(bps)));
+            lines.push(format!("ndt7 {:<5} {text}", direction.name()));
         }
         let elapsed = Duration::from_micros(now_us.saturating_sub(self.start_us)).as_secs();
         let (h, m, s) = (elapsed / 3600, elapsed / 60 % 60, elapsed % 60);
@@ -338,6 +358,29 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("no network")));
         live.add(&ping(0, Outcome::Failed { failure: "network_unreachable".into() }));
         assert!(live.lines(S)[1].contains("unsent"));
+    }
+
+    #[test]
+    fn limits_have_a_line_each() {
+        let mut live = live();
+        let limit = Some(Limit::Policer { rate_bps: 100_400, burst_bytes: 6020 });
+        for (direction, limit) in [(Direction::Up, None), (Direction::Down, limit)] {
+            let check = crate::rate::RateCheck {
+                server: None,
+                direction,
+                limit,
+                trains: Vec::new(),
+                failure: None,
+            };
+            let measurement = Measurement::Rate(Box::new(check));
+            live.add(&Record { measurement, ..ping(0, Outcome::Lost) });
+        }
+        let lines = live.lines(S);
+        for line in
+            ["rate down  100 kbit/s, policer, burst 6.02 kB", "rate up    no answer of the origin"]
+        {
+            assert!(lines.contains(&line.into()), "{lines:#?}");
+        }
     }
 
     #[test]

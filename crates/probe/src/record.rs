@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::address::AddressCheck;
 use crate::clock::{ClockEvent, Moment};
 use crate::dns::DnsPair;
+use crate::ndt7::Ndt7;
 use crate::objects::ObjectPair;
 use crate::ping::{Ping, Straggler};
 use crate::portal::PortalCheck;
+use crate::rate::RateCheck;
 use crate::target::Side;
 use crate::trace::Trace;
 
@@ -57,6 +59,10 @@ pub enum Measurement {
     Dns(DnsPair),
     /// Two fetches of one HTTP object.
     Objects(Box<ObjectPair>),
+    /// The rate of a direction, and its limit.
+    Rate(Box<RateCheck>),
+    /// An ndt7 test of one direction.
+    Ndt7(Box<Ndt7>),
     /// A check for a captive portal.
     Portal(PortalCheck),
     /// A check of the public address.
@@ -78,6 +84,8 @@ impl Measurement {
             Self::Trace(_) => "trace",
             Self::Dns(_) => "dns",
             Self::Objects(_) => "objects",
+            Self::Rate(_) => "rate",
+            Self::Ndt7(_) => "ndt7",
             Self::Portal(_) => "portal",
             Self::Address(_) => "address",
             Self::Network(_) => "network",

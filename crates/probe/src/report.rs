@@ -7,6 +7,7 @@
 //! | `chart` | line charts and scatter plots as SVG |
 //! | `figures` | the figures |
 //! | `objects` | HTTP objects and caches in flight |
+//! | `rates` | rates and their limits |
 //! | `tables` | the tables |
 //! | `paper` | the paper's values, as data with their sections |
 
@@ -16,6 +17,7 @@ mod figures;
 mod map;
 mod objects;
 mod paper;
+mod rates;
 mod tables;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -57,6 +59,8 @@ pub fn page(analysis: &Analysis) -> String {
                     (section("Hops", tables::hops(analysis)))
                     (section("DNS caches in flight", figures::lookups(analysis)))
                     (section("HTTP objects and caches in flight", objects::section(analysis)))
+                    (section("Rates and their limits", rates::section(analysis)))
+                    (section("ndt7", rates::ndt7(analysis)))
                     (section("Records", tables::records(analysis)))
                 }
             }

@@ -35,6 +35,10 @@ pub enum Job {
     Dns,
     /// A round of HTTP objects.
     Objects,
+    /// Trains of packets in both directions.
+    Rate,
+    /// An ndt7 test in each direction.
+    Ndt7,
 }
 
 impl Job {
@@ -46,6 +50,8 @@ impl Job {
             Self::Trace => "trace",
             Self::Dns => "dns",
             Self::Objects => "objects",
+            Self::Rate => "rate",
+            Self::Ndt7 => "ndt7",
         }
     }
 
@@ -57,6 +63,8 @@ impl Job {
             Self::Trace => Duration::from_secs(180),
             Self::Dns => Duration::from_secs(300),
             Self::Objects => Duration::from_secs(900),
+            Self::Rate => Duration::from_secs(1800),
+            Self::Ndt7 => Duration::from_secs(3600),
         }
     }
 
@@ -64,7 +72,7 @@ impl Job {
     fn first_guess(self) -> Duration {
         match self {
             Self::Portal | Self::Address => Duration::from_secs(3),
-            Self::Trace => Duration::from_secs(30),
+            Self::Trace | Self::Rate | Self::Ndt7 => Duration::from_secs(30),
             Self::Dns | Self::Objects => Duration::from_secs(60),
         }
     }
@@ -143,6 +151,13 @@ impl Lane {
         // no time for are skipped.
         planned.next = (began + planned.every.mul_f64(factor)).max(ended);
     }
+
+    /// Plans the next run of `job` at a time of its own schedule.
+    pub fn postpone(&mut self, job: Job, until: Duration) {
+        if let Some(planned) = self.jobs.iter_mut().find(|planned| planned.job == job) {
+            planned.next = until;
+        }
+    }
 }
 
 /// End of the quiet window around `now`, if there is one.
@@ -193,7 +208,7 @@ mod tests {
                 Step::Run(job) => {
                     let takes = match job {
                         Job::Portal | Job::Address => Duration::from_millis(800),
-                        Job::Trace => s(20),
+                        Job::Trace | Job::Rate | Job::Ndt7 => s(20),
                         Job::Objects => s(40),
                         Job::Dns => s(90),
                     };
@@ -233,6 +248,18 @@ mod tests {
         let distinct: std::collections::BTreeSet<_> = gaps.iter().collect();
         assert!(distinct.len() > gaps.len() / 2);
         assert!(gaps.iter().all(|gap| *gap >= 162_000));
+    }
+
+    #[test]
+    fn a_job_with_a_schedule_of_its_own_waits_for_it() {
+        let mut lane = Lane::new(&[(Job::Ndt7, s(3600))], 1);
+        lane.ran(Job::Ndt7, s(0), s(30));
+        lane.postpone(Job::Ndt7, s(9000));
+        let mut now = s(30);
+        while let Step::Wait(until) = lane.step(now) {
+            now = until;
+        }
+        assert_eq!(now, s(9000));
     }
 
     #[test]

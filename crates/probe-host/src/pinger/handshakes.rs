@@ -8,6 +8,8 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::tcp_info;
+
 /// Most handshakes at a time: 10 s at one each 2 s, for the current method and a scout.
 const MAX: usize = 16;
 
@@ -62,7 +64,7 @@ impl Handshakes {
                 }
                 _ => true,
             };
-            if !repeated_syn(stream) {
+            if !tcp_info::repeated(stream) {
                 finished.push((*sequence, refused));
             }
             false
@@ -79,28 +81,6 @@ impl Handshakes {
 fn is_settled(stream: &TcpStream) -> bool {
     let mut waited = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
     poll(&mut waited, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
-}
-
-/// Returns `true` if the kernel sent the SYN more than once.
-#[allow(unsafe_code)]
-fn repeated_syn(stream: &TcpStream) -> bool {
-    use std::os::fd::AsRawFd;
-    let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to `info`, which has them, and all-zero bytes are a
-    // valid `tcp_info`, which has integers only.
-    let (result, info) = unsafe {
-        let place = info.as_mut_ptr().cast();
-        let result = libc::getsockopt(
-            stream.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            place,
-            &raw mut length,
-        );
-        (result, info.assume_init())
-    };
-    result == 0 && info.tcpi_total_retrans > 0
 }
 
 #[cfg(test)]

@@ -9,6 +9,13 @@ use super::check::checked_version;
 use super::error::StoreError;
 use super::schema::{COLUMNS, record};
 
+/// Wall clock at the last test of the public ndt7 service in a store, if there is one, in microseconds since 1970.
+pub fn last_public_test(path: &Path) -> Option<i64> {
+    let query =
+        "SELECT max(wall_us) FROM record WHERE test_name = 'ndt7' AND test_keys ->> 'public'";
+    open(path).ok()?.query_row(query, [], |row| row.get(0)).ok()?
+}
+
 /// An item of a store.
 #[derive(Debug)]
 pub enum Item {

@@ -150,3 +150,22 @@ fn a_store_in_a_read_only_folder_can_be_read() {
     fs::set_permissions(&inner, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(found[0].1.len(), 1);
 }
+
+#[test]
+fn the_last_public_test_is_known_after_a_restart() {
+    use bentpipe_probe::ndt7::Ndt7;
+    use bentpipe_probe::rate::Direction;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.sqlite");
+    assert_eq!(last_public_test(&path), None, "no file");
+    let mut writer = Writer::new(path.clone(), 1 << 30, session("a"));
+    for (number, wall_us, public) in [(1, 10, true), (2, 20, true), (3, 30, false)] {
+        let mut test = Ndt7::new("s".into(), Direction::Down);
+        test.public = public;
+        let began = Moment { boot_us: number, wall_us };
+        let measurement = Measurement::Ndt7(Box::new(test));
+        writer.push(Record { began, measurement, ..record(number) });
+    }
+    assert!(writer.flush().trouble.is_none());
+    assert_eq!(last_public_test(&path), Some(20));
+}

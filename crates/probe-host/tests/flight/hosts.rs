@@ -185,6 +185,14 @@ impl Chain {
         self.hosts[hop].run(&format!("ip route del blackhole {}/32", self.target(false)));
     }
 
+    /// Polices UDP from `port` of the target at hop `hop`: `rate` bytes a second with a bucket of `burst` bytes.
+    pub fn police_at(&self, hop: usize, port: u16, rate: u32, burst: u32) {
+        self.hosts[hop].run(&format!(
+            "nft 'add table ip police; add chain ip police down {{ type filter hook forward priority 0; }}; \
+             add rule ip police down udp sport {port} limit rate over {rate} bytes/second burst {burst} bytes drop'"
+        ));
+    }
+
     /// Lets the target ignore ICMP echo.
     pub fn ignore_echo(&self) {
         self.far().run("echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all");

@@ -19,6 +19,7 @@ use bentpipe_probe::dns::{DnsPair, NameKind, Quadrants};
 use bentpipe_probe::objects::{ObjectKind, ObjectPair, Verdict, Verdicts, Witness};
 use bentpipe_probe::ping::{Outcome, Ping};
 use bentpipe_probe::portal::PortalState;
+use bentpipe_probe::rate::{Direction, Limit, RateCheck};
 use bentpipe_probe::record::Measurement;
 use bentpipe_probe::trace::{Probe, Trace, TraceEnd, TraceMethod};
 
@@ -42,6 +43,7 @@ fn main() {
         ("losses and late replies", losses_and_late_replies),
         ("lookups and portal", lookups_and_portal),
         ("a cache in flight", a_cache_in_flight),
+        ("a policer", a_policer),
         ("no network", no_network),
         ("no place to store", no_place_to_store),
     ]
@@ -255,6 +257,35 @@ fn lookups_and_portal() {
     let expected: Vec<u64> = (1..=run.records.len() as u64).collect();
     assert_eq!(numbers, expected, "no record is missing");
     run.check_report(&["figure 10", "CAPTIVE".to_lowercase().as_str()]);
+}
+
+/// A policer at the first hop, between the probe and an own origin on the ground.
+fn a_policer() {
+    let chain = Chain::new(1);
+    let _origin = caches::origin(&chain);
+    // 100 kbit/s to the client, and all that the machine can do from it.
+    chain.police_at(1, 8080, 12_500, 6000);
+    let (target, origin) =
+        (format!("far={}", chain.target(false)), format!("http://{}:8080/", chain.target(false)));
+    let arguments = ["--target", &target, "--stun-server", "127.0.0.1:9", "--origin", &origin];
+    let run = Run::with_names(&chain, &arguments, "www.example.com\n", 45);
+    let checks: Vec<&RateCheck> = run
+        .measurements()
+        .filter_map(|measurement| match measurement {
+            Measurement::Rate(check) => Some(&**check),
+            _ => None,
+        })
+        .collect();
+    let [down, up] = checks[..] else { panic!("{} checks", checks.len()) };
+    assert_eq!((down.direction, up.direction), (Direction::Down, Direction::Up));
+    assert_eq!((&down.failure, &up.failure), (&None, &None));
+    let Some(Limit::Policer { rate_bps, burst_bytes }) = down.limit else {
+        panic!("{:?}", down.limit)
+    };
+    assert!((95_000..=105_000).contains(&rate_bps), "{rate_bps}");
+    // The kernel's bucket for bytes has a second's worth more, 18.5 kB, of which earlier trains took a part.
+    assert!((4000..=18_500).contains(&burst_bytes), "{burst_bytes}");
+    assert!(matches!(up.limit, Some(Limit::None { .. })), "{:?}", up.limit);
 }
 
 /// Squid at the first hop, between the probe and an own origin on the ground.

@@ -3,6 +3,7 @@ use crate::clock::Moment;
 use crate::dns::{DnsPair, Lookup, NameKind, ResolverKind, Response};
 use crate::objects::{Fetch, ObjectKind, ObjectPair, Signs};
 use crate::ping::{Outcome, Ping};
+use crate::rate::{Direction, Limit, RateCheck};
 use crate::record::{Measurement, Record, Session, SessionTarget};
 use crate::target::{Method, Side};
 use crate::trace::{Hop, Probe, ReplyKind, Trace, TraceEnd, TraceMethod};
@@ -103,6 +104,12 @@ fn flight(pings: u64) -> Analysis {
         let pair = ObjectPair { url, kind, first, second: None };
         analysis.add(&record(0, Measurement::Objects(Box::new(pair))));
     }
+    for rate_bps in [90_000, 100_400, 110_000] {
+        let limit = Some(Limit::Policer { rate_bps, burst_bytes: 6000 });
+        let (server, direction, trains, failure) = (None, Direction::Down, Vec::new(), None);
+        let check = RateCheck { server, direction, limit, trains, failure };
+        analysis.add(&record(0, Measurement::Rate(Box::new(check))));
+    }
     let reply = Probe::Reply {
         from: IpAddr::from([10, 0, 0, 9]),
         rtt_us: 1500,
@@ -128,6 +135,8 @@ fn the_page_has_every_part_and_stands_alone() {
         "figure 11",
         ">hit in flight<",
         ">miss in flight<",
+        ">policer<",
+        ">100 k<",
         "Hits that took more than 100 ms: 50.0 % of 2",
         "10.0.0.1 (3 responses)",
         "10.0.0.9",

@@ -1,0 +1,154 @@
+//! Connections in the clear and under TLS, of both ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use url::Url;
+
+/// Bytes that wait in the kernel and were not sent yet. More would count as sent long before they leave.
+const UNSENT: u32 = 128 * 1024;
+
+/// Name of this client.
+pub const CLIENT: &str = concat!("bentpipe-probe/", env!("CARGO_PKG_VERSION"));
+
+/// Trust in servers.
+pub struct Trust(pub Arc<ClientConfig>);
+
+impl Trust {
+    /// The certificates of the system.
+    pub fn of_the_system() -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Self::new(roots)
+    }
+
+    /// Some certificates.
+    pub fn new(roots: RootCertStore) -> Self {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider's own versions");
+        let mut config = config.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Self(Arc::new(config))
+    }
+}
+
+/// A connection in the clear or under TLS.
+pub enum Channel {
+    /// In the clear.
+    Plain(TcpStream),
+    /// Under TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Connects to a server. The socket is for the kernel's counters.
+pub async fn open(url: &Url, address: SocketAddr, trust: &Trust) -> io::Result<(Channel, OwnedFd)> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    // Without it the kernel's own bound holds.
+    let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
+    let socket = stream.as_fd().try_clone_to_owned()?;
+    if !matches!(url.scheme(), "wss" | "https") {
+        return Ok((Channel::Plain(stream), socket));
+    }
+    let name = ServerName::try_from(url.host_str().unwrap_or_default().to_owned())
+        .map_err(io::Error::other)?;
+    let stream = TlsConnector::from(Arc::clone(&trust.0)).connect(name, stream).await?;
+    Ok((Channel::Tls(Box::new(stream.into())), socket))
+}
+
+/// Takes in a client's connection.
+pub async fn accept(stream: TcpStream, acceptor: Option<&TlsAcceptor>) -> io::Result<Channel> {
+    stream.set_nodelay(true)?;
+    match acceptor {
+        None => Ok(Channel::Plain(stream)),
+        Some(acceptor) => Ok(Channel::Tls(Box::new(acceptor.accept(stream).await?.into()))),
+    }
+}
+
+/// The certificates and the key of a server, from PEM files.
+pub fn acceptor(certificates: &Path, key: &Path) -> Result<TlsAcceptor, String> {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificates)
+        .map_err(|error| format!("{}: {error}", certificates.display()))?
+        .collect();
+    let chain = parsed.map_err(|error| format!("{}: {error}", certificates.display()))?;
+    let key_der =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| format!("{}: {error}", key.display()))?;
+    server(chain, key_der)
+        .map_err(|error| format!("{} and {}: {error}", certificates.display(), key.display()))
+}
+
+/// A server with its certificates and its key.
+pub fn server(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<TlsAcceptor, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.get_ref().0.as_fd(),
+        }
+    }
+}
+
+impl AsyncRead for Channel {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Channel {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buffer),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
