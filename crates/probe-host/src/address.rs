@@ -1,10 +1,13 @@
-//! The question for the public address: STUN, and a page that echoes it if STUN is silent.
+//! The question for the public address of each family: STUN, and a page that echoes it if STUN is silent.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bentpipe_probe::address::{AddressCheck, AsTable, Witness, echoed, network, stun};
+use bentpipe_probe::record::Network;
+use bentpipe_probe::target::Family;
 use url::{Host, Url};
 
 use crate::web::{self, Bounds};
@@ -20,6 +23,21 @@ pub struct Servers {
     pub stun: StunServer,
     /// Page that answers with the client's address.
     pub page: Url,
+}
+
+impl Servers {
+    /// Families of which the address is asked for: that of a literal STUN server, or each that has a route.
+    pub fn families(&self, network: &Network) -> Vec<Family> {
+        match &self.stun.host {
+            Host::Ipv4(_) => vec![Family::V4],
+            Host::Ipv6(_) => vec![Family::V6],
+            Host::Domain(_) => match (network.ipv4, network.ipv6) {
+                (true, true) => vec![Family::V4, Family::V6],
+                (false, true) => vec![Family::V6],
+                (_, false) => vec![Family::V4],
+            },
+        }
+    }
 }
 
 /// A STUN server: host and port.
@@ -56,24 +74,30 @@ impl std::fmt::Display for StunServer {
 #[derive(Debug)]
 pub struct Checker {
     table: AsTable,
-    /// The address found last. It stays in memory.
-    last: Option<IpAddr>,
+    /// The address of each family that was found last. It stays in memory.
+    last: BTreeMap<Family, IpAddr>,
 }
 
 impl Checker {
     /// Before the first check.
     pub fn new() -> Self {
-        Self { table: AsTable::built_in(), last: None }
+        Self { table: AsTable::built_in(), last: BTreeMap::new() }
     }
 
-    /// Asks for the address.
-    pub fn check(&mut self, servers: &Servers, resolvers: &[IpAddr]) -> AddressCheck {
-        if let Ok(address) = by_stun(&servers.stun, resolvers) {
-            return self.found(Witness::Stun, servers.stun.to_string(), address);
+    /// Asks for the address of a family.
+    pub fn check(
+        &mut self,
+        servers: &Servers,
+        family: Family,
+        resolvers: &[IpAddr],
+    ) -> AddressCheck {
+        if let Ok(address) = by_stun(&servers.stun, family, resolvers) {
+            return self.found(Witness::Stun, family, servers.stun.to_string(), address);
         }
-        match by_page(&servers.page, resolvers) {
-            Ok(address) => self.found(Witness::Http, servers.page.to_string(), address),
+        match by_page(&servers.page, family, resolvers) {
+            Ok(address) => self.found(Witness::Http, family, servers.page.to_string(), address),
             Err(error) => AddressCheck {
+                family,
                 method: Witness::Http,
                 server: servers.page.to_string(),
                 network: None,
@@ -84,23 +108,23 @@ impl Checker {
         }
     }
 
-    fn found(&mut self, method: Witness, server: String, address: IpAddr) -> AddressCheck {
-        let changed = self.last.replace(address).is_some_and(|last| last != address);
+    fn found(
+        &mut self,
+        method: Witness,
+        family: Family,
+        server: String,
+        address: IpAddr,
+    ) -> AddressCheck {
+        let changed = self.last.insert(family, address).is_some_and(|last| last != address);
         let system = self.table.find(address);
         let network = Some(network(address));
-        AddressCheck { method, server, network, changed, system, failure: None }
+        AddressCheck { family, method, server, network, changed, system, failure: None }
     }
 }
 
-fn by_stun(server: &StunServer, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
-    let address = match &server.host {
-        Host::Ipv4(v4) => IpAddr::V4(*v4),
-        Host::Ipv6(v6) => IpAddr::V6(*v6),
-        Host::Domain(name) => web::lookup(name, resolvers)?,
-    };
-    let any: IpAddr =
-        if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+fn by_stun(server: &StunServer, family: Family, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
+    let address = address(&server.host, family, resolvers)?;
+    let socket = UdpSocket::bind(SocketAddr::new(family.unspecified(), 0))?;
     socket.connect(SocketAddr::new(address, server.port))?;
     let (id, began) = (random::bytes()?, clock::boot());
     let mut ends = stun::RETRANSMISSIONS_MS.into_iter().chain([stun::PATIENCE_MS]);
@@ -131,11 +155,23 @@ fn by_stun(server: &StunServer, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
     }
 }
 
-fn by_page(page: &Url, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
-    let fetched = web::fetch(page, resolvers, BOUNDS)?;
+fn by_page(page: &Url, family: Family, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
+    let host = page.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
+    let fetched = web::fetch_from(address(&host, family, resolvers)?, page, BOUNDS)?;
     let fault = || io::Error::other("the page does not answer with an address");
     let usable = fetched.status.is_success() && !fetched.cut;
     echoed(&fetched.body).filter(|_| usable).ok_or_else(fault)
+}
+
+/// Address of a server of a family.
+fn address(
+    host: &Host<impl AsRef<str>>,
+    family: Family,
+    resolvers: &[IpAddr],
+) -> io::Result<IpAddr> {
+    let found = web::address_of(host, family, resolvers)?;
+    let fault = || io::Error::other("the server's address is of the other version of IP");
+    (Family::of(found) == family).then_some(found).ok_or_else(fault)
 }
 
 #[cfg(test)]
@@ -189,7 +225,8 @@ mod tests {
         );
         let servers = Servers { stun, page: Url::parse("http://127.0.0.1:9/").unwrap() };
         let mut checker = Checker::new();
-        let checks: Vec<AddressCheck> = (0..4).map(|_| checker.check(&servers, &[])).collect();
+        let checks: Vec<AddressCheck> =
+            (0..4).map(|_| checker.check(&servers, Family::V4, &[])).collect();
         thread.join().unwrap();
         let changed: Vec<bool> = checks.iter().map(|check| check.changed).collect();
         assert_eq!(changed, [false, false, true, true]);
@@ -201,19 +238,38 @@ mod tests {
     }
 
     #[test]
+    fn families_that_are_asked_for() {
+        let page = Url::parse("http://127.0.0.1:9/").unwrap();
+        let families = |stun: &str, ipv4: bool, ipv6: bool| {
+            let servers = Servers { stun: stun.parse().unwrap(), page: page.clone() };
+            servers.families(&Network { ipv4, ipv6, ..Network::default() })
+        };
+        use Family::{V4, V6};
+        assert_eq!(families("stun.example.net", true, true), [V4, V6]);
+        assert_eq!(families("stun.example.net", false, true), [V6]);
+        assert_eq!(families("stun.example.net", false, false), [V4]);
+        assert_eq!(families("192.0.2.1", true, true), [V4]);
+        assert_eq!(families("[2001:db8::1]", true, true), [V6]);
+        let servers = Servers { stun: "127.0.0.1:9".parse().unwrap(), page };
+        let check = Checker::new().check(&servers, V6, &[]);
+        assert_eq!((check.family, check.network), (V6, None));
+        assert!(check.failure.unwrap().contains("the other version of IP"));
+    }
+
+    #[test]
     fn the_page_is_asked_if_stun_is_refused() {
         // Nothing listens on port 9 of loopback, so the kernel refuses at once.
         let stun: StunServer = "127.0.0.1:9".parse().unwrap();
         let (page, server) = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n98.97.12.34\n");
         let mut checker = Checker::new();
-        let check = checker.check(&Servers { stun: stun.clone(), page }, &[]);
+        let check = checker.check(&Servers { stun: stun.clone(), page }, Family::V4, &[]);
         server.join().unwrap();
         assert_eq!(
             (check.method, check.network),
             (Witness::Http, Some(IpAddr::from([98, 97, 12, 0])))
         );
         let (page, server) = serve(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nlog in");
-        let check = checker.check(&Servers { stun, page }, &[]);
+        let check = checker.check(&Servers { stun, page }, Family::V4, &[]);
         server.join().unwrap();
         assert_eq!(check.network, None);
         assert!(check.failure.unwrap().contains("does not answer with an address"));

@@ -4,7 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use bentpipe_probe::ping::echo::{Family, without_ipv4_header};
+use bentpipe_probe::ping::echo::without_ipv4_header;
+use bentpipe_probe::target::Family;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::arrival;

@@ -101,9 +101,12 @@ fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) 
             done(activity, began, Measurement::Portal(check), events);
         }
         Job::Address => {
-            let began = clock::now();
-            let check = state.addresses.check(&plan.address_servers, &network::look().resolvers);
-            done(activity, began, Measurement::Address(check), events);
+            let (network, servers) = (network::look(), &plan.address_servers);
+            for family in servers.families(&network) {
+                let began = clock::now();
+                let check = state.addresses.check(servers, family, &network.resolvers);
+                done(activity, began, Measurement::Address(check), events);
+            }
         }
         Job::Trace => traces(plan, activity, events),
         Job::Dns => lookups(plan, activity, &mut state.random, events),

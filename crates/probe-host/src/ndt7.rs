@@ -111,9 +111,8 @@ fn attempt(
     resolvers: &[IpAddr],
     end: Duration,
 ) -> io::Result<()> {
-    let host = url.host_str().ok_or_else(|| io::Error::other("the URL has no host"))?;
     let port = url.port_or_known_default().unwrap_or(443);
-    let address = SocketAddr::new(web::address(url, host, resolvers)?, port);
+    let address = SocketAddr::new(web::address(url, resolvers)?, port);
     test.address = Some(address);
     let left = end.saturating_sub(clock::boot());
     let patience = MAX_HANDSHAKE.min(left.saturating_sub(AFTER_HANDSHAKE));

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use bentpipe_probe::record::Network;
-use bentpipe_probe::target::{Side, Target};
+use bentpipe_probe::target::{Family, Side, Target};
 
 /// Resolvers of the system, and those behind systemd-resolved. Its stub on 127.0.0.53 has a cache of its own,
 /// whose hits would pass for those of the cabin.
@@ -91,11 +91,14 @@ fn numbered(name: &str, index: usize) -> String {
     if index == 0 { name.into() } else { format!("{name}-{}", index + 1) }
 }
 
+/// Family of connections to names: IPv4, or IPv6 if that alone has a route.
+pub fn main_family() -> Family {
+    if !has_route(PUBLIC[0].1) && has_route(PUBLIC[0].2) { Family::V6 } else { Family::V4 }
+}
+
 /// Asks the kernel for a route: connecting a UDP socket sends nothing.
 fn has_route(to: IpAddr) -> bool {
-    let any: IpAddr =
-        if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind(SocketAddr::new(any, 0));
+    let socket = UdpSocket::bind(SocketAddr::new(Family::of(to).unspecified(), 0));
     socket.is_ok_and(|socket| socket.connect(SocketAddr::new(to, 53)).is_ok())
 }
 

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_probe::ping::echo::Family;
+use bentpipe_probe::target::Family;
 use bentpipe_probe::target::Target;
 use nix::poll::{PollFd, PollFlags, ppoll};
 

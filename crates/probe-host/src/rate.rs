@@ -1,11 +1,12 @@
 //! Trains of packets from and to an own origin.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use bentpipe_probe::rate::wire::{Cookie, HELLO_BYTES, Message, TrainId};
 use bentpipe_probe::rate::{Direction, Next, Packet, Plan, RateCheck, Search};
+use bentpipe_probe::target::Family;
 use url::Url;
 
 use crate::event::Events;
@@ -47,8 +48,7 @@ fn run(
     events: &Events,
     check: &mut RateCheck,
 ) -> io::Result<()> {
-    let host = origin.host_str().ok_or_else(|| io::Error::other("the URL has no host"))?;
-    let address = web::address(origin, host, resolvers)?;
+    let address = web::address(origin, resolvers)?;
     check.server = Some(address);
     let port = origin.port_or_known_default().unwrap_or(80);
     let mut line = Line::open(SocketAddr::new(address, port))?;
@@ -84,10 +84,7 @@ struct Line {
 
 impl Line {
     fn open(origin: SocketAddr) -> io::Result<Self> {
-        let any: IpAddr = match origin {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let any = Family::of(origin.ip()).unspecified();
         let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
         socket.connect(origin)?;
         arrival::stamp(&socket)?;

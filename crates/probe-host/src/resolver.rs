@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bentpipe_probe::clock::Moment;
 use bentpipe_probe::dns::{DnsPair, Lookup, NameKind, PATIENCE, ResolverKind, message};
+use bentpipe_probe::target::Family;
 
 use crate::event::Events;
 use crate::{arrival, clock, failure, random};
@@ -53,8 +54,8 @@ pub fn round(
 
 /// Looks up the IPv4 addresses of a name.
 pub fn lookup(resolver: IpAddr, name: &str) -> Lookup {
-    match exchange(resolver, name) {
-        Ok((rtt, id, bytes)) => match message::response(id, name, &bytes) {
+    match exchange(resolver, name, Family::V4) {
+        Ok((rtt, id, bytes)) => match message::response(id, name, Family::V4, &bytes) {
             Ok(response) => {
                 let rtt_us = Some(bentpipe_probe::micros(rtt));
                 Lookup { rtt_us, response: Some(response), failure: None }
@@ -65,22 +66,18 @@ pub fn lookup(resolver: IpAddr, name: &str) -> Lookup {
     }
 }
 
-/// IPv4 addresses of a name, for a connection to it.
-pub fn addresses(resolver: IpAddr, name: &str) -> io::Result<Vec<Ipv4Addr>> {
-    let (_, id, bytes) = exchange(resolver, name)?;
-    message::addresses(id, name, &bytes).map_err(io::Error::other)
+/// Addresses of a name of one family, for a connection to it.
+pub fn addresses(resolver: IpAddr, name: &str, family: Family) -> io::Result<Vec<IpAddr>> {
+    let (_, id, bytes) = exchange(resolver, name, family)?;
+    message::addresses(id, name, family, &bytes).map_err(io::Error::other)
 }
 
 /// Sends a query and waits for its response. Datagrams that do not answer the query are dropped, because
 /// anybody may send them.
-fn exchange(resolver: IpAddr, name: &str) -> io::Result<(Duration, u16, Vec<u8>)> {
+fn exchange(resolver: IpAddr, name: &str, family: Family) -> io::Result<(Duration, u16, Vec<u8>)> {
     let id = u16::from_be_bytes(random::bytes()?);
-    let query = message::query(id, name).map_err(io::Error::other)?;
-    let any: IpAddr = if resolver.is_ipv4() {
-        Ipv4Addr::UNSPECIFIED.into()
-    } else {
-        Ipv6Addr::UNSPECIFIED.into()
-    };
+    let query = message::query(id, name, family).map_err(io::Error::other)?;
+    let any = Family::of(resolver).unspecified();
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
     socket.connect(SocketAddr::new(resolver, PORT))?;
     arrival::stamp(&socket)?;
@@ -96,7 +93,7 @@ fn exchange(resolver: IpAddr, name: &str) -> io::Result<(Duration, u16, Vec<u8>)
         let received = arrival::receive(&socket, &mut buffer)?;
         let rtt = received.at.saturating_sub(began);
         let bytes = &buffer[..received.length];
-        if message::response(id, name, bytes).is_ok() {
+        if message::response(id, name, family, bytes).is_ok() {
             return Ok((rtt, id, bytes.to_vec()));
         }
     }

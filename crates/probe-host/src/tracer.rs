@@ -8,11 +8,12 @@
 mod errors;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use bentpipe_probe::ping::echo::{Family, checksum};
+use bentpipe_probe::ping::echo::checksum;
+use bentpipe_probe::target::Family;
 use bentpipe_probe::trace::{Arrival, ReplyKind, Step, Trace, TraceMethod, Tracer, packet};
 use nix::poll::{PollFd, PollFlags, ppoll};
 
@@ -68,11 +69,7 @@ impl Prober {
         let family = Family::of(address);
         match method {
             TraceMethod::Udp => {
-                let any: IpAddr = match family {
-                    Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
-                    Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
-                };
-                let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+                let socket = UdpSocket::bind(SocketAddr::new(family.unspecified(), 0))?;
                 socket.connect(SocketAddr::new(address, PORT))?;
                 socket.set_nonblocking(true)?;
                 errors::enable(&socket, family)?;

@@ -4,15 +4,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use bentpipe_probe::target::Family;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::HeaderMap;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use url::Url;
+use url::{Host, Url};
 
-use crate::{clock, resolver};
+use crate::{clock, network, resolver};
 
 /// Wait for the connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -59,9 +60,12 @@ pub struct Fetched {
 
 /// Fetches `url` with the machine's own `resolvers`. The lookup is not part of the times.
 pub fn fetch(url: &Url, resolvers: &[IpAddr], bounds: Bounds) -> io::Result<Fetched> {
-    let host = url.host_str().ok_or_else(|| io::Error::other("the URL has no host"))?;
-    let port = url.port_or_known_default().unwrap_or(80);
-    let address = SocketAddr::new(address(url, host, resolvers)?, port);
+    fetch_from(address(url, resolvers)?, url, bounds)
+}
+
+/// Fetches `url` from a server's address.
+pub fn fetch_from(server: IpAddr, url: &Url, bounds: Bounds) -> io::Result<Fetched> {
+    let address = SocketAddr::new(server, url.port_or_known_default().unwrap_or(80));
     let began = clock::boot();
     let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE)?;
     let connected = clock::boot().saturating_sub(began);
@@ -135,22 +139,31 @@ fn fault(error: hyper::Error) -> io::Error {
     }
 }
 
-/// Address of a host: literal, or the first that a resolver knows.
-pub fn address(url: &Url, host: &str, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
-    match url.host() {
-        Some(url::Host::Ipv4(v4)) => Ok(v4.into()),
-        Some(url::Host::Ipv6(v6)) => Ok(v6.into()),
-        _ => lookup(host, resolvers),
+/// Address of a URL's host: literal, or the first that a resolver knows. IPv4 is preferred if it has a route.
+pub fn address(url: &Url, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
+    let host = url.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
+    address_of(&host, network::main_family(), resolvers)
+}
+
+/// Address of a host: literal, or the first of a family that a resolver knows.
+pub fn address_of(
+    host: &Host<impl AsRef<str>>,
+    family: Family,
+    resolvers: &[IpAddr],
+) -> io::Result<IpAddr> {
+    match host {
+        Host::Ipv4(v4) => Ok((*v4).into()),
+        Host::Ipv6(v6) => Ok((*v6).into()),
+        Host::Domain(name) => lookup(name.as_ref(), family, resolvers),
     }
 }
 
-/// The first IPv4 address of a name.
-pub fn lookup(host: &str, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
+fn lookup(host: &str, family: Family, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
     let mut last = io::Error::other("the machine has no resolver");
     for resolver in resolvers {
-        match resolver::addresses(*resolver, host) {
+        match resolver::addresses(*resolver, host, family) {
             Ok(found) => match found.first() {
-                Some(address) => return Ok((*address).into()),
+                Some(address) => return Ok(*address),
                 None => last = io::Error::other("dns_no_answer"),
             },
             Err(error) => last = error,

@@ -17,6 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::target::Family;
+
 pub use table::{AsTable, NotATable, System};
 
 /// Bits of an address that a record has.
@@ -26,13 +28,16 @@ const V6_BITS: u32 = 48;
 /// A check of the public address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressCheck {
+    /// Version of IP of which the address was asked for.
+    #[serde(default)]
+    pub family: Family,
     /// Method that told the address, or that failed last.
     pub method: Witness,
     /// Server that was asked.
     pub server: String,
     /// Network of the address, a /24 or a /48.
     pub network: Option<IpAddr>,
-    /// The whole address differs from that of the check before. A change within a network is one too.
+    /// The whole address differs from that of the family's check before. A change within a network is one too.
     pub changed: bool,
     /// Autonomous system and provider, by the built-in table.
     pub system: Option<System>,

@@ -2,10 +2,10 @@
 
 use crate::address::{echoed, network, stun};
 use crate::dns::message;
-use crate::ping::echo::{self, Family};
+use crate::ping::echo;
 use crate::portal::{Api, networkd_api};
 use crate::rate::wire::Message;
-use crate::target::Target;
+use crate::target::{Family, Target};
 use crate::trace::packet;
 use crate::track::Track;
 
@@ -23,8 +23,9 @@ pub fn fuzz_packet(bytes: &[u8]) {
         assert!(inner.len() + 20 <= bytes.len(), "an IPv4 header has 20 bytes");
     }
     let id = bytes.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
-    if let Ok(response) = message::response(id, "example.com", bytes) {
-        let addresses = message::addresses(id, "example.com", bytes).expect("the same message");
+    if let Ok(response) = message::response(id, "example.com", Family::V4, bytes) {
+        let addresses =
+            message::addresses(id, "example.com", Family::V4, bytes).expect("the same message");
         assert!(addresses.len() <= response.answers.into(), "more addresses than answers");
     }
     let id = bytes.first_chunk().copied().unwrap_or_default();

@@ -14,7 +14,7 @@ use crate::portal::PortalState;
 use crate::rate::{Direction, Limit, short};
 use crate::record::{Measurement, Network, Record};
 use crate::statistics::quantile;
-use crate::target::{Method, Target};
+use crate::target::{Family, Method, Target};
 use crate::trace::{Trace, TraceEnd};
 
 /// Most round-trip times kept for each target: 28 h. 50,400 × 8 bytes = 400 kB.
@@ -36,7 +36,7 @@ pub struct Live {
     limits: BTreeMap<Direction, Option<Limit>>,
     goodputs: BTreeMap<Direction, Option<u64>>,
     portal: Option<PortalState>,
-    public: Option<AddressCheck>,
+    public: BTreeMap<Family, AddressCheck>,
     changes: u64,
     network: Network,
     notice: Option<String>,
@@ -75,7 +75,7 @@ impl Live {
             limits: BTreeMap::new(),
             goodputs: BTreeMap::new(),
             portal: None,
-            public: None,
+            public: BTreeMap::new(),
             changes: 0,
             network: Network::default(),
             notice: None,
@@ -109,7 +109,7 @@ impl Live {
             Measurement::Portal(check) => self.portal = Some(check.state.clone()),
             Measurement::Address(check) => {
                 self.changes += u64::from(check.changed);
-                self.public = Some(check.clone());
+                self.public.insert(check.family, check.clone());
             }
             Measurement::Network(network) => self.network = network.clone(),
             _ => {}
@@ -196,22 +196,11 @@ impl Live {
             Some(PortalState::Unknown) => lines.push("portal     unknown: no answer".into()),
             None => {}
         }
-        lines.extend(self.public.as_ref().map(|check| self.public_line(check)));
-        lines
-    }
-
-    fn public_line(&self, check: &AddressCheck) -> String {
-        let Some(network) = check.network else {
-            return "address    unknown: no answer".into();
-        };
-        let mut line = format!("address    {}", prefix(network));
-        if let Some(system) = &check.system {
-            _ = write!(line, "  AS{} {}", system.asn, system.name);
-        }
+        lines.extend(self.public.values().map(public_line));
         if self.changes > 0 {
-            _ = write!(line, "; changes: {}", self.changes);
+            lines.push(format!("           changes of the address: {}", self.changes));
         }
-        line
+        lines
     }
 
     fn first_hop(&self) -> Vec<String> {
@@ -228,6 +217,21 @@ impl Live {
         };
         vec![line]
     }
+}
+
+fn public_line(check: &AddressCheck) -> String {
+    let Some(network) = check.network else {
+        let family = match check.family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        };
+        return format!("address    {family} unknown: no answer");
+    };
+    let mut line = format!("address    {}", prefix(network));
+    if let Some(system) = &check.system {
+        _ = write!(line, "  AS{} {}", system.asn, system.name);
+    }
+    line
 }
 
 impl Row {

@@ -33,8 +33,7 @@ const MAX_ANSWER: usize = 64 * 1024;
 pub fn nearest(trust: &Trust, resolvers: &[IpAddr]) -> io::Result<[Url; 2]> {
     let mut url = Url::parse(SERVICE).map_err(io::Error::other)?;
     for _ in 0..=MAX_REDIRECTS {
-        let host = url.host_str().unwrap_or_default();
-        let address = web::address(&url, host, resolvers)?;
+        let address = web::address(&url, resolvers)?;
         let address = SocketAddr::new(address, url.port_or_known_default().unwrap_or(443));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(async {

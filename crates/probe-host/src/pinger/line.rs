@@ -6,10 +6,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_probe::ping::echo::{self, Family};
+use bentpipe_probe::ping::echo;
 use bentpipe_probe::ping::{Course, InFlight, Outcome, Ping, Sent, Straggler, Verdict};
 use bentpipe_probe::record::Measurement;
 use bentpipe_probe::schedule;
+use bentpipe_probe::target::Family;
 use bentpipe_probe::target::{Method, Target};
 use nix::poll::{PollFd, PollFlags};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bentpipe_probe::ping::echo::Family;
 use bentpipe_probe::record::Measurement;
+use bentpipe_probe::target::Family;
 
 use crate::icmp::Icmp;
 

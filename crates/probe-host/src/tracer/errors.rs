@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use bentpipe_probe::ping::echo::Family;
+use bentpipe_probe::target::Family;
 use bentpipe_probe::trace::ReplyKind;
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,

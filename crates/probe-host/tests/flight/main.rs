@@ -21,6 +21,7 @@ use bentpipe_probe::ping::{Outcome, Ping};
 use bentpipe_probe::portal::PortalState;
 use bentpipe_probe::rate::{Direction, Limit, RateCheck};
 use bentpipe_probe::record::Measurement;
+use bentpipe_probe::target::Family;
 use bentpipe_probe::trace::{Probe, Trace, TraceEnd, TraceMethod};
 
 use hosts::Chain;
@@ -42,6 +43,7 @@ fn main() {
         ("silent ICMP", silent_icmp),
         ("losses and late replies", losses_and_late_replies),
         ("lookups and portal", lookups_and_portal),
+        ("the public address of IPv6", public_ipv6),
         ("a cache in flight", a_cache_in_flight),
         ("a policer", a_policer),
         ("no network", no_network),
@@ -257,6 +259,25 @@ fn lookups_and_portal() {
     let expected: Vec<u64> = (1..=run.records.len() as u64).collect();
     assert_eq!(numbers, expected, "no record is missing");
     run.check_report(&["figure 10", "CAPTIVE".to_lowercase().as_str()]);
+}
+
+fn public_ipv6() {
+    let chain = Chain::new(1);
+    let stun = servers::stun(&chain);
+    let (target, portal) =
+        (format!("far={}", chain.target(true)), format!("http://{}/", chain.target(false)));
+    let server = format!("[{}]", chain.target(true));
+    let arguments = ["--target", &target, "--portal-url", &portal, "--stun-server", &server];
+    let run = Run::new(&chain, &arguments, 10, false);
+    stun.stop();
+    let check = run.measurements().find_map(|measurement| match measurement {
+        Measurement::Address(check) => Some(check.clone()),
+        _ => None,
+    });
+    // The client is fd00:0::1.
+    let check = check.expect("a check of the address");
+    assert_eq!((check.family, check.network), (Family::V6, "fd00::".parse().ok()), "{check:?}");
+    assert!(run.output.contains("fd00::/48"), "{}", run.output);
 }
 
 /// A policer at the first hop, between the probe and an own origin on the ground.

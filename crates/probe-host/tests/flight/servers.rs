@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -43,7 +43,7 @@ fn serve<T: Default + Send + 'static>(
     let stop = Arc::new(AtomicBool::new(false));
     let (stopped, (ready, bound)) = (Arc::clone(&stop), channel());
     let thread = chain.far().thread(move || {
-        let socket = Arc::new(UdpSocket::bind(("0.0.0.0", port)).expect("a port"));
+        let socket = Arc::new(UdpSocket::bind(("::", port)).expect("a port"));
         socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
         ready.send(()).expect("somebody waits");
         let mut log = T::default();
@@ -132,12 +132,16 @@ fn name_of(query: &[u8]) -> Option<String> {
 /// A STUN server that tells each client its address.
 pub fn stun(chain: &Chain) -> Server<()> {
     serve(chain, 3478, |(), socket, request, from| {
-        let SocketAddr::V4(from_v4) = from else { return };
-        let mut answer = vec![1, 1, 0, 12];
+        let (family, address) = match from.ip().to_canonical() {
+            IpAddr::V4(v4) => (1, v4.octets().to_vec()),
+            IpAddr::V6(v6) => (2, v6.octets().to_vec()),
+        };
+        let length = address.len() as u8;
+        let mut answer = vec![1, 1, 0, length + 8];
+        // The cookie and the identifier, which are the key too.
         answer.extend(&request[4..20]);
-        answer.extend([0, 0x20, 0, 8, 0, 1, 0, 0]);
-        let key = [0x21, 0x12, 0xa4, 0x42];
-        answer.extend(from_v4.ip().octets().iter().zip(key).map(|(byte, key)| byte ^ key));
+        answer.extend([0, 0x20, 0, length + 4, 0, family, 0, 0]);
+        answer.extend(address.iter().zip(&request[4..20]).map(|(byte, key)| byte ^ key));
         later(socket, DELAY, answer, from);
     })
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::address::{AddressCheck, AsTable, System, Witness};
 use crate::orbit::Kind;
+use crate::target::Family;
 
 /// Most stays that are kept. An access that changes its address with every check fills them in 14 days.
 const MAX_STAYS: usize = 10_000;
@@ -38,6 +39,12 @@ pub struct Stay {
     pub checks: u64,
 }
 
+impl Stay {
+    fn family(&self) -> Family {
+        Family::of(self.network)
+    }
+}
+
 impl Addresses {
     /// Sets the table by which networks are looked up again, instead of the built-in one.
     pub fn set_table(&mut self, table: AsTable) {
@@ -55,10 +62,12 @@ impl Addresses {
             self.failed += 1;
             return;
         };
-        if let Some(stay) = self
-            .stays
-            .last_mut()
-            .filter(|stay| !check.changed && stay.session == session && stay.network == network)
+        let family = Family::of(network);
+        let last = self.stays.iter_mut().rev().take_while(|stay| stay.session == session);
+        if let Some(stay) = last
+            .filter(|stay| stay.family() == family)
+            .take(1)
+            .find(|stay| !check.changed && stay.network == network)
         {
             stay.wall_us.1 = wall_us;
             stay.checks += 1;
@@ -77,9 +86,13 @@ impl Addresses {
 
     /// Kinds of access that the provider of that time sells; empty if that is not known.
     pub(super) fn kinds(&self, session: usize, since_us: u64) -> &[Kind] {
-        let before = |stay: &&Stay| stay.session == session && stay.since_us <= since_us;
-        let stay = self.stays.iter().rev().find(before);
-        let provider = stay.and_then(|stay| stay.system.as_ref()?.provider());
+        let provider = |family| {
+            let before = |stay: &&Stay| {
+                stay.session == session && stay.since_us <= since_us && stay.family() == family
+            };
+            self.stays.iter().rev().find(before)?.system.as_ref()?.provider()
+        };
+        let provider = provider(Family::V4).or_else(|| provider(Family::V6));
         provider.map_or(&[], |provider| &provider.kinds)
     }
 }
@@ -88,9 +101,10 @@ impl Addresses {
 mod tests {
     use super::*;
 
-    fn check(network: [u8; 4], changed: bool) -> AddressCheck {
-        let network = IpAddr::from(network);
+    fn check(network: impl Into<IpAddr>, changed: bool) -> AddressCheck {
+        let network = network.into();
         AddressCheck {
+            family: Family::of(network),
             method: Witness::Stun,
             server: "stun".into(),
             network: Some(network),
@@ -105,7 +119,7 @@ mod tests {
         let mut addresses = Addresses::default();
         addresses.add(0, 0, 100, &check([98, 97, 12, 0], false));
         addresses.add(0, 10, 110, &check([98, 97, 12, 0], false));
-        addresses.add(0, 20, 120, &AddressCheck { network: None, ..check([0; 4], false) });
+        addresses.add(0, 20, 120, &AddressCheck { network: None, ..check([0u8; 4], false) });
         addresses.add(0, 30, 130, &check([98, 97, 12, 0], true));
         addresses.add(0, 40, 140, &check([203, 0, 113, 0], true));
         let seen: Vec<_> =
@@ -114,6 +128,20 @@ mod tests {
         assert_eq!(addresses.failed, 1);
         assert_eq!(addresses.kinds(0, 35), [Kind::Low], "Starlink until the last change");
         assert!(addresses.kinds(0, 40).is_empty() && addresses.kinds(1, 35).is_empty());
+    }
+
+    #[test]
+    fn each_family_has_its_stays() {
+        let (starlink, other) = ([98, 97, 12, 0], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0]);
+        let mut addresses = Addresses::default();
+        for at in [0, 10, 20] {
+            addresses.add(0, at, 0, &check(starlink, false));
+            addresses.add(0, at + 1, 0, &check(other, at == 20));
+        }
+        let seen: Vec<_> =
+            addresses.stays.iter().map(|stay| (stay.family(), stay.checks)).collect();
+        assert_eq!(seen, [(Family::V4, 3), (Family::V6, 2), (Family::V6, 1)]);
+        assert_eq!(addresses.kinds(0, 30), [Kind::Low], "the provider of either family");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::random::Random;
+use crate::target::Family;
 
 /// Identifier of the built-in list, as in records.
 pub const BUILT_IN_ID: &str = "bentpipe-100-2026-11-27";
@@ -53,7 +54,7 @@ impl NameList {
             if name.is_empty() {
                 continue;
             }
-            if super::message::query(0, name).is_err() || !name.contains('.') {
+            if super::message::query(0, name, Family::V4).is_err() || !name.contains('.') {
                 let text = name.chars().take(40).collect();
                 return Err(ListFault::Name { line: index + 1, text });
             }
@@ -102,6 +103,6 @@ mod tests {
         let names: std::collections::BTreeSet<_> =
             (0..1000).map(|_| list.unique(&mut random)).collect();
         assert_eq!(names.len(), 1000);
-        assert!(names.iter().all(|name| super::super::message::query(1, name).is_ok()));
+        assert!(names.iter().all(|name| super::super::message::query(1, name, Family::V4).is_ok()));
     }
 }

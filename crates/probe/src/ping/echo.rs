@@ -3,45 +3,32 @@
 //! A request carries a token of the run and the full number of the ping. The number in the header has 16
 //! bits only, and the kernel replaces the identifier on unprivileged sockets.
 
+use crate::target::Family;
+
 /// Size of the data: token and number.
 const DATA: usize = 12;
 
 /// Size of an ICMP header with identifier and sequence number.
 const HEADER: usize = 8;
 
-/// Version of IP, and so the kind of ICMP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// ICMP.
-    V4,
-    /// ICMPv6.
-    V6,
+/// Types of messages.
+fn request_type(family: Family) -> u8 {
+    match family {
+        Family::V4 => 8,
+        Family::V6 => 128,
+    }
 }
 
-impl Family {
-    /// Family of an address.
-    pub fn of(address: std::net::IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    fn request(self) -> u8 {
-        match self {
-            Self::V4 => 8,
-            Self::V6 => 128,
-        }
-    }
-
-    fn reply(self) -> u8 {
-        match self {
-            Self::V4 => 0,
-            Self::V6 => 129,
-        }
+fn reply_type(family: Family) -> u8 {
+    match family {
+        Family::V4 => 0,
+        Family::V6 => 129,
     }
 }
 
 /// Builds an echo request. The kernel computes the checksum of ICMPv6.
 pub fn request(family: Family, identifier: u16, token: u64, sequence: u32) -> Vec<u8> {
-    let mut packet = vec![family.request(), 0, 0, 0];
+    let mut packet = vec![request_type(family), 0, 0, 0];
     packet.extend(identifier.to_be_bytes());
     packet.extend((sequence as u16).to_be_bytes());
     packet.extend(token.to_be_bytes());
@@ -57,7 +44,7 @@ pub fn request(family: Family, identifier: u16, token: u64, sequence: u32) -> Ve
 ///
 /// `packet` begins with the ICMP header.
 pub fn reply(family: Family, token: u64, packet: &[u8]) -> Option<u32> {
-    if *packet.first()? != family.reply() {
+    if *packet.first()? != reply_type(family) {
         return None;
     }
     let data: &[u8; DATA] = packet.get(HEADER..HEADER + DATA)?.try_into().ok()?;
@@ -103,7 +90,7 @@ mod tests {
         for family in [Family::V4, Family::V6] {
             let mut packet = request(family, 1, 77, 70_000);
             assert_eq!(reply(family, 77, &packet), None, "our own request, seen on loopback");
-            packet[0] = family.reply();
+            packet[0] = reply_type(family);
             assert_eq!(reply(family, 77, &packet), Some(70_000));
             assert_eq!(reply(family, 78, &packet), None);
             assert_eq!(reply(family, 77, &packet[..19]), None);

@@ -5,7 +5,8 @@
 //! traceroute anomalies with Paris traceroute", 2006).
 
 use super::ReplyKind;
-use crate::ping::echo::{Family, checksum};
+use crate::ping::echo::checksum;
+use crate::target::Family;
 
 /// Size of an ICMP header.
 const HEADER: usize = 8;
