@@ -52,6 +52,10 @@ pub(crate) struct Run {
         default_value = "http://connectivitycheck.gstatic.com/generate_204"
     )]
     pub portal_url: String,
+    /// API of the network's captive portal (RFC 8908), https://HOST/PATH, if the probe does not learn it from the
+    /// network.
+    #[arg(long, value_name = "URL")]
+    pub portal_api: Option<String>,
     /// Own origin of HTTP objects and of trains of packets, a `bentpipe probe origin`, for example
     /// http://192.0.2.1:8080/.
     #[arg(long, value_name = "URL")]

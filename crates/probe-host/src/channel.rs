@@ -64,8 +64,9 @@ pub async fn open(url: &Url, address: SocketAddr, trust: &Trust) -> io::Result<(
     if !matches!(url.scheme(), "wss" | "https") {
         return Ok((Channel::Plain(stream), socket));
     }
-    let name = ServerName::try_from(url.host_str().unwrap_or_default().to_owned())
-        .map_err(io::Error::other)?;
+    // A URL has brackets around an IPv6 address.
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(host).map_err(io::Error::other)?;
     let stream = TlsConnector::from(Arc::clone(&trust.0)).connect(name, stream).await?;
     Ok((Channel::Tls(Box::new(stream.into())), socket))
 }

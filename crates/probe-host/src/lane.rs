@@ -17,6 +17,7 @@ use bentpipe_probe::trace::TraceMethod;
 use url::Url;
 
 use crate::address::{Checker, Servers};
+use crate::channel::Trust;
 use crate::event::{Event, Events};
 use crate::ndt7::Server;
 use crate::objects::Rounds;
@@ -37,6 +38,8 @@ pub struct Plan {
     pub resolvers: Vec<IpAddr>,
     /// Page of the portal check.
     pub portal_url: Url,
+    /// API of a captive portal, instead of the one that the network names.
+    pub portal_api: Option<Url>,
     /// Own origin of HTTP objects and trains of packets.
     pub origin: Option<Url>,
     /// Server of ndt7 tests.
@@ -63,6 +66,7 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
     lane.postpone(Job::Ndt7, plan.ndt7_wait);
     let mut state = State {
         random: Random::new(plan.seed ^ 1),
+        portals: portal::Checker::new(plan.portal_api.as_ref(), Trust::of_the_system()),
         addresses: Checker::new(),
         objects: Rounds::default(),
     };
@@ -89,6 +93,7 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
 /// State of the jobs between their runs.
 struct State {
     random: Random,
+    portals: portal::Checker,
     addresses: Checker,
     objects: Rounds,
 }
@@ -97,8 +102,8 @@ fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) 
     match activity.job {
         Job::Portal => {
             let began = clock::now();
-            let check = portal::check(&plan.portal_url, &network::look().resolvers);
-            done(activity, began, Measurement::Portal(check), events);
+            let check = state.portals.check(&plan.portal_url, &network::look().resolvers);
+            done(activity, began, Measurement::Portal(Box::new(check)), events);
         }
         Job::Address => {
             let (network, servers) = (network::look(), &plan.address_servers);

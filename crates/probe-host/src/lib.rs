@@ -23,6 +23,7 @@
 //! | `tcp_info` | the kernel's view of a TCP connection |
 //! | `rate` | trains of packets from and to an own origin |
 //! | `web` | HTTP requests in the clear |
+//! | `secure` | one HTTP request under TLS |
 //! | `portal` | the check for a captive portal |
 //! | `lane` | the thread of all jobs but pings |
 //! | [`store`] | the SQLite file |
@@ -51,6 +52,7 @@ mod random;
 mod rate;
 mod resolver;
 mod screen;
+mod secure;
 mod session;
 pub mod store;
 mod tcp_info;

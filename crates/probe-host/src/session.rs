@@ -264,6 +264,8 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
         }
     };
     let portal_url = in_the_clear("--portal-url", &args.portal_url)?;
+    let portal_api =
+        args.portal_api.as_ref().map(|url| under_tls("--portal-api", url)).transpose()?;
     let page = in_the_clear("--address-url", &args.address_url)?;
     let address_servers = Servers { stun: args.stun_server.clone(), page };
     let seed = u64::from_be_bytes(random::bytes().map_err(no_random)?);
@@ -278,6 +280,7 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
         names,
         resolvers,
         portal_url,
+        portal_api,
         origin,
         ndt7: args.ndt7.clone(),
         ndt7_wait,
@@ -305,6 +308,13 @@ fn in_the_clear(option: &str, text: &str) -> Result<Url, Error> {
              https"
         ))
     })
+}
+
+/// A URL of a server that must prove its name.
+fn under_tls(option: &str, text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text).ok().filter(|url| url.scheme() == "https" && url.has_host());
+    let fault = || format!("{option} {text}: write an address that begins with https://");
+    url.ok_or_else(|| Error::Arguments(fault()))
 }
 
 fn session(began: Moment, targets: &[Target], name_list: &str) -> Result<Session, Error> {

@@ -62,6 +62,8 @@ pub struct Analysis {
     pub rates: Rates,
     /// Checks that found a portal, found none, or learned nothing.
     pub portals: [u64; 3],
+    /// Answers of networks' own APIs that told of a portal, of none, and failures.
+    pub portal_apis: [u64; 3],
     /// Records that are missing, with their causes.
     pub gaps: Vec<Gap>,
     /// Flight tracks.
@@ -133,6 +135,11 @@ impl Analysis {
                     PortalState::Unknown => 2,
                 };
                 self.portals[index] += 1;
+                match (&check.api_answer, &check.api_failure) {
+                    (Some(api), _) => self.portal_apis[usize::from(!api.captive)] += 1,
+                    (None, Some(_)) => self.portal_apis[2] += 1,
+                    (None, None) => {}
+                }
             }
             Measurement::Address(check) => {
                 let since_us = record.began.boot_us.saturating_sub(session.began.boot_us);

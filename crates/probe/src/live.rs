@@ -10,7 +10,7 @@ use crate::dns::Quadrants;
 use crate::loss::{WINDOW_S, Window};
 use crate::objects::ObjectPair;
 use crate::ping::{Outcome, PATIENCE, Ping};
-use crate::portal::PortalState;
+use crate::portal::{Api, PortalState};
 use crate::rate::{Direction, Limit, short};
 use crate::record::{Measurement, Network, Record};
 use crate::statistics::quantile;
@@ -36,6 +36,7 @@ pub struct Live {
     limits: BTreeMap<Direction, Option<Limit>>,
     goodputs: BTreeMap<Direction, Option<u64>>,
     portal: Option<PortalState>,
+    api: Option<Api>,
     public: BTreeMap<Family, AddressCheck>,
     changes: u64,
     network: Network,
@@ -75,6 +76,7 @@ impl Live {
             limits: BTreeMap::new(),
             goodputs: BTreeMap::new(),
             portal: None,
+            api: None,
             public: BTreeMap::new(),
             changes: 0,
             network: Network::default(),
@@ -106,7 +108,13 @@ impl Live {
             Measurement::Ndt7(test) => {
                 self.goodputs.insert(test.direction, test.goodput_bps());
             }
-            Measurement::Portal(check) => self.portal = Some(check.state.clone()),
+            Measurement::Portal(check) => {
+                self.portal = Some(check.state.clone());
+                if check.api_answer.is_some() || check.api_failure.is_some() || check.api.is_none()
+                {
+                    self.api = check.api_answer.clone();
+                }
+            }
             Measurement::Address(check) => {
                 self.changes += u64::from(check.changed);
                 self.public.insert(check.family, check.clone());
@@ -189,13 +197,15 @@ impl Live {
         lines.push(format!("access     {routes}"));
         match &self.portal {
             Some(PortalState::Captive { location }) => {
-                let place = location.as_deref().unwrap_or("(it names no page)");
+                let named = self.api.as_ref().and_then(|api| api.user_portal_url.as_deref());
+                let place = named.or(location.as_deref()).unwrap_or("(it names no page)");
                 lines.push(format!("portal     CAPTIVE: log in with a browser: {place}"));
             }
             Some(PortalState::Open) => lines.push("portal     open".into()),
             Some(PortalState::Unknown) => lines.push("portal     unknown: no answer".into()),
             None => {}
         }
+        lines.extend(self.api.as_ref().map(api_line));
         lines.extend(self.public.values().map(public_line));
         if self.changes > 0 {
             lines.push(format!("           changes of the address: {}", self.changes));
@@ -217,6 +227,18 @@ impl Live {
         };
         vec![line]
     }
+}
+
+/// The answer of the network's own API.
+fn api_line(api: &Api) -> String {
+    let mut line = String::from(if api.captive { "portal API captive" } else { "portal API open" });
+    if let Some(seconds) = api.seconds_remaining {
+        _ = write!(line, ", {} min left", seconds / 60);
+    }
+    if let Some(bytes) = api.bytes_remaining {
+        _ = write!(line, ", {}B left", short(bytes));
+    }
+    line
 }
 
 fn public_line(check: &AddressCheck) -> String {
@@ -279,6 +301,7 @@ pub fn ms(us: u64) -> String {
 mod tests {
     use super::*;
     use crate::clock::Moment;
+    use crate::portal::PortalCheck;
     use crate::target::Side;
 
     const S: u64 = 1_000_000;
@@ -385,6 +408,30 @@ mod tests {
         {
             assert!(lines.contains(&line.into()), "{lines:#?}");
         }
+    }
+
+    #[test]
+    fn the_networks_own_api_has_a_line() {
+        let mut live = live();
+        let json = br#"{"captive": false, "seconds-remaining": 3599, "bytes-remaining": 2500000}"#;
+        let check = PortalCheck {
+            url: "http://page.example/".into(),
+            state: PortalState::Open,
+            status: Some(204),
+            rtt_us: None,
+            failure: None,
+            api: Some("https://wifi.example/".into()),
+            api_answer: Api::parse(json).ok(),
+            api_failure: None,
+        };
+        let record = |check: &PortalCheck| Record {
+            measurement: Measurement::Portal(Box::new(check.clone())),
+            ..ping(0, Outcome::Lost)
+        };
+        live.add(&record(&check));
+        live.add(&record(&PortalCheck { api_answer: None, ..check }));
+        let line = "portal API open, 59 min left, 2.50 MB left";
+        assert!(live.lines(S).contains(&line.into()), "{:#?}", live.lines(S));
     }
 
     #[test]

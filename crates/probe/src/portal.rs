@@ -3,10 +3,18 @@
 //! A page that always answers 204 tells an open access from a portal that answers in its place. A network may
 //! also name its portal itself: by DHCP or router advertisement (RFC 8910), as the address of an API (RFC 8908).
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a response that are kept, such as an address from `Location`.
 const MAX_TEXT: usize = 512;
+
+/// Word of a network that has no portal (RFC 8910 section 2).
+pub const UNRESTRICTED: &str = "urn:ietf:params:capport:unrestricted";
+
+/// Longest time between two questions to an API. A question costs about 6 kB, with its handshake.
+const API_EVERY: Duration = Duration::from_secs(600);
 
 /// A check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +32,12 @@ pub struct PortalCheck {
     pub failure: Option<String>,
     /// Address of the network's API of RFC 8908, if it named one as RFC 8910 describes.
     pub api: Option<String>,
+    /// The API's answer, if it was asked in this check.
+    #[serde(default)]
+    pub api_answer: Option<Api>,
+    /// The failure of that question, in OONI's manner.
+    #[serde(default)]
+    pub api_failure: Option<String>,
 }
 
 /// Finding of a check.
@@ -72,14 +86,39 @@ pub struct Api {
 }
 
 impl Api {
-    /// Parses `application/captive+json`.
+    /// Type of its answers.
+    pub const TYPE: &str = "application/captive+json";
+
+    /// Parses an answer.
     pub fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(json)
+        let mut api: Self = serde_json::from_slice(json)?;
+        for url in [&mut api.user_portal_url, &mut api.venue_info_url].into_iter().flatten() {
+            *url = clean(url);
+        }
+        Ok(api)
+    }
+}
+
+/// The times at which an API is asked: at first, when the access changes, and every ten minutes.
+#[derive(Debug, Default)]
+pub struct ApiSchedule(Option<(String, std::mem::Discriminant<PortalState>, Duration)>);
+
+impl ApiSchedule {
+    /// Returns `true` if `api` is to be asked at `now`, and notes that it is. Not every address is an API:
+    /// [`UNRESTRICTED`] says that there is none.
+    pub fn is_due(&mut self, api: &str, state: &PortalState, now: Duration) -> bool {
+        let state = std::mem::discriminant(state);
+        let is_due = self.0.as_ref().is_none_or(|(last, before, at)| {
+            last != api || *before != state || now.saturating_sub(*at) >= API_EVERY
+        });
+        if is_due {
+            self.0 = Some((api.into(), state, now));
+        }
+        is_due && api != UNRESTRICTED
     }
 }
 
 /// The API that the network named, from a state file of systemd-networkd (`/run/systemd/netif/links/2`).
-/// "urn:ietf:params:capport:unrestricted" says that there is no portal (RFC 8910 section 2).
 pub fn networkd_api(state: &str) -> Option<String> {
     let value = state.lines().find_map(|line| line.strip_prefix("CAPTIVE_PORTAL="))?.trim();
     (!value.is_empty()).then(|| clean(value))
@@ -121,6 +160,24 @@ mod tests {
             Api::parse(br#"{"user-portal-url": "https://example.org"}"#).is_err(),
             "captive is required"
         );
+        let long =
+            format!(r#"{{"captive": false, "venue-info-url": "{}\u001b[2J"}}"#, "x".repeat(600));
+        let venue = Api::parse(long.as_bytes()).unwrap().venue_info_url.unwrap();
+        assert!(venue.len() == MAX_TEXT && !venue.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn an_api_is_asked_when_the_access_changes() {
+        let (mut schedule, s) = (ApiSchedule::default(), Duration::from_secs);
+        let captive = |location: &str| PortalState::Captive { location: Some(location.into()) };
+        let (one, two) = ("https://one.example/", "https://two.example/");
+        assert!(schedule.is_due(one, &captive("/login?1"), s(0)), "at first");
+        assert!(!schedule.is_due(one, &captive("/login?2"), s(60)), "the same state");
+        assert!(schedule.is_due(one, &PortalState::Open, s(120)), "logged in");
+        assert!(!schedule.is_due(one, &PortalState::Open, s(719)));
+        assert!(schedule.is_due(one, &PortalState::Open, s(720)), "after ten minutes");
+        assert!(schedule.is_due(two, &PortalState::Open, s(780)), "another network");
+        assert!(!schedule.is_due(UNRESTRICTED, &PortalState::Open, s(840)));
     }
 
     #[test]

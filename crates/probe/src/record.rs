@@ -64,7 +64,7 @@ pub enum Measurement {
     /// An ndt7 test of one direction.
     Ndt7(Box<Ndt7>),
     /// A check for a captive portal.
-    Portal(PortalCheck),
+    Portal(Box<PortalCheck>),
     /// A check of the public address.
     Address(AddressCheck),
     /// A change of the machine's network.

@@ -1,20 +1,14 @@
 //! The choice of a public server, by M-Lab's own service.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::net::IpAddr;
 
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::header::{ACCEPT, CONNECTION, HOST, LOCATION, USER_AGENT};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::StatusCode;
 use serde_json::Value;
 use url::Url;
 
-use crate::channel::{self, CLIENT, Trust};
-use crate::web;
+use crate::channel::Trust;
+use crate::secure;
 
 /// The service.
 const SERVICE: &str =
@@ -23,68 +17,21 @@ const SERVICE: &str =
 /// Most redirects that are followed.
 const MAX_REDIRECTS: usize = 3;
 
-/// Wait for an answer, with the handshake.
-const PATIENCE: Duration = Duration::from_secs(15);
-
-/// Longest answer.
-const MAX_ANSWER: usize = 64 * 1024;
-
 /// Addresses of the tests: downloads first.
 pub fn nearest(trust: &Trust, resolvers: &[IpAddr]) -> io::Result<[Url; 2]> {
     let mut url = Url::parse(SERVICE).map_err(io::Error::other)?;
     for _ in 0..=MAX_REDIRECTS {
-        let address = web::address(&url, resolvers)?;
-        let address = SocketAddr::new(address, url.port_or_known_default().unwrap_or(443));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let answer = runtime.block_on(async {
-            tokio::time::timeout(PATIENCE, get(&url, address, trust))
-                .await
-                .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-        })?;
-        match answer {
-            Answer::Moved(to) => url = url.join(&to).map_err(io::Error::other)?,
-            Answer::Body(body) => return parse(&body),
-        }
-        if url.scheme() != "https" {
-            return Err(io::Error::other("the service redirects to an address in the clear"));
+        let answer = secure::get(&url, "application/json", trust, resolvers)?;
+        match (answer.status, answer.location) {
+            (StatusCode::OK, _) => return parse(&answer.body),
+            (StatusCode::NO_CONTENT, _) => return Err(io::Error::other("no_capacity")),
+            (status, Some(to)) if status.is_redirection() => {
+                url = url.join(&to).map_err(io::Error::other)?;
+            }
+            (status, _) => return Err(refused(status)),
         }
     }
     Err(io::Error::other("the service redirects too often"))
-}
-
-enum Answer {
-    Moved(String),
-    Body(Bytes),
-}
-
-async fn get(url: &Url, address: SocketAddr, trust: &Trust) -> io::Result<Answer> {
-    let (channel, _) = channel::open(url, address, trust).await?;
-    let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
-    let request = Request::get(path)
-        .header(HOST, &url[url::Position::BeforeHost..url::Position::AfterPort])
-        .header(USER_AGENT, CLIENT)
-        .header(ACCEPT, "application/json")
-        .header(CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
-        .map_err(io::Error::other)?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(channel)).await.map_err(io::Error::other)?;
-    // It ends with the runtime, which lives as long as this request.
-    tokio::spawn(connection);
-    let response = sender.send_request(request).await.map_err(io::Error::other)?;
-    let status = response.status();
-    if status.is_redirection() {
-        let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
-        return to.map(|to| Answer::Moved(to.into())).ok_or_else(|| refused(status));
-    }
-    match status {
-        StatusCode::OK => {
-            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            Ok(Answer::Body(body.map_err(io::Error::other)?.to_bytes()))
-        }
-        StatusCode::NO_CONTENT => Err(io::Error::other("no_capacity")),
-        status => Err(refused(status)),
-    }
 }
 
 fn refused(status: StatusCode) -> io::Error {

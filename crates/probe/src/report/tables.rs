@@ -173,6 +173,7 @@ pub fn resolvers(analysis: &Analysis) -> Markup {
 /// Records by kind, portals and gaps.
 pub fn records(analysis: &Analysis) -> Markup {
     let [captive, open, unknown] = analysis.portals;
+    let [told_captive, told_open, failed] = analysis.portal_apis;
     let missing: u64 = analysis.gaps.iter().map(|gap| gap.records).sum();
     html! {
         div.wide { table {
@@ -180,7 +181,8 @@ pub fn records(analysis: &Analysis) -> Markup {
             @for (kind, count) in &analysis.kinds { tr { td { (kind) } td { (count) } } }
         } }
         p.note {
-            "Portal checks: " (captive) " captive, " (open) " open, " (unknown) " without an answer. Steps of the clock \
+            "Portal checks: " (captive) " captive, " (open) " open, " (unknown) " without an answer. Answers of \
+            networks' own APIs (RFC 8908): " (told_captive) " captive, " (told_open) " open, " (failed) " failed. Steps of the clock \
             and suspensions: " (analysis.clock_events) ". Records that could not be stored: " (missing) "."
         }
         @for session in &analysis.sessions {

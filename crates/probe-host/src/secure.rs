@@ -1,0 +1,80 @@
+//! One HTTP request under TLS. Redirects are not followed.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, CONNECTION, HOST, LOCATION, USER_AGENT};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use url::Url;
+
+use crate::channel::{self, CLIENT, Trust};
+use crate::web;
+
+/// Wait for an answer, with the handshake.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Longest answer.
+const MAX_ANSWER: usize = 64 * 1024;
+
+/// A response.
+pub struct Answer {
+    /// Status code.
+    pub status: StatusCode,
+    /// Address of a redirect.
+    pub location: Option<String>,
+    /// Body of a success. Of other responses it is not read.
+    pub body: Bytes,
+}
+
+/// Requests `url` with the machine's own `resolvers`. `accept` is the type of the answer.
+pub fn get(url: &Url, accept: &str, trust: &Trust, resolvers: &[IpAddr]) -> io::Result<Answer> {
+    if url.scheme() != "https" {
+        return Err(io::Error::other("the address does not begin with https://"));
+    }
+    let port = url.port_or_known_default().unwrap_or(443);
+    let address = SocketAddr::new(web::address(url, resolvers)?, port);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, exchange(url, address, accept, trust))
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    })
+}
+
+async fn exchange(
+    url: &Url,
+    address: SocketAddr,
+    accept: &str,
+    trust: &Trust,
+) -> io::Result<Answer> {
+    let (channel, _) = channel::open(url, address, trust).await?;
+    let path = &url[url::Position::BeforePath..url::Position::AfterQuery];
+    let request = Request::get(path)
+        .header(HOST, &url[url::Position::BeforeHost..url::Position::AfterPort])
+        .header(USER_AGENT, CLIENT)
+        .header(ACCEPT, accept)
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(io::Error::other)?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(channel)).await.map_err(io::Error::other)?;
+    // It ends with the runtime, which lives as long as this request.
+    tokio::spawn(connection);
+    let response = sender.send_request(request).await.map_err(io::Error::other)?;
+    let status = response.status();
+    let location = response.headers().get(LOCATION).and_then(|to| to.to_str().ok());
+    let location = location.map(str::to_owned);
+    let body = match status {
+        StatusCode::OK => {
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+            body.map_err(io::Error::other)?.to_bytes()
+        }
+        _ => Bytes::new(),
+    };
+    Ok(Answer { status, location, body })
+}
