@@ -66,6 +66,15 @@ pub(crate) struct Run {
     /// the results with your public address, and it is used about every 6 h.
     #[arg(long, value_name = "SERVER")]
     pub ndt7: Option<Server>,
+    /// Record positions of gpsd, at 127.0.0.1:2947 or ADDRESS:PORT.
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "127.0.0.1:2947"
+    )]
+    pub gpsd: Option<SocketAddr>,
     /// STUN server that answers with the public address: HOST or HOST:PORT.
     #[arg(long, value_name = "SERVER", default_value = "stun.cloudflare.com:3478")]
     pub stun_server: StunServer,

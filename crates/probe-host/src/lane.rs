@@ -1,7 +1,7 @@
 //! The thread of all jobs but pings, one after another.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_probe::dns::names::NameList;
@@ -19,6 +19,7 @@ use url::Url;
 use crate::address::{Checker, Servers};
 use crate::channel::Trust;
 use crate::event::{Event, Events};
+use crate::gps::Receiver;
 use crate::ndt7::Server;
 use crate::objects::Rounds;
 use crate::resolver::Names;
@@ -46,6 +47,8 @@ pub struct Plan {
     pub ndt7: Option<Server>,
     /// Time until their first one.
     pub ndt7_wait: Duration,
+    /// Address of gpsd.
+    pub gpsd: Option<SocketAddr>,
     /// Servers that tell the public address.
     pub address_servers: Servers,
     /// Seed of jitter and unique names.
@@ -54,20 +57,25 @@ pub struct Plan {
 
 /// Runs the jobs until the session ends. `start` is the boot time of the session's start.
 pub fn run(plan: &Plan, start: Duration, events: &Events) {
-    let mut jobs = vec![Job::Portal, Job::Trace, Job::Address, Job::Dns, Job::Objects];
-    if plan.origin.is_some() {
-        jobs.push(Job::Rate);
-    }
-    if plan.ndt7.is_some() {
-        jobs.push(Job::Ndt7);
-    }
-    let jobs: Vec<_> = jobs.into_iter().map(|job| (job, job.interval())).collect();
+    let jobs = [
+        (Job::Portal, true),
+        (Job::Gps, plan.gpsd.is_some()),
+        (Job::Trace, true),
+        (Job::Address, true),
+        (Job::Dns, true),
+        (Job::Objects, true),
+        (Job::Rate, plan.origin.is_some()),
+        (Job::Ndt7, plan.ndt7.is_some()),
+    ];
+    let wanted = jobs.into_iter().filter(|(_, is_wanted)| *is_wanted);
+    let jobs: Vec<_> = wanted.map(|(job, _)| (job, job.interval())).collect();
     let mut lane = Lane::new(&jobs, plan.seed);
     lane.postpone(Job::Ndt7, plan.ndt7_wait);
     let mut state = State {
         random: Random::new(plan.seed ^ 1),
         portals: portal::Checker::new(plan.portal_api.as_ref(), Trust::of_the_system()),
         addresses: Checker::new(),
+        receiver: plan.gpsd.map(Receiver::new),
         objects: Rounds::default(),
     };
     let mut number = 0;
@@ -95,6 +103,7 @@ struct State {
     random: Random,
     portals: portal::Checker,
     addresses: Checker,
+    receiver: Option<Receiver>,
     objects: Rounds,
 }
 
@@ -112,6 +121,11 @@ fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) 
                 let check = state.addresses.check(servers, family, &network.resolvers);
                 done(activity, began, Measurement::Address(check), events);
             }
+        }
+        Job::Gps => {
+            let Some(receiver) = &mut state.receiver else { return };
+            let began = clock::now();
+            done(activity, began, Measurement::Gps(receiver.check()), events);
         }
         Job::Trace => traces(plan, activity, events),
         Job::Dns => lookups(plan, activity, &mut state.random, events),

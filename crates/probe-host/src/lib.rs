@@ -22,6 +22,7 @@
 //! | `ndt7` | ndt7 tests |
 //! | `tcp_info` | the kernel's view of a TCP connection |
 //! | `rate` | trains of packets from and to an own origin |
+//! | `gps` | positions of gpsd |
 //! | `web` | HTTP requests in the clear |
 //! | `secure` | one HTTP request under TLS |
 //! | `portal` | the check for a captive portal |
@@ -39,6 +40,7 @@ mod clock;
 mod error;
 mod event;
 mod failure;
+mod gps;
 mod icmp;
 mod lane;
 mod ndt7;

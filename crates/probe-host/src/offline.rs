@@ -36,6 +36,7 @@ pub fn report(args: &Report) -> Result<(), Error> {
         analysis.tracks.push(track(file)?);
     }
     add(&mut analysis, &args.store)?;
+    analysis.end();
     fs::write(&args.out, page(&analysis)).map_err(|source| output(&args.out, source))
 }
 

@@ -21,12 +21,13 @@ mod rates;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::gps::{GpsCheck, GpsFix};
 use crate::objects::{ObjectKind, ObjectPair};
 use crate::orbit::Segment;
-use crate::portal::PortalState;
+use crate::portal::{PortalCheck, PortalState};
 use crate::record::{Gap, Measurement, Record, Session};
 use crate::target::{Method, Side};
-use crate::track::Track;
+use crate::track::{MAX_FIXES, Track};
 
 pub use access::Access;
 pub use addresses::{Addresses, Stay};
@@ -66,12 +67,16 @@ pub struct Analysis {
     pub portal_apis: [u64; 3],
     /// Records that are missing, with their causes.
     pub gaps: Vec<Gap>,
+    /// Positions of a receiver, with the time and whether they are the first of a session.
+    positions: Vec<(i64, GpsFix, bool)>,
     /// Flight tracks.
     pub tracks: Vec<Track>,
     /// Steps of the clock and suspensions.
     pub clock_events: u64,
     /// The last check of the present session found a portal.
     is_captive: bool,
+    /// The present session has a position.
+    is_located: bool,
 }
 
 /// A pair of HTTP fetches.
@@ -97,6 +102,14 @@ impl Analysis {
     pub fn begin(&mut self, session: Session) {
         self.sessions.push(session);
         self.is_captive = false;
+        self.is_located = false;
+    }
+
+    /// Adds the track of the receiver's positions, if there is one. Call it after the last record.
+    pub fn end(&mut self) {
+        let positions = std::mem::take(&mut self.positions);
+        let track = positions.iter().map(|(wall_us, fix, first)| (*wall_us, fix, *first));
+        self.tracks.extend(Track::of_receiver(track));
     }
 
     /// Adds a record of the session added last.
@@ -127,27 +140,38 @@ impl Analysis {
             }
             Measurement::Rate(check) => self.rates.add(check),
             Measurement::Ndt7(test) => self.rates.add_test(test),
-            Measurement::Portal(check) => {
-                self.is_captive = matches!(check.state, PortalState::Captive { .. });
-                let index = match check.state {
-                    PortalState::Captive { .. } => 0,
-                    PortalState::Open => 1,
-                    PortalState::Unknown => 2,
-                };
-                self.portals[index] += 1;
-                match (&check.api_answer, &check.api_failure) {
-                    (Some(api), _) => self.portal_apis[usize::from(!api.captive)] += 1,
-                    (None, Some(_)) => self.portal_apis[2] += 1,
-                    (None, None) => {}
-                }
-            }
+            Measurement::Portal(check) => self.add_portal(check),
             Measurement::Address(check) => {
                 let since_us = record.began.boot_us.saturating_sub(session.began.boot_us);
                 self.addresses.add(number, since_us, record.began.wall_us, check);
             }
+            Measurement::Gps(check) => self.add_position(record.began.wall_us, check),
             Measurement::Gap(gap) => self.gaps.push(gap.clone()),
             Measurement::Clock(_) => self.clock_events += 1,
             Measurement::Network(_) => {}
+        }
+    }
+
+    fn add_portal(&mut self, check: &PortalCheck) {
+        self.is_captive = matches!(check.state, PortalState::Captive { .. });
+        let index = match check.state {
+            PortalState::Captive { .. } => 0,
+            PortalState::Open => 1,
+            PortalState::Unknown => 2,
+        };
+        self.portals[index] += 1;
+        match (&check.api_answer, &check.api_failure) {
+            (Some(api), _) => self.portal_apis[usize::from(!api.captive)] += 1,
+            (None, Some(_)) => self.portal_apis[2] += 1,
+            (None, None) => {}
+        }
+    }
+
+    fn add_position(&mut self, wall_us: i64, check: &GpsCheck) {
+        let Some(fix) = &check.fix else { return };
+        if self.positions.len() < MAX_FIXES {
+            let is_first = !std::mem::replace(&mut self.is_located, true);
+            self.positions.push((wall_us, fix.clone(), is_first));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::address::{echoed, network, stun};
 use crate::dns::message;
+use crate::gps;
 use crate::ping::echo;
 use crate::portal::{Api, networkd_api};
 use crate::rate::wire::Message;
@@ -32,7 +33,7 @@ pub fn fuzz_packet(bytes: &[u8]) {
     for address in [stun::response(id, bytes), echoed(bytes)].into_iter().flatten() {
         assert_eq!(network(network(address)), network(address), "a network of a network");
     }
-    let _ = Api::parse(bytes);
+    let _ = (Api::parse(bytes), gps::answer(bytes));
     if let Some(message) = Message::decode(bytes) {
         let again = Message::decode(&message.encode(bytes.len()));
         assert_eq!(again, Some(message), "a message is read as it was written");

@@ -20,6 +20,7 @@
 //! | [`objects`] | HTTP objects, and caches in flight |
 //! | [`rate`] | the rate of a direction, and its limit |
 //! | [`portal`] | captive portals |
+//! | [`gps`] | positions of a receiver |
 //! | [`record`] | records and their envelope |
 //! | [`recorder`] | numbers of records, and what else ran meanwhile |
 //! | [`analysis`] | figures from records |
@@ -37,6 +38,7 @@ pub mod clock;
 pub mod dns;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
+pub mod gps;
 pub mod live;
 pub mod loss;
 pub mod ndt7;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::address::{AddressCheck, prefix};
 use crate::dns::Quadrants;
+use crate::gps::GpsFix;
 use crate::loss::{WINDOW_S, Window};
 use crate::objects::ObjectPair;
 use crate::ping::{Outcome, PATIENCE, Ping};
@@ -39,6 +40,7 @@ pub struct Live {
     api: Option<Api>,
     public: BTreeMap<Family, AddressCheck>,
     changes: u64,
+    position: Option<Option<GpsFix>>,
     network: Network,
     notice: Option<String>,
 }
@@ -79,6 +81,7 @@ impl Live {
             api: None,
             public: BTreeMap::new(),
             changes: 0,
+            position: None,
             network: Network::default(),
             notice: None,
         }
@@ -119,6 +122,7 @@ impl Live {
                 self.changes += u64::from(check.changed);
                 self.public.insert(check.family, check.clone());
             }
+            Measurement::Gps(check) => self.position = Some(check.fix.clone()),
             Measurement::Network(network) => self.network = network.clone(),
             _ => {}
         }
@@ -176,6 +180,7 @@ impl Live {
                 goodput.map_or_else(|| "failed".into(), |bps| format!("{}bit/s", short(bps)));
             lines.push(format!("ndt7 {:<5} {text}", direction.name()));
         }
+        lines.extend(self.position.as_ref().map(|fix| position_line(fix.as_ref())));
         let elapsed = Duration::from_micros(now_us.saturating_sub(self.start_us)).as_secs();
         let (h, m, s) = (elapsed / 3600, elapsed / 60 % 60, elapsed % 60);
         lines.push(format!("running    {h}:{m:02}:{s:02}"));
@@ -227,6 +232,19 @@ impl Live {
         };
         vec![line]
     }
+}
+
+fn position_line(fix: Option<&GpsFix>) -> String {
+    let Some(fix) = fix else { return "position   unknown: no fix".into() };
+    let side = |degrees: f64, sides: [char; 2]| {
+        format!("{:.3} {}", degrees.abs(), sides[usize::from(degrees < 0.0)])
+    };
+    let mut line = String::from("position   ");
+    _ = write!(line, "{} {}", side(fix.latitude, ['N', 'S']), side(fix.longitude, ['E', 'W']));
+    if let Some(altitude) = fix.altitude_m {
+        _ = write!(line, ", {altitude:.0} m");
+    }
+    line
 }
 
 /// The answer of the network's own API.
@@ -432,6 +450,22 @@ mod tests {
         live.add(&record(&PortalCheck { api_answer: None, ..check }));
         let line = "portal API open, 59 min left, 2.50 MB left";
         assert!(live.lines(S).contains(&line.into()), "{:#?}", live.lines(S));
+    }
+
+    #[test]
+    fn a_position_has_a_line() {
+        let mut fix = GpsFix {
+            time: None,
+            latitude: 47.45,
+            longitude: -8.55,
+            altitude_m: Some(10_668.2),
+            speed_mps: None,
+            error_m: None,
+        };
+        assert_eq!(position_line(Some(&fix)), "position   47.450 N 8.550 W, 10668 m");
+        fix.altitude_m = None;
+        assert_eq!(position_line(Some(&fix)), "position   47.450 N 8.550 W");
+        assert_eq!(position_line(None), "position   unknown: no fix");
     }
 
     #[test]

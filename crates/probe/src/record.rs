@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::AddressCheck;
 use crate::clock::{ClockEvent, Moment};
 use crate::dns::DnsPair;
+use crate::gps::GpsCheck;
 use crate::ndt7::Ndt7;
 use crate::objects::ObjectPair;
 use crate::ping::{Ping, Straggler};
@@ -67,6 +68,8 @@ pub enum Measurement {
     Portal(Box<PortalCheck>),
     /// A check of the public address.
     Address(AddressCheck),
+    /// The position of a receiver.
+    Gps(GpsCheck),
     /// A change of the machine's network.
     Network(Network),
     /// A step of the wall clock, or a suspension.
@@ -88,6 +91,7 @@ impl Measurement {
             Self::Ndt7(_) => "ndt7",
             Self::Portal(_) => "portal",
             Self::Address(_) => "address",
+            Self::Gps(_) => "gps",
             Self::Network(_) => "network",
             Self::Clock(_) => "clock",
             Self::Gap(_) => "gap",

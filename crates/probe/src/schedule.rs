@@ -29,6 +29,8 @@ pub enum Job {
     Portal,
     /// The question for the public address.
     Address,
+    /// The question for the position.
+    Gps,
     /// A traceroute to one target.
     Trace,
     /// A round of DNS pairs.
@@ -47,6 +49,7 @@ impl Job {
         match self {
             Self::Portal => "portal",
             Self::Address => "address",
+            Self::Gps => "gps",
             Self::Trace => "trace",
             Self::Dns => "dns",
             Self::Objects => "objects",
@@ -58,7 +61,7 @@ impl Job {
     /// Default interval: traceroute and DNS as in Mile High WiFi, section 3.
     pub fn interval(self) -> Duration {
         match self {
-            Self::Portal => Duration::from_secs(60),
+            Self::Portal | Self::Gps => Duration::from_secs(60),
             Self::Address => Duration::from_secs(120),
             Self::Trace => Duration::from_secs(180),
             Self::Dns => Duration::from_secs(300),
@@ -71,7 +74,7 @@ impl Job {
     /// Expected duration of the first run, until one was measured.
     fn first_guess(self) -> Duration {
         match self {
-            Self::Portal | Self::Address => Duration::from_secs(3),
+            Self::Portal | Self::Address | Self::Gps => Duration::from_secs(3),
             Self::Trace | Self::Rate | Self::Ndt7 => Duration::from_secs(30),
             Self::Dns | Self::Objects => Duration::from_secs(60),
         }
@@ -207,7 +210,7 @@ mod tests {
                 }
                 Step::Run(job) => {
                     let takes = match job {
-                        Job::Portal | Job::Address => Duration::from_millis(800),
+                        Job::Portal | Job::Address | Job::Gps => Duration::from_millis(800),
                         Job::Trace | Job::Rate | Job::Ndt7 => s(20),
                         Job::Objects => s(40),
                         Job::Dns => s(90),

@@ -20,7 +20,9 @@ pub use fix::{Fix, Format, MAX_FIXES, NotATrack};
 pub(crate) use position::between;
 pub use position::{Phase, Position};
 
-use fix::Fixes;
+use crate::gps::GpsFix;
+
+use fix::{FEET, Fixes};
 
 /// A track.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,6 +47,29 @@ impl Track {
             Some(_) => (Format::Csv, csv::parse(text)?),
             None => return Err(NotATrack::Empty),
         };
+        Self::of(name, format, fixes)
+    }
+
+    /// A track of a receiver's positions: time, position, and whether a session begins with it.
+    pub fn of_receiver<'a>(
+        positions: impl Iterator<Item = (i64, &'a GpsFix, bool)>,
+    ) -> Option<Self> {
+        let mut fixes = Fixes::default();
+        for (wall_us, fix, new_leg) in positions {
+            let fix = Fix {
+                wall_us,
+                latitude: fix.latitude,
+                longitude: fix.longitude,
+                altitude_ft: fix.altitude_m.map(|metres| metres * FEET),
+                ground: false,
+                new_leg,
+            };
+            fixes.add(Some(fix)).ok()?;
+        }
+        Self::of("gpsd", Format::Gps, fixes).ok()
+    }
+
+    fn of(name: &str, format: Format, fixes: Fixes) -> Result<Self, NotATrack> {
         let Fixes { mut fixes, left_out } = fixes;
         fixes.sort_by_key(|fix| fix.wall_us);
         fixes.dedup_by(|later, kept| {

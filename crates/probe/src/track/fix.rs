@@ -43,6 +43,8 @@ pub enum Format {
     Readsb,
     /// Track of OpenSky's interface.
     OpenSky,
+    /// Records of a receiver.
+    Gps,
 }
 
 impl Format {
@@ -54,6 +56,7 @@ impl Format {
             Self::Kml => "KML",
             Self::Readsb => "readsb trace",
             Self::OpenSky => "OpenSky track",
+            Self::Gps => "positions of gpsd",
         }
     }
 }

@@ -218,3 +218,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn positions_of_a_receiver_are_a_track() {
+    use crate::gps::GpsFix;
+    let fix = |longitude| GpsFix {
+        time: None,
+        latitude: 47.0,
+        longitude,
+        altitude_m: Some(304.8),
+        speed_mps: None,
+        error_m: None,
+    };
+    let fixes = [fix(8.0), fix(9.0), fix(179.0)];
+    let times = [0, 60_000_000, 3_600_000_000];
+    let positions = times.into_iter().zip(&fixes).zip([true, false, true]);
+    let track = Track::of_receiver(positions.map(|((at, fix), first)| (at, fix, first))).unwrap();
+    assert_eq!(track.fixes.len(), 3);
+    let middle = track.position(30_000_000).unwrap();
+    assert!((middle.longitude - 8.5).abs() < 1e-6, "{middle:?}");
+    assert!(middle.altitude_ft.is_some_and(|feet| (feet - 1000.0).abs() < 1e-6));
+    assert_eq!(track.position(600_000_000), None, "between two sessions");
+    assert_eq!(Track::of_receiver([(0, &fixes[0], true)].into_iter()), None, "one is not a track");
+}
