@@ -8,6 +8,7 @@ use bentpipe_probe::target::Target;
 use bentpipe_units::{ByteSize, Span};
 
 use crate::address::StunServer;
+use crate::epb::Provisioned;
 use crate::ndt7::Server;
 use crate::origin::Tls;
 
@@ -66,6 +67,11 @@ pub(crate) struct Run {
     /// the results with your public address, and it is used about every 6 h.
     #[arg(long, value_name = "SERVER")]
     pub ndt7: Option<Server>,
+    /// Measure the EPB ratio each hour, given the provisioned bandwidth: DOWN,UP, for example "20 Mbit/s,2 Mbit/s".
+    ///
+    /// A test takes 20 MB down at an odd hour of UTC and 2 MB up at an even one, over one connection to the origin.
+    #[arg(long, value_name = "RATES", requires = "origin")]
+    pub epb: Option<Provisioned>,
     /// Record positions of gpsd, at 127.0.0.1:2947 or ADDRESS:PORT.
     #[arg(
         long,

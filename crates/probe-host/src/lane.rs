@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bentpipe_probe::dns::names::NameList;
 use bentpipe_probe::dns::{NameKind, ResolverKind};
+use bentpipe_probe::epb as epb_hours;
 use bentpipe_probe::ndt7::public_wait;
 use bentpipe_probe::random::Random;
 use bentpipe_probe::rate::Direction;
@@ -18,12 +19,13 @@ use url::Url;
 
 use crate::address::{Checker, Servers};
 use crate::channel::Trust;
+use crate::epb::Provisioned;
 use crate::event::{Event, Events};
 use crate::gps::Receiver;
 use crate::ndt7::Server;
 use crate::objects::Rounds;
 use crate::resolver::Names;
-use crate::{clock, ndt7, network, portal, rate, resolver, tracer};
+use crate::{clock, epb, ndt7, network, portal, rate, resolver, tracer};
 
 /// Longest sleep, after which the thread looks whether it is to end.
 const MAX_SLEEP: Duration = Duration::from_millis(200);
@@ -47,6 +49,8 @@ pub struct Plan {
     pub ndt7: Option<Server>,
     /// Time until their first one.
     pub ndt7_wait: Duration,
+    /// Provisioned bandwidth, if EPB tests are wanted.
+    pub epb: Option<Provisioned>,
     /// Address of gpsd.
     pub gpsd: Option<SocketAddr>,
     /// Servers that tell the public address.
@@ -66,11 +70,16 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
         (Job::Objects, true),
         (Job::Rate, plan.origin.is_some()),
         (Job::Ndt7, plan.ndt7.is_some()),
+        (Job::Epb, plan.epb.is_some()),
     ];
     let wanted = jobs.into_iter().filter(|(_, is_wanted)| *is_wanted);
     let jobs: Vec<_> = wanted.map(|(job, _)| (job, job.interval())).collect();
     let mut lane = Lane::new(&jobs, plan.seed);
     lane.postpone(Job::Ndt7, plan.ndt7_wait);
+    let wall_us = clock::now().wall_us;
+    if epb_hours::direction(wall_us).is_none() {
+        lane.postpone(Job::Epb, epb_hours::wait(wall_us));
+    }
     let mut state = State {
         random: Random::new(plan.seed ^ 1),
         portals: portal::Checker::new(plan.portal_api.as_ref(), Trust::of_the_system()),
@@ -90,6 +99,10 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
                 perform(plan, activity, &mut state, events);
                 events.send(Event::End(activity, clock::now()));
                 lane.ran(job, now, clock::boot().saturating_sub(start));
+                if job == Job::Epb {
+                    let now = clock::boot().saturating_sub(start);
+                    lane.postpone(job, now + epb_hours::wait(clock::now().wall_us));
+                }
                 if job == Job::Ndt7 && plan.ndt7 == Some(Server::Public) {
                     lane.postpone(job, now + public_wait(&mut state.random));
                 }
@@ -135,6 +148,7 @@ fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) 
             state.objects.next(own, &plan.names, &resolvers, random, activity, events);
         }
         Job::Rate => rates(plan, activity, events),
+        Job::Epb => files(plan, activity, events),
         Job::Ndt7 => speeds(plan, activity, events),
     }
 }
@@ -151,6 +165,18 @@ fn rates(plan: &Plan, activity: Activity, events: &Events) {
         }
         done(activity, began, Measurement::Rate(Box::new(check)), events);
     }
+}
+
+/// An EPB test of the hour's direction.
+fn files(plan: &Plan, activity: Activity, events: &Events) {
+    let began = clock::now();
+    let direction = epb_hours::direction(began.wall_us);
+    let (Some(origin), Some(provisioned), Some(direction)) = (&plan.origin, plan.epb, direction)
+    else {
+        return;
+    };
+    let test = epb::measure(origin, direction, provisioned, &network::look().resolvers);
+    done(activity, began, Measurement::Epb(Box::new(test)), events);
 }
 
 /// An ndt7 test in each direction.

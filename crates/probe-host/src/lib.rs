@@ -21,6 +21,7 @@
 //! | `origin` | the server of own objects and trains |
 //! | `ndt7` | ndt7 tests |
 //! | `tcp_info` | the kernel's view of a TCP connection |
+//! | [`epb`] | EPB tests with an own origin |
 //! | `rate` | trains of packets from and to an own origin |
 //! | `gps` | positions of gpsd |
 //! | `web` | HTTP requests in the clear |
@@ -37,6 +38,7 @@ mod args;
 mod arrival;
 mod channel;
 mod clock;
+pub mod epb;
 mod error;
 mod event;
 mod failure;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use bentpipe_probe::epb::Counters;
 use bentpipe_probe::record::Network;
 use bentpipe_probe::target::{Family, Side, Target};
 
@@ -42,7 +43,7 @@ pub fn public_resolver(ipv4: bool) -> IpAddr {
 /// Reads the current state.
 pub fn look() -> Network {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let (v4, v6) = (read("/proc/net/route"), read("/proc/net/ipv6_route"));
+    let (v4, v6) = (read("/proc/thread-self/net/route"), read("/proc/thread-self/net/ipv6_route"));
     let mut routes = ipv4_defaults(&v4);
     routes.extend(ipv6_defaults(&v6));
     let interface = routes.first().map(|(_, interface)| interface.clone());
@@ -96,13 +97,18 @@ pub fn main_family() -> Family {
     if !has_route(PUBLIC[0].1) && has_route(PUBLIC[0].2) { Family::V6 } else { Family::V4 }
 }
 
+/// Counters of an interface.
+pub fn counters(interface: &str) -> Option<Counters> {
+    Counters::parse(&fs::read_to_string("/proc/thread-self/net/dev").ok()?, interface)
+}
+
 /// Asks the kernel for a route: connecting a UDP socket sends nothing.
 fn has_route(to: IpAddr) -> bool {
     let socket = UdpSocket::bind(SocketAddr::new(Family::of(to).unspecified(), 0));
     socket.is_ok_and(|socket| socket.connect(SocketAddr::new(to, 53)).is_ok())
 }
 
-/// Default routes in `/proc/net/route`, best metric first: hexadecimal words in the machine's byte order.
+/// Default routes in `/proc/thread-self/net/route`, best metric first: hexadecimal words in the machine's byte order.
 fn ipv4_defaults(table: &str) -> Vec<(Option<IpAddr>, String)> {
     let mut found = Vec::new();
     for line in table.lines().skip(1) {
@@ -127,7 +133,7 @@ fn ipv4_defaults(table: &str) -> Vec<(Option<IpAddr>, String)> {
     by_metric(found)
 }
 
-/// Default routes in `/proc/net/ipv6_route`, best metric first.
+/// Default routes in `/proc/thread-self/net/ipv6_route`, best metric first.
 fn ipv6_defaults(table: &str) -> Vec<(Option<IpAddr>, String)> {
     let mut found = Vec::new();
     for line in table.lines() {

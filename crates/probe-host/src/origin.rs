@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_flow::places::Places;
 use bentpipe_probe::objects::LARGE;
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, LAST_MODIFIED};
 use hyper::server::conn::http1;
@@ -48,6 +48,9 @@ const HEADER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Largest request header.
 const MAX_HEADER: usize = 8192;
+
+/// Path of a file that a client sends, of at most 1 MB.
+pub const UPLOAD: &str = "/upload";
 
 /// Path of an object of so many bytes. The nonce makes it one that no cache has.
 pub fn path(bytes: u64, nonce: u64) -> String {
@@ -132,7 +135,11 @@ async fn connection(channel: Channel, client: SocketAddr, origin: Arc<Origin>) -
             }
             None => origin.respond(request.method(), request.uri().path()),
         };
-        async move { Ok::<_, Infallible>(response) }
+        async move {
+            let is_upload = *request.method() == Method::POST && request.uri().path() == UPLOAD;
+            let response = if is_upload { receive(request).await } else { response };
+            Ok::<_, Infallible>(response)
+        }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
@@ -142,6 +149,19 @@ async fn connection(channel: Channel, client: SocketAddr, origin: Arc<Origin>) -
         .with_upgrades()
         .await
         .map_err(io::Error::other)
+}
+
+/// Receives a file and forgets it.
+async fn receive(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (mut body, mut bytes) = (request.into_body(), 0);
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return plain(StatusCode::BAD_REQUEST) };
+        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        if bytes > LARGE {
+            return plain(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+    }
+    plain(StatusCode::NO_CONTENT)
 }
 
 /// The content, the counter, and the places of tests.

@@ -284,6 +284,7 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
         origin,
         ndt7: args.ndt7.clone(),
         ndt7_wait,
+        epb: args.epb,
         gpsd: args.gpsd,
         address_servers,
         seed,

@@ -131,7 +131,7 @@ async fn exchange(
 }
 
 /// The system's error within one of HTTP, if there is one, so that it gets its name.
-fn fault(error: hyper::Error) -> io::Error {
+pub fn fault(error: hyper::Error) -> io::Error {
     let inner = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<io::Error>());
     match inner.and_then(io::Error::raw_os_error) {
         Some(code) => io::Error::from_raw_os_error(code),

@@ -140,6 +140,7 @@ impl Analysis {
             }
             Measurement::Rate(check) => self.rates.add(check),
             Measurement::Ndt7(test) => self.rates.add_test(test),
+            Measurement::Epb(test) => self.rates.add_epb(test),
             Measurement::Portal(check) => self.add_portal(check),
             Measurement::Address(check) => {
                 let since_us = record.began.boot_us.saturating_sub(session.began.boot_us);

@@ -18,6 +18,7 @@
 //! | [`dns`] | pairs of lookups, and their quadrants |
 //! | [`ndt7`] | goodput of one TCP connection |
 //! | [`objects`] | HTTP objects, and caches in flight |
+//! | [`epb`] | the part of the provisioned bandwidth that one connection uses |
 //! | [`rate`] | the rate of a direction, and its limit |
 //! | [`portal`] | captive portals |
 //! | [`gps`] | positions of a receiver |
@@ -36,6 +37,7 @@ pub mod address;
 pub mod analysis;
 pub mod clock;
 pub mod dns;
+pub mod epb;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
 pub mod gps;

@@ -36,6 +36,7 @@ pub struct Live {
     objects: [u64; 2],
     limits: BTreeMap<Direction, Option<Limit>>,
     goodputs: BTreeMap<Direction, Option<u64>>,
+    epbs: BTreeMap<Direction, Option<f64>>,
     portal: Option<PortalState>,
     api: Option<Api>,
     public: BTreeMap<Family, AddressCheck>,
@@ -77,6 +78,7 @@ impl Live {
             objects: [0; 2],
             limits: BTreeMap::new(),
             goodputs: BTreeMap::new(),
+            epbs: BTreeMap::new(),
             portal: None,
             api: None,
             public: BTreeMap::new(),
@@ -110,6 +112,9 @@ impl Live {
             }
             Measurement::Ndt7(test) => {
                 self.goodputs.insert(test.direction, test.goodput_bps());
+            }
+            Measurement::Epb(test) => {
+                self.epbs.insert(test.direction, test.ratio());
             }
             Measurement::Portal(check) => {
                 self.portal = Some(check.state.clone());
@@ -179,6 +184,11 @@ impl Live {
             let text =
                 goodput.map_or_else(|| "failed".into(), |bps| format!("{}bit/s", short(bps)));
             lines.push(format!("ndt7 {:<5} {text}", direction.name()));
+        }
+        for (direction, ratio) in &self.epbs {
+            let text =
+                ratio.map_or_else(|| "failed".into(), |part| format!("{:.0} %", 100.0 * part));
+            lines.push(format!("epb {:<6} {text}", direction.name()));
         }
         lines.extend(self.position.as_ref().map(|fix| position_line(fix.as_ref())));
         let elapsed = Duration::from_micros(now_us.saturating_sub(self.start_us)).as_secs();

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::address::AddressCheck;
 use crate::clock::{ClockEvent, Moment};
 use crate::dns::DnsPair;
+use crate::epb::Epb;
 use crate::gps::GpsCheck;
 use crate::ndt7::Ndt7;
 use crate::objects::ObjectPair;
@@ -64,6 +65,8 @@ pub enum Measurement {
     Rate(Box<RateCheck>),
     /// An ndt7 test of one direction.
     Ndt7(Box<Ndt7>),
+    /// An EPB test of one direction.
+    Epb(Box<Epb>),
     /// A check for a captive portal.
     Portal(Box<PortalCheck>),
     /// A check of the public address.
@@ -89,6 +92,7 @@ impl Measurement {
             Self::Objects(_) => "objects",
             Self::Rate(_) => "rate",
             Self::Ndt7(_) => "ndt7",
+            Self::Epb(_) => "epb",
             Self::Portal(_) => "portal",
             Self::Address(_) => "address",
             Self::Gps(_) => "gps",

@@ -61,6 +61,9 @@ pub fn page(analysis: &Analysis) -> String {
                     (section("HTTP objects and caches in flight", objects::section(analysis)))
                     (section("Rates and their limits", rates::section(analysis)))
                     (section("ndt7", rates::ndt7(analysis)))
+                    @if !analysis.rates.epb.is_empty() {
+                        (section("EPB ratio", rates::epb(analysis)))
+                    }
                     (section("Records", tables::records(analysis)))
                 }
             }

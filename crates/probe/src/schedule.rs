@@ -39,6 +39,8 @@ pub enum Job {
     Objects,
     /// Trains of packets in both directions.
     Rate,
+    /// An EPB test of one direction.
+    Epb,
     /// An ndt7 test in each direction.
     Ndt7,
 }
@@ -54,6 +56,7 @@ impl Job {
             Self::Dns => "dns",
             Self::Objects => "objects",
             Self::Rate => "rate",
+            Self::Epb => "epb",
             Self::Ndt7 => "ndt7",
         }
     }
@@ -67,7 +70,7 @@ impl Job {
             Self::Dns => Duration::from_secs(300),
             Self::Objects => Duration::from_secs(900),
             Self::Rate => Duration::from_secs(1800),
-            Self::Ndt7 => Duration::from_secs(3600),
+            Self::Ndt7 | Self::Epb => Duration::from_secs(3600),
         }
     }
 
@@ -75,7 +78,7 @@ impl Job {
     fn first_guess(self) -> Duration {
         match self {
             Self::Portal | Self::Address | Self::Gps => Duration::from_secs(3),
-            Self::Trace | Self::Rate | Self::Ndt7 => Duration::from_secs(30),
+            Self::Trace | Self::Rate | Self::Ndt7 | Self::Epb => Duration::from_secs(30),
             Self::Dns | Self::Objects => Duration::from_secs(60),
         }
     }
@@ -211,7 +214,7 @@ mod tests {
                 Step::Run(job) => {
                     let takes = match job {
                         Job::Portal | Job::Address | Job::Gps => Duration::from_millis(800),
-                        Job::Trace | Job::Rate | Job::Ndt7 => s(20),
+                        Job::Trace | Job::Rate | Job::Ndt7 | Job::Epb => s(20),
                         Job::Objects => s(40),
                         Job::Dns => s(90),
                     };

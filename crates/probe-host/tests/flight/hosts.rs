@@ -193,6 +193,15 @@ impl Chain {
         ));
     }
 
+    /// Shapes the link of the client to so many bits per second down and up.
+    pub fn shape(&self, down: u64, up: u64) {
+        for (host, interface, rate) in [(1, "up0", down), (0, "down0", up)] {
+            self.hosts[host].run(&format!(
+                "tc qdisc add dev {interface} root tbf rate {rate}bit burst 16kb latency 300ms"
+            ));
+        }
+    }
+
     /// Lets the target ignore ICMP echo.
     pub fn ignore_echo(&self) {
         self.far().run("echo 1 > /proc/sys/net/ipv4/icmp_echo_ignore_all");

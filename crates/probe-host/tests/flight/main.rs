@@ -23,6 +23,9 @@ use bentpipe_probe::rate::{Direction, Limit, RateCheck};
 use bentpipe_probe::record::Measurement;
 use bentpipe_probe::target::Family;
 use bentpipe_probe::trace::{Probe, Trace, TraceEnd, TraceMethod};
+use bentpipe_probe_host::epb::{self, Provisioned};
+
+use url::Url;
 
 use hosts::Chain;
 use probe::Run;
@@ -46,6 +49,7 @@ fn main() {
         ("the public address of IPv6", public_ipv6),
         ("a cache in flight", a_cache_in_flight),
         ("a policer", a_policer),
+        ("EPB ratios", epb_ratios),
         ("no network", no_network),
         ("no place to store", no_place_to_store),
     ]
@@ -307,6 +311,27 @@ fn a_policer() {
     // The kernel's bucket for bytes has a second's worth more, 18.5 kB, of which earlier trains took a part.
     assert!((4000..=18_500).contains(&burst_bytes), "{burst_bytes}");
     assert!(matches!(up.limit, Some(Limit::None { .. })), "{:?}", up.limit);
+}
+
+fn epb_ratios() {
+    let chain = Chain::new(1);
+    let _origin = caches::origin(&chain);
+    chain.shape(8_000_000, 1_000_000);
+    let origin = Url::parse(&format!("http://{}:8080/", chain.target(false))).expect("a URL");
+    let provisioned: Provisioned = "8 Mbit/s,1 Mbit/s".parse().expect("rates");
+    let measured = chain.client().thread(move || {
+        [Direction::Down, Direction::Up]
+            .map(|direction| epb::measure(&origin, direction, provisioned, &[]))
+    });
+    for test in measured.join().expect("two tests") {
+        assert_eq!(test.failure, None, "{test:?}");
+        // An Ethernet frame of 1,514 bytes has 1,448 bytes of a file: 95.6 %. The bucket of the shaper adds a little.
+        let ratio = test.ratio().expect("a ratio");
+        assert!((0.93..=1.0).contains(&ratio), "{ratio} {test:?}");
+        let overhead = test.overhead().expect("counters");
+        // The kernel of the namespaces counts several segments as one packet, so most headers are missing.
+        assert!((1.005..=1.12).contains(&overhead), "{overhead} {test:?}");
+    }
 }
 
 /// Squid at the first hop, between the probe and an own origin on the ground.

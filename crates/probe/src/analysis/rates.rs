@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::epb::Epb;
 use crate::ndt7::Ndt7;
 use crate::rate::{Direction, Limit, RateCheck};
 
@@ -17,6 +18,8 @@ pub struct Rates {
     pub failed: u64,
     /// ndt7 tests by direction and server, without their samples.
     pub tests: BTreeMap<(Direction, String), Vec<Ndt7>>,
+    /// EPB tests by direction.
+    pub epb: BTreeMap<Direction, Vec<Epb>>,
     count: usize,
 }
 
@@ -28,6 +31,13 @@ impl Rates {
             test.samples.drain(..test.samples.len().saturating_sub(1));
             let key = (test.direction, test.server.clone());
             self.tests.entry(key).or_default().push(test);
+        }
+    }
+
+    pub(super) fn add_epb(&mut self, test: &Epb) {
+        if self.count < MAX_FINDINGS {
+            self.count += 1;
+            self.epb.entry(test.direction).or_default().push(test.clone());
         }
     }
 
