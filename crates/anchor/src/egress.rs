@@ -83,7 +83,7 @@ impl Egress {
         self: &Arc<Self>,
         caller: &Caller,
         record: &Control,
-        stream: Box<dyn FlowStream>,
+        mut stream: Box<dyn FlowStream>,
         rest: BytesMut,
     ) -> Result<Admitted, (Refusal, Box<dyn FlowStream>)> {
         let now = self.epoch.elapsed();
@@ -112,6 +112,9 @@ impl Egress {
                 return Err((Refusal::Unknown, stream));
             }
         };
+        if let Some(class) = state.end.class.and_then(Class::from_u8) {
+            stream.confirm_class(class);
+        }
         state.attach(Carrier::begun(stream, attachment, rest));
         // The acceptance leaves at once, even if the user of the flow has nothing to do.
         state.send(&mut Context::from_waker(&Waker::from(cell.wakers.clone())));

@@ -38,6 +38,9 @@ mod current;
 pub mod egress;
 pub mod end;
 pub mod forward;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod hubs;
 pub mod incoming;
 #[cfg(test)]
