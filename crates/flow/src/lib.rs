@@ -42,4 +42,4 @@ pub use network::ClientNetwork;
 pub use open::OpenDatagrams;
 pub use reach::Reach;
 pub use target::{Host, MAX_NAME_BYTES, Service, Target, TargetError};
-pub use traffic::{FlowTraffic, LinkState, RateInUse, RateSource, Traffic};
+pub use traffic::{FlowTraffic, LinkState, PathState, PathUse, RateInUse, RateSource, Traffic};

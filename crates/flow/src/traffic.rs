@@ -1,5 +1,6 @@
 //! Traffic statistics of a session.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_schedule::{Activity, Class, ClassActivity, PassengerActivity, PerClass};
@@ -25,6 +26,8 @@ pub struct Traffic {
     pub receiving: RateInUse,
     /// State of the link.
     pub link: LinkState,
+    /// State of each path.
+    pub paths: Vec<PathState>,
     /// Activity of each class.
     pub classes: PerClass<ClassActivity>,
     /// The busiest passengers, the busiest first, each once in every class that it uses.
@@ -65,6 +68,68 @@ pub struct LinkState {
     pub lost_packets: u64,
     /// Times that the circuit breaker lowered the rate.
     pub breaker_trips: u64,
+}
+
+/// State of a path of a session, and its traffic since the session began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathState {
+    /// Number of the path.
+    pub number: u8,
+    /// Name of the path at this end; empty without one.
+    pub name: String,
+    /// Address of the peer there.
+    pub peer: SocketAddr,
+    /// Its present use.
+    pub use_now: PathUse,
+    /// Rate at which this end sends on it.
+    pub sending: RateInUse,
+    /// Smoothed round trip.
+    pub round_trip: Duration,
+    /// Queueing delay, as the last reports show it.
+    pub queue: Duration,
+    /// Size of the largest packet that carries data now, with its IP header.
+    pub mtu_bytes: u64,
+    /// Lost packets of a thousand towards the peer, as estimated.
+    pub loss_permille: u64,
+    /// IP bytes sent.
+    pub sent_bytes: u64,
+    /// IP bytes received.
+    pub received_bytes: u64,
+    /// Sent packets that the peer's reports are about.
+    pub judged_packets: u64,
+    /// The lost ones among them.
+    pub lost_packets: u64,
+}
+
+/// Use of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathUse {
+    /// Everything.
+    All,
+    /// Long downloads: short ones end earlier without it.
+    Bulk,
+    /// Nothing while another path carries data, because its bytes cost money.
+    Standby,
+    /// Nothing, because nothing is heard of it for longer than usual.
+    Doubted,
+    /// Probes, because it is silent.
+    Silent,
+    /// Nothing, because the peer has not answered there yet.
+    Unproven,
+}
+
+impl PathUse {
+    /// Name in the status file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Bulk => "bulk",
+            Self::Standby => "standby",
+            Self::Doubted => "doubted",
+            Self::Silent => "silent",
+            Self::Unproven => "unproven",
+        }
+    }
 }
 
 /// Rate of one direction of a session, in IP bytes.

@@ -120,6 +120,7 @@ mod lane;
 mod lease;
 mod memory;
 mod pacer;
+mod path_settings;
 mod redundancy;
 mod rtt;
 pub mod secure;
@@ -146,8 +147,8 @@ pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate,
 pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
 pub use settings::{
-    Control, DEFAULT_LEARN_BYTES, Lifetimes, MAX_RATE, MIN_MTU_BYTES, MIN_RATE, MIN_RESERVE_BYTES,
-    MIN_SESSION_LIFETIME, PathSettings, Settings, SettingsError,
+    Control, DEFAULT_LEARN_BYTES, Lifetimes, MAX_PATHS, MAX_RATE, MIN_MTU_BYTES, MIN_RATE,
+    MIN_RESERVE_BYTES, MIN_SESSION_LIFETIME, PathSettings, Settings, SettingsError,
 };
 pub use status::Counters;
 #[cfg(feature = "fuzzing")]

@@ -8,7 +8,8 @@ use bentpipe_units::{BitRate, ByteSize};
 
 use crate::Class;
 use crate::lease::{LeaseMode, Share};
-use crate::wire::header::MAX_PATHS;
+pub use crate::path_settings::PathSettings;
+pub use crate::wire::header::MAX_PATHS;
 
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,20 +76,13 @@ pub struct Settings {
     pub session_lifetime: Duration,
     /// Round trip assumed before the first measurement.
     pub initial_rtt: Duration,
+    /// The bytes of the first path cost money: see [`PathSettings::metered`].
+    pub metered: bool,
+    /// Name of the first path in the status.
+    pub path_name: String,
     /// Paths besides the first, in the order of their numbers, 1 to 7. The peer has to know as many;
     /// otherwise only the first ones are used.
     pub paths: Vec<PathSettings>,
-}
-
-/// Settings of a path besides the first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PathSettings {
-    /// Rate that the operator lets this side use on the path, as [`Settings::rate`].
-    pub rate: BitRate,
-    /// Origin of the rate.
-    pub lease: LeaseMode,
-    /// Largest IP packet on the path, as [`Settings::mtu_bytes`], which also limits it.
-    pub mtu_bytes: usize,
 }
 
 /// Time for which a datagram of each class is useful, from when it was handed over. Within it, the
@@ -169,6 +163,8 @@ impl Default for Settings {
             keepalive: Duration::from_secs(15),
             session_lifetime: DEFAULT_SESSION_LIFETIME,
             initial_rtt: Duration::from_secs(1),
+            metered: false,
+            path_name: String::new(),
             paths: Vec::new(),
         }
     }

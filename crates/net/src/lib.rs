@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use bentpipe_schedule::{Class, Dscp};
 use listenfd::ListenFd;
+use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
@@ -126,6 +127,35 @@ pub fn bind_udp(what: &'static str, address: SocketAddr) -> Result<UdpSocket, So
         Ok(socket.into())
     };
     bind().map_err(|source| SocketError::Bind { what, address, source })
+}
+
+/// Binds a UDP socket whose packets leave by `interface` alone, and come in by it alone; by any with
+/// `None`. The kernel then chooses among the routes of that interface, so that each needs one to the
+/// peer, with any metric.
+pub fn bind_udp_at(interface: Option<&str>, address: SocketAddr) -> io::Result<UdpSocket> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
+    take_both(&socket, address)?;
+    socket.bind_device(interface.map(str::as_bytes))?;
+    socket.bind(&address.into())?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Number of an interface; `None` if there is none of this name now.
+pub fn interface_index(name: &str) -> Option<u32> {
+    if_nametoindex(name).ok()
+}
+
+/// Returns `true` if the kernel drops what comes in by `interface` from an address to which another
+/// interface has the better route: reverse-path filtering in its strict form (RFC 3704).
+pub fn filters_strictly(interface: &str) -> bool {
+    let of = |name: &str| {
+        let setting = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
+        std::fs::read_to_string(setting).ok().and_then(|text| text.trim().parse::<u8>().ok())
+    };
+    // The greater of the two counts (Documentation/networking/ip-sysctl.rst).
+    of("all").max(of(interface)) == Some(1)
 }
 
 /// Accepts IPv4 at `[::]` regardless of the sysctl `net.ipv6.bindv6only`.

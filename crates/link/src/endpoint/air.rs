@@ -1,6 +1,6 @@
 //! The air's end: one hub, one session, and handshakes until the hub answers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub struct AirCore {
     pub(super) config: AirConfig,
     initiator: Initiator,
     addresses: PeerAddresses,
+    /// Addresses of the hub that only one path uses.
+    path_addresses: BTreeMap<u8, SocketAddr>,
     filter: Filter,
     pub(super) session: Option<(SessionId, Session)>,
     last_session: SessionId,
@@ -74,6 +76,7 @@ impl AirCore {
         Self {
             initiator,
             addresses: PeerAddresses::new(config.address),
+            path_addresses: BTreeMap::new(),
             filter: Filter::of_air(&[config.address]),
             session: None,
             last_session: 0,
@@ -139,7 +142,23 @@ impl AirCore {
     /// [`MAX_PEER_ADDRESSES`]: super::MAX_PEER_ADDRESSES
     pub fn also_at(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
         self.addresses.add(addresses);
-        self.filter.set_places(self.addresses.all());
+        self.set_places();
+    }
+
+    /// Sets the hub's address on a path. Other paths do not use it.
+    pub fn set_path_address(&mut self, path: u8, address: SocketAddr) {
+        self.path_addresses.insert(path, address);
+        self.set_places();
+    }
+
+    fn set_places(&mut self) {
+        let of_paths = self.path_addresses.values();
+        let all: Vec<SocketAddr> = self.addresses.all().iter().chain(of_paths).copied().collect();
+        self.filter.set_places(&all);
+    }
+
+    fn is_hub(&self, from: SocketAddr) -> bool {
+        self.addresses.has(from) || self.path_addresses.values().any(|of_path| *of_path == from)
     }
 
     /// Sets the rate that the modem reports; `None` if nothing is known of it. Counts for
@@ -226,8 +245,10 @@ impl AirCore {
                     session.set_modem_rate(Some(reported), at);
                 }
                 session.ask();
+                let common = self.addresses.present();
                 for further in 0..self.config.settings.max_paths() {
-                    session.add_path(further, from, now);
+                    let address = self.path_addresses.get(&further).copied();
+                    session.add_path(further, address.unwrap_or(common), now);
                 }
                 self.last_session += 1;
                 self.session = Some((self.last_session, session));
@@ -271,7 +292,7 @@ impl Core for AirCore {
                     self.initiator.forget_session();
                 }
             }
-            _ if !self.addresses.has(from) => {}
+            _ if !self.is_hub(from) => {}
             _ => {
                 if let Some(answer) = self.initiator.take(datagram, now) {
                     self.install(answer, from, now);
@@ -285,7 +306,8 @@ impl Core for AirCore {
         (self.ect, self.dscp) = (false, Dscp::EF);
         if self.initiator.next_attempt() <= now && self.wants_handshake(now) {
             self.start_handshake(now, out);
-            return Some(self.addresses.call(self.session.is_some()));
+            let of_path = self.path_addresses.get(&self.sent_on).copied();
+            return Some(of_path.unwrap_or_else(|| self.addresses.call(self.session.is_some())));
         }
         let (_, session) = self.session.as_mut()?;
         let to = session.transmit(now, out);
@@ -310,9 +332,15 @@ impl Core for AirCore {
         self.sent_on
     }
 
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
-        if let Some((_, session)) = self.session.as_mut().filter(|(_, it)| it.address() == to) {
-            session.too_large(bytes, now);
+    fn unsendable(&mut self, path: u8, now: Duration) {
+        if let Some((_, session)) = &mut self.session {
+            session.path_failed(path, now);
+        }
+    }
+
+    fn too_large(&mut self, (to, path): (SocketAddr, u8), bytes: usize, now: Duration) -> bool {
+        if let Some((_, session)) = &mut self.session {
+            session.too_large_on(path, to, bytes, now);
         }
         true
     }

@@ -77,12 +77,15 @@ pub trait Core {
     fn path(&self) -> u8 {
         0
     }
-    /// Notes that the operating system refused to send `to` a datagram of `bytes`, because its
-    /// interface has a smaller MTU. The datagram is lost. Returns `false` if this end does not
+    /// Notes that the operating system refused to send `to` a datagram of `bytes` on a path, because
+    /// its interface has a smaller MTU. The datagram is lost. Returns `false` if this end does not
     /// reduce its datagrams.
-    fn too_large(&mut self, _to: SocketAddr, _bytes: usize, _now: Duration) -> bool {
+    fn too_large(&mut self, _to: (SocketAddr, u8), _bytes: usize, _now: Duration) -> bool {
         false
     }
+    /// Notes that the operating system refuses to send on a path, for example because its interface is
+    /// down. What was sent is lost.
+    fn unsendable(&mut self, _path: u8, _now: Duration) {}
     /// Time of the next call of [`Self::handle_timeout`], once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
     /// Name of the timer that [`Self::next_timeout`] returns, for messages about one that stays due.

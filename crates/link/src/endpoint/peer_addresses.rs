@@ -41,6 +41,11 @@ impl PeerAddresses {
         &self.addresses
     }
 
+    /// The present address.
+    pub fn present(&self) -> SocketAddr {
+        self.addresses[self.at]
+    }
+
     /// Returns `true` if `from` is one of the hub's addresses.
     pub fn has(&self, from: SocketAddr) -> bool {
         self.addresses.contains(&from)

@@ -46,6 +46,11 @@ impl Air {
         self.0.look(|core, _| core.also_at(addresses));
     }
 
+    /// Sets the hub's address on a path. Other paths do not use it.
+    pub fn set_path_address(&self, path: u8, address: SocketAddr) {
+        self.0.look(|core, _| core.set_path_address(path, address));
+    }
+
     /// Opens a flow. If its target cannot be reached, the flow is reset later. Waits a while for
     /// the first session, so that early clients are served, and for memory for the first bytes.
     pub async fn open(&self, open: Open) -> Result<Flow, OpenError> {

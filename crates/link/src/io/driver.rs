@@ -25,11 +25,12 @@ const SEND_ROUNDS: usize = 16;
 /// Maximum datagrams of an inbox that are handled before flows can have the lock.
 const MAX_INBOX_ROUND: usize = 256;
 
-/// Datagrams of one length (the last may be shorter) to one address with the same marks.
+/// Datagrams of one length (the last may be shorter) to one address on one path with the same marks.
 struct Batch {
     contents: Vec<u8>,
     segment: usize,
     to: SocketAddr,
+    path: u8,
     ect: bool,
     dscp: Dscp,
 }
@@ -41,6 +42,7 @@ impl Batch {
             contents: datagram.to_vec(),
             segment: datagram.len(),
             to: self.to,
+            path: self.path,
             ect: self.ect,
             dscp: self.dscp,
         })
@@ -81,7 +83,8 @@ pub struct Driver<C> {
     spare: Vec<Vec<u8>>,
     sessions_seen: u64,
     reach_seen: Reach,
-    send_failed: bool,
+    /// Paths on which sending failed last, one bit for each.
+    send_failed: u8,
 }
 
 impl<C: Core> Driver<C> {
@@ -117,7 +120,7 @@ impl<C: Core> Driver<C> {
             spare: Vec::new(),
             sessions_seen: 0,
             reach_seen: Reach::Down,
-            send_failed: false,
+            send_failed: 0,
             shared,
             shards,
             socket,
@@ -173,9 +176,11 @@ impl<C: Core> Driver<C> {
                 segment_size: (batch.contents.len() > batch.segment).then_some(batch.segment),
                 src_ip: None,
             };
-            match self.socket.try_send(&transmit, batch.dscp) {
+            let failed = 1_u8.checked_shl(batch.path.into()).unwrap_or(1);
+            match self.socket.try_send_on(batch.path, &transmit, batch.dscp) {
                 Ok(()) => {
-                    (self.send_failed, self.writable) = (false, None);
+                    self.writable = None;
+                    self.send_failed &= !failed;
                     if self.spare.len() < SEND_ROUNDS {
                         batch.contents.clear();
                         self.spare.push(batch.contents);
@@ -198,9 +203,13 @@ impl<C: Core> Driver<C> {
                 }
                 Err(error) if self.fits_smaller(&batch, &error) => {}
                 Err(error) => {
-                    if !std::mem::replace(&mut self.send_failed, true) {
-                        tracing::warn!(to = %batch.to, %error, "sending failed; retrying quietly");
+                    if self.send_failed & failed == 0 {
+                        self.send_failed |= failed;
+                        let (to, path) = (batch.to, batch.path);
+                        tracing::warn!(%to, path, %error, "sending failed; retrying quietly");
                     }
+                    let now = self.shared.now();
+                    self.shared.lock().core.unsendable(batch.path, now);
                 }
             }
         }
@@ -212,7 +221,7 @@ impl<C: Core> Driver<C> {
     fn fits_smaller(&self, batch: &Batch, error: &io::Error) -> bool {
         error.raw_os_error() == Some(libc::EMSGSIZE) && {
             let now = self.shared.now();
-            self.shared.lock().core.too_large(batch.to, batch.contents.len(), now)
+            self.shared.lock().core.too_large((batch.to, batch.path), batch.contents.len(), now)
         }
     }
 
@@ -317,16 +326,19 @@ fn collect<C: Core>(
         let start = out.len();
         let Some(to) = state.core.transmit(now, out) else { break };
         let (length, ect) = (out.len() - start, state.core.is_ect());
+        let path = state.core.path();
         let dscp = if socket.marks() { state.core.dscp() } else { Dscp::DF };
         if let Some(batch) = pending.back_mut().filter(|_| joins) {
-            if (batch.to, batch.ect, batch.dscp) == (to, ect, dscp) && length <= batch.segment {
+            let (like, this) = ((batch.to, batch.path), (to, path));
+            let is_like = like == this && (batch.ect, batch.dscp) == (ect, dscp);
+            if is_like && length <= batch.segment {
                 continue;
             }
             next.extend_from_slice(&batch.contents[start..]);
             batch.contents.truncate(start);
         }
         let contents = std::mem::replace(&mut next, spare.pop().unwrap_or_default());
-        pending.push_back(Batch { segment: length, contents, to, ect, dscp });
+        pending.push_back(Batch { segment: length, contents, to, path, ect, dscp });
         if pending.len() >= SEND_ROUNDS {
             break;
         }

@@ -17,6 +17,8 @@ mod flow;
 mod handle;
 mod hub;
 mod inbox;
+mod late;
+mod paths;
 mod reader;
 mod receive;
 mod shards;
@@ -29,6 +31,8 @@ pub use datagram::DatagramFlow;
 pub use flow::{Flow, FlowReset};
 pub use handle::{Handle, Incoming, ReachWatch};
 pub use hub::{Arrived, Hub, HubWatch, IncomingDatagrams, SessionStatus};
+pub use late::{LateSocket, Place};
+pub use paths::PathSockets;
 pub use socket::{Socket, Writable};
 pub use udp::UdpSocket;
 

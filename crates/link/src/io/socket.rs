@@ -29,6 +29,11 @@ pub trait Socket: Debug + Send + Sync + 'static {
     /// [`io::ErrorKind::WouldBlock`] if it cannot send now.
     fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()>;
 
+    /// Sends on the socket of a path, if there are several.
+    fn try_send_on(&self, _path: u8, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
+        self.try_send(transmit, dscp)
+    }
+
     /// Returns `true` if packets show their classes on the path; packets with different marks are
     /// then never joined.
     fn marks(&self) -> bool {

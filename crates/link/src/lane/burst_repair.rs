@@ -117,6 +117,11 @@ impl BurstRepair {
         }
     }
 
+    /// Returns `true` if a repair is in flight on `path`.
+    pub fn is_on_path(&self, path: u8) -> bool {
+        self.ranges.iter().any(|range| range.is_on_path(path))
+    }
+
     /// Time at which [`Self::flush_rest`] should be called.
     pub fn due(&self) -> Option<Duration> {
         self.ranges.iter().filter_map(|range| range.due).min()

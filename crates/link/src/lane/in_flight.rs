@@ -50,6 +50,12 @@ impl InFlight {
         numbers
     }
 
+    /// Returns `true` if a symbol's last packet went on `path` and has no outcome.
+    pub fn is_on_path(&self, path: u8) -> bool {
+        let (first, last) = (PacketId { path, number: 0 }, PacketId { path, number: u64::MAX });
+        self.under_way.range((first, 0)..=(last, u64::MAX)).next().is_some()
+    }
+
     /// Symbols whose last packet went on `path` and has no outcome, ascending.
     pub fn on_path(&self, path: u8) -> Vec<u64> {
         let (first, last) = (PacketId { path, number: 0 }, PacketId { path, number: u64::MAX });

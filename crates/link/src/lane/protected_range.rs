@@ -235,6 +235,11 @@ impl ProtectedRange {
         self.repairs.retain(|repair| repair.packet.path != path);
     }
 
+    /// Returns `true` if a repair is in flight on `path`.
+    pub fn is_on_path(&self, path: u8) -> bool {
+        self.repairs.iter().any(|repair| repair.packet.path == path)
+    }
+
     /// Notes a report that judged the packets of a path up to `largest`.
     pub fn take_report(&mut self, largest: PacketId, held: &[(u64, u64)]) {
         self.repairs.retain(|repair| {

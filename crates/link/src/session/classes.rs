@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use bentpipe_flow::{LinkState, Traffic};
+use bentpipe_flow::{LinkState, PathState, PathUse, Traffic};
 use bentpipe_schedule::{Class, ClassCounters, ClassSettings, PerClass, SnapshotLimits};
 
 use super::Session;
+use super::paths::terms_of;
 use crate::settings::{SettingsError, check_classes};
 
 impl Session {
@@ -34,6 +35,7 @@ impl Session {
             sending: self.sending(now),
             receiving: self.receiving(),
             link: self.link_state(now),
+            paths: self.path_states(now),
             ..self.flows.traffic(max, now)
         }
     }
@@ -53,6 +55,50 @@ impl Session {
             judged_packets: counters.packets_judged,
             lost_packets: counters.packets_lost,
             breaker_trips: counters.breaker_trips,
+        }
+    }
+}
+
+impl Session {
+    /// State of every path, by number.
+    fn path_states(&mut self, now: Duration) -> Vec<PathState> {
+        let mut states = Vec::with_capacity(1 + self.others.len());
+        for id in 0..self.max_paths {
+            if !self.select(id) {
+                continue;
+            }
+            let sending = self.sending(now);
+            let use_now = self.path_use(now);
+            let path = &self.path;
+            states.push(PathState {
+                number: id,
+                name: terms_of(&self.settings, id).0.to_owned(),
+                peer: path.peer,
+                use_now,
+                sending,
+                round_trip: path.rtt.get(),
+                queue: path.lease.queue(),
+                mtu_bytes: path.mtu.current() as u64,
+                loss_permille: (1e3 * path.estimator.loss().rate).round() as u64,
+                sent_bytes: path.sent_bytes(),
+                received_bytes: path.received_bytes,
+                judged_packets: path.judged_packets,
+                lost_packets: path.lost_packets,
+            });
+        }
+        self.select_first();
+        states
+    }
+
+    /// Use of the path in hand.
+    fn path_use(&self, now: Duration) -> PathUse {
+        match &self.path {
+            path if path.validation.is_some() => PathUse::Unproven,
+            path if path.outage.is_some() => PathUse::Silent,
+            path if path.is_doubted => PathUse::Doubted,
+            path if !self.is_used(path) => PathUse::Standby,
+            path if self.has_other_live() && self.is_idle_in_bursts(path, now) => PathUse::Bulk,
+            _ => PathUse::All,
         }
     }
 }

@@ -6,6 +6,7 @@ use bentpipe_flow::{RateInUse, RateSource};
 use bentpipe_units::BitRate;
 
 use super::path::Path;
+use super::paths::terms_of;
 use super::{CONFIGURED_PATH, Session};
 use crate::lease::{Demand, Grant, Lease, ModemRate, QueueTrace, Share, Source};
 use crate::settings::{MAX_RATE, Settings};
@@ -52,7 +53,8 @@ impl Session {
             RateSource::Learned => self.path.lease.learned(),
             _ => Some(lease.rate),
         };
-        let ceiling = Some(self.settings.rate).filter(|rate| *rate < MAX_RATE);
+        let ceiling = terms_of(&self.settings, self.path.id).1;
+        let ceiling = Some(ceiling).filter(|rate| *rate < MAX_RATE);
         RateInUse { rate, source, ceiling }
     }
 
@@ -167,8 +169,8 @@ impl Session {
 
     /// Sum of the rates of the live paths; that of the path in hand if there is none.
     pub(super) fn sum_of_rates(&self) -> BitRate {
-        let live = self.paths().filter(|path| path.is_live());
-        let sum = live.map(|path| path.pacer.rate().bps()).fold(0, u64::saturating_add);
+        let used = self.paths().filter(|path| self.is_used(path));
+        let sum = used.map(|path| path.pacer.rate().bps()).fold(0, u64::saturating_add);
         if sum > 0 { BitRate::from_bps(sum) } else { self.path.pacer.rate() }
     }
 

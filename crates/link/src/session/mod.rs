@@ -364,7 +364,7 @@ impl Session {
         let pause = if self.resends { MAX_PAUSE } else { rtt };
         self.flows.tune(towards_us.max(MIN_WINDOW_BYTES), pause);
         self.flows.set_path(rtt, self.sum_of_rates(), self.symbol_mtu());
-        self.send.datagrams.tune(rtt / 2);
+        self.send.datagrams.tune(self.datagrams_round_trip() / 2);
     }
 
     /// Returns `true` if the peer learns its rate.
@@ -374,14 +374,14 @@ impl Session {
 
     /// Round trip of the longest live path; of the path in hand if there is none.
     fn longest_round_trip(&self) -> Duration {
-        let live = self.paths().filter(|path| path.is_live());
-        live.map(|path| path.rtt.get()).max().unwrap_or(self.path.rtt.get())
+        let used = self.paths().filter(|path| self.is_used(path));
+        used.map(|path| path.rtt.get()).max().unwrap_or(self.path.rtt.get())
     }
 
     /// Largest packet that all live paths carry.
     fn symbol_mtu(&self) -> usize {
-        let live = self.paths().filter(|path| path.is_live());
-        live.map(|path| path.mtu.current()).min().unwrap_or(self.path.mtu.current())
+        let used = self.paths().filter(|path| self.is_used(path));
+        used.map(|path| path.mtu.current()).min().unwrap_or(self.path.mtu.current())
     }
 
     /// Maximum unreported bytes of a lane.

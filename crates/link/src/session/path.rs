@@ -71,6 +71,11 @@ pub struct Path {
     pub recorder: Recorder,
     /// Number of received packets marked Congestion Experienced.
     pub marked: u64,
+    /// IP bytes received.
+    pub received_bytes: u64,
+    /// Sent packets that the peer's reports are about, and the lost ones among them.
+    pub judged_packets: u64,
+    pub lost_packets: u64,
 
     pub ping: bool,
     pub response: Option<Challenge>,
@@ -85,6 +90,8 @@ pub struct Path {
     pub validation: Option<Validation>,
     /// The symbols in flight went again elsewhere, because nothing was heard of the path.
     pub is_doubted: bool,
+    /// The path carries data only while no other one does, because its bytes cost money.
+    pub is_standby: bool,
     /// Symbols that also go on this path.
     pub copies: VecDeque<(Lane, u64)>,
     /// One-way delay to the peer, on the peer's clock.
@@ -185,6 +192,9 @@ impl Path {
             arrivals: Arrivals::default(),
             recorder: Recorder::default(),
             marked: 0,
+            received_bytes: 0,
+            judged_packets: 0,
+            lost_packets: 0,
             ping: false,
             response: None,
             candidate: None,
@@ -193,6 +203,7 @@ impl Path {
             outage: None,
             validation: None,
             is_doubted: false,
+            is_standby: settings.metered,
             copies: VecDeque::new(),
             one_way: OneWay::default(),
             new_below: [0; Lane::RELIABLE.len()],
@@ -230,6 +241,11 @@ impl Path {
     /// Length of the packet that a plaintext makes, with its IP header.
     pub fn bytes_of(&self, plaintext: usize) -> usize {
         plaintext + self.outer_bytes() + DATA_OVERHEAD_BYTES
+    }
+
+    /// IP bytes sent.
+    pub fn sent_bytes(&self) -> u64 {
+        self.packets.total_bytes()
     }
 
     /// Number of the next packet.

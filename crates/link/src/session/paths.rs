@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_units::BitRate;
 use rand::RngCore;
 
 use super::path::{Path, Validation};
@@ -23,6 +24,14 @@ const MAX_CHALLENGE_INTERVAL: Duration = Duration::from_secs(10);
 const DOUBT_ROUND_TRIPS: f64 = 1.25;
 /// … plus this, for the reporter's own pacing.
 const DOUBT_SLACK: Duration = Duration::from_millis(50);
+/// Part of a path's packets up to which losses are left to repairs that leave before any loss is known.
+/// Of more, symbols go again, a round trip later, until no more than this are missing …
+const REPAIRED_LOSS: f64 = 0.1;
+/// … and such a round trip with the pacing of its report.
+const REPAIR_ROUND_TRIPS: f64 = 1.125;
+/// Bytes of a burst: a path whose packet arrives when others have delivered so many carries no part of
+/// one.
+const BURST_BYTES: u64 = 32 << 10;
 /// Maximum number of symbols that wait to be copied to another path, for each path. The oldest are
 /// dropped, since a copy only saves time.
 const MAX_COPIES: usize = 64;
@@ -51,7 +60,26 @@ impl Path {
     /// that all paths of the session share.
     fn arrival_s(&self, now: Duration, common: bool) -> f64 {
         let opens = self.pacer.opens_at().saturating_sub(now).as_secs_f64();
-        opens + self.packet_time_s() + self.delay_s(common)
+        opens + self.packet_time_s() + self.way_s(common)
+    }
+
+    /// Time from the sending of a symbol until it is expected, with the round trips in which it is
+    /// repaired if the path loses many.
+    fn way_s(&self, common: bool) -> f64 {
+        self.delay_s(common) + self.repair_s()
+    }
+
+    /// Returns `true` if the path loses more than repairs cover that leave before any loss is known.
+    pub fn is_lossy(&self) -> bool {
+        self.estimator.loss().rate > REPAIRED_LOSS
+    }
+
+    fn repair_s(&self) -> f64 {
+        if !self.is_lossy() {
+            return 0.0;
+        }
+        let further = REPAIRED_LOSS.ln() / self.estimator.loss().rate.ln() - 1.0;
+        further * REPAIR_ROUND_TRIPS * self.rtt.get().as_secs_f64()
     }
 
     fn packet_time_s(&self) -> f64 {
@@ -75,10 +103,17 @@ fn settings_of(settings: &Settings, id: u8) -> Settings {
             rate: path.rate,
             lease: path.lease,
             mtu_bytes: path.mtu_bytes.min(settings.mtu_bytes),
+            metered: path.metered,
             ..settings.clone()
         },
         None => settings.clone(),
     }
+}
+
+/// Name of path `id`, and its rate or the maximum of that.
+pub fn terms_of(settings: &Settings, id: u8) -> (&str, BitRate) {
+    let further = usize::from(id).checked_sub(1).and_then(|at| settings.paths.get(at));
+    further.map_or((&settings.path_name, settings.rate), |path| (&path.name, path.rate))
 }
 
 impl Session {
@@ -111,9 +146,16 @@ impl Session {
         self.others.iter().any(|path| path.is_live())
     }
 
-    /// Returns `true` if the path in hand leaves all symbols to others, because it may be dead.
+    /// Returns `true` if the path in hand leaves all symbols to others, because it may be dead or its
+    /// bytes cost money.
     pub(super) fn yields(&self) -> bool {
-        !self.path.is_live() && self.has_other_live()
+        !self.others.is_empty() && !self.is_used(&self.path) && self.has_other_live()
+    }
+
+    /// Returns `true` if a path carries symbols: it is live, and not on standby for another one.
+    pub(super) fn is_used(&self, path: &Path) -> bool {
+        let is_free = |other: &Path| other.is_live() && !other.is_standby;
+        path.is_live() && (!path.is_standby || !self.paths().any(is_free))
     }
 
     /// Numbers of all paths, those first whose packets arrive first.
@@ -123,6 +165,14 @@ impl Session {
             self.paths().map(|path| (path.arrival_s(now, common), path.id)).collect();
         paths.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         paths.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Round trip of the path that datagrams use.
+    pub(super) fn datagrams_round_trip(&self) -> Duration {
+        let common = self.has_common_delays();
+        let used = self.paths().filter(|path| self.is_used(path));
+        let first = used.min_by(|a, b| a.way_s(common).total_cmp(&b.way_s(common)));
+        first.map_or(self.path.rtt.get(), |path| path.rtt.get())
     }
 
     fn has_common_delays(&self) -> bool {
@@ -225,9 +275,19 @@ impl Session {
         }
     }
 
+    /// Notes that a path cannot send, so that nothing need be waited for.
+    pub(crate) fn path_failed(&mut self, id: u8, now: Duration) {
+        if self.select(id) && self.path.is_live() && self.has_other_live() {
+            self.begin_outage(now);
+        }
+        self.select_first();
+    }
+
     /// Queues copies of a symbol for all other live paths: of openings, and of the end of a request.
     pub(super) fn copy_elsewhere(&mut self, lane: Lane, number: u64) {
-        for path in self.others.iter_mut().filter(|path| path.is_live()) {
+        let standby = self.path.is_standby;
+        let used = |path: &Path| path.is_live() && (standby || !path.is_standby);
+        for path in self.others.iter_mut().filter(|path| used(path)) {
             if path.copies.len() == MAX_COPIES {
                 path.copies.pop_front();
             }
@@ -244,13 +304,31 @@ impl Session {
         wait_s: impl Fn(&Path) -> f64,
         now: Duration,
     ) -> bool {
+        self.overtakes(&self.path, bytes, wait_s, now)
+    }
+
+    /// Returns `true` if a path carries no part of a burst, because others are so much faster.
+    pub(super) fn is_idle_in_bursts(&self, path: &Path, now: Duration) -> bool {
+        self.overtakes(path, BURST_BYTES, |_| 0.0, now)
+    }
+
+    /// Returns `true` if the live paths besides `this` would have delivered `bytes` before a packet of
+    /// `this` arrives.
+    fn overtakes(
+        &self,
+        this: &Path,
+        bytes: u64,
+        wait_s: impl Fn(&Path) -> f64,
+        now: Duration,
+    ) -> bool {
         let common = self.has_common_delays();
         let arrival = |path: &Path| path.arrival_s(now, common) + wait_s(path);
-        let ours = self.path.packet_time_s() + self.path.delay_s(common) + wait_s(&self.path);
+        let ours = this.packet_time_s() + this.way_s(common) + wait_s(this);
         let (mut is_first, mut delivered_bits) = (true, 0.0);
-        for path in self.others.iter().filter(|path| path.is_live() && path.takes_more(now)) {
+        let others = self.paths().filter(|path| path.id != this.id && self.is_used(path));
+        for path in others.filter(|path| path.takes_more(now)) {
             let other = arrival(path);
-            is_first &= (arrival(&self.path), self.path.id) <= (other, path.id);
+            is_first &= (arrival(this), this.id) <= (other, path.id);
             let first = other - path.packet_time_s();
             delivered_bits += (ours - first).max(0.0) * path.pacer.rate().bps() as f64;
         }

@@ -23,6 +23,14 @@ impl Session {
         self.path.mtu.refused(bytes + self.path.outer_bytes(), now);
     }
 
+    /// The same on path `id`, if its peer is at `to`.
+    pub(crate) fn too_large_on(&mut self, id: u8, to: SocketAddr, bytes: usize, now: Duration) {
+        if self.select(id) && self.path.peer == to {
+            self.too_large(bytes, now);
+        }
+        self.select_first();
+    }
+
     /// Time at which the next probe should be sent.
     pub(super) fn probe_at(&self) -> Option<Duration> {
         let due = self.path.mtu.due_at().filter(|_| self.path.outage.is_none())?;

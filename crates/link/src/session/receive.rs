@@ -74,6 +74,7 @@ impl Session {
         now: Duration,
     ) {
         self.counters.packets_received += 1;
+        self.path.received_bytes += (bytes + self.path.outer_bytes()) as u64;
         self.heard(now);
         let Ok(packet) = Packet::parse(plaintext) else {
             return self.close_with(Violation("an authenticated packet that does not parse"));
@@ -98,6 +99,8 @@ impl Session {
         if !self.opens && self.path.validation.is_none() {
             self.follow(from, newest, bytes, packet.response, now);
         }
+        // Only the aircraft's operator pays.
+        self.path.is_standby |= packet.standby && !self.opens;
         let asks = packet.asks_for_report();
         if let Some(report) = packet.report {
             self.take_report(&report, packet.curve.as_ref(), now);
@@ -183,7 +186,9 @@ impl Session {
         let told = outcomes.data();
         self.counters.packets_lost += told.lost;
         self.counters.packets_judged += told.judged;
-        self.adapt();
+        self.path.lost_packets += told.lost;
+        self.path.judged_packets += told.judged;
+        self.adapt(now);
         let late_by = self.path.peer_late_by;
         let news = !outcomes.judged.is_empty() || !outcomes.arrived.is_empty();
         if news {
@@ -242,9 +247,24 @@ impl Session {
         self.flows.on_datagram_slide(slide.base, now);
     }
 
-    /// Adapts the redundancy to the present loss.
-    fn adapt(&mut self) {
+    /// Adapts the redundancy to the present loss of the path in hand.
+    fn adapt(&mut self, now: Duration) {
         self.path.estimator.assume(self.path.arrivals.loss());
+        let carriers = self.paths().filter(|path| self.is_used(path));
+        let carriers = carriers.filter(|path| !self.is_idle_in_bursts(path, now)).count();
+        self.repair_policy.several_paths = self.has_other_live() && carriers > 1;
+        self.flows.set_in_flight(self.sum_of_rates().bytes_in(self.longest_round_trip()));
+        // The times of a path that carries no part of a burst are not those of its repairs.
+        let is_idle = self.has_other_live() && self.is_idle_in_bursts(&self.path, now);
+        if !is_idle {
+            self.adapt_here();
+        }
+        if !self.others.is_empty() {
+            self.mix_losses(now);
+        }
+    }
+
+    fn adapt_here(&mut self) {
         let loss = self.path.estimator.loss();
         let packet_bytes = self.path.mtu.current() as u64;
         let (our_rate, peers_rate) = self.rates();
@@ -258,20 +278,17 @@ impl Session {
         let burst = towards_peer.max(towards_us);
         (self.repair_policy.loss, self.repair_policy.measured) =
             (self.path.estimator.cautious(), loss);
-        self.repair_policy.several_paths = self.has_other_live();
-        if !self.others.is_empty() {
-            self.mix_losses();
-        }
-        self.flows.set_in_flight(self.sum_of_rates().bytes_in(self.longest_round_trip()));
         self.repair_policy.delay =
             (burst * REPAIR_DELAY_BURSTS).clamp(MIN_REPAIR_DELAY, MAX_REPAIR_DELAY);
     }
 
-    /// Assumes the mean of the live paths' losses, since the symbols of a range are on several.
-    fn mix_losses(&mut self) {
+    /// Assumes the mean of the losses of the live paths that carry bursts, since the symbols of a range
+    /// are on several.
+    fn mix_losses(&mut self, now: Duration) {
         let mut weights = 0.0;
         let (mut assumed, mut measured) = ([0.0; 2], [0.0; 2]);
-        for path in self.paths().filter(|path| path.is_live()) {
+        let used = self.paths().filter(|path| self.is_used(path));
+        for path in used.filter(|path| !self.is_idle_in_bursts(path, now)) {
             let weight = path.pacer.rate().bps() as f64;
             weights += weight;
             for (sum, loss) in
@@ -368,7 +385,7 @@ impl Session {
     /// Maximum wait for a gap in the datagram lane. A missing datagram is retransmitted as soon as
     /// a report names it, and arrives half a round trip later, but not after its lifetime.
     fn order_patience(&self) -> Duration {
-        let again = self.longest_round_trip().mul_f64(ORDER_ROUND_TRIPS) + ORDER_SLACK;
+        let again = self.datagrams_round_trip().mul_f64(ORDER_ROUND_TRIPS) + ORDER_SLACK;
         again.min(self.settings.lifetimes.best_effort)
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Session;
 use super::path::Path;
 use super::report::Pace;
+use super::{CONFIGURED_PATH, Session};
 use crate::lane::RecvLane;
 use crate::wire::curve::MAX_CURVE_BYTES;
 use crate::wire::frame;
@@ -14,7 +14,7 @@ use crate::wire::report::{MAX_RUNS, Report};
 /// reports in a round trip that is one in four round trips.
 const OWN_REPORTS: u64 = 32;
 /// Room reserved next to a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and
-/// a PING (1).
+/// a PING (1); on standby, a STANDBY (1) too.
 const NEXT_TO_REPORT_BYTES: usize = 63;
 
 impl Session {
@@ -30,9 +30,11 @@ impl Session {
     }
 
     /// Returns `true` if the path in hand should carry the reports of another path: its packets
-    /// arrive earlier. Every [`OWN_REPORTS`]th report goes on its own path, to show its round trip.
+    /// arrive earlier, or more of them do. Every [`OWN_REPORTS`]th report goes on its own path, to show its round trip.
     fn is_reported_here(&self, of: &Path) -> bool {
-        let is_earlier = self.path.rtt.get() < of.rtt.get();
+        // A lost report costs more than a late one.
+        let order = |path: &Path| (path.is_standby, path.is_lossy(), path.rtt.get());
+        let is_earlier = order(&self.path) < order(of);
         let is_dead = !of.is_live();
         self.path.is_live()
             && (is_dead || (is_earlier && !of.reports.sent_count().is_multiple_of(OWN_REPORTS)))
@@ -49,13 +51,14 @@ impl Session {
         let here = self.path.id;
         self.select(path);
         let report = self.report(now);
-        let learns = self.peer_learns();
+        let learns = self.peer_learns() || self.path.id != CONFIGURED_PATH;
         let curve = report.as_ref().and_then(|it| self.path.recorder.curve(it.largest));
         let curve = curve.filter(|_| learns);
         self.select(here);
         let mut report = report?;
         frame::put_report(&mut self.plaintext, &report);
         let beside = curve.as_ref().map_or(0, |_| MAX_CURVE_BYTES) + NEXT_TO_REPORT_BYTES;
+        let beside = beside + usize::from(self.path.is_standby);
         let room = self.path.max_plaintext() - beside;
         if self.plaintext.len() > room {
             self.plaintext.clear();

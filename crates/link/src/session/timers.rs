@@ -28,6 +28,9 @@ const EQUAL_PROBES: u32 = 2;
 const PROBE_PACKETS: u32 = 2;
 /// Size of a packet with a challenge and an echo, at most.
 const CHALLENGED_BYTES: usize = 100;
+/// Keep-alive intervals of a path on standby, whose bytes cost money: 5 min. A NAT may forget it, and
+/// the ground then learns the new address from the first packet that is needed.
+const STANDBY_KEEPALIVES: u32 = 20;
 /// Maximum number of doublings of the probe timeout: 64 × 1 s.
 const MAX_PROBE_DOUBLINGS: u32 = 6;
 
@@ -55,7 +58,6 @@ impl Session {
             self.handle_path_timeout(now);
             self.select_first();
         }
-        self.select_slowest();
         if self.flows.order_due().is_some_and(|due| due <= now) {
             self.flows.release_ordered(now);
         }
@@ -68,6 +70,7 @@ impl Session {
             if state.repairs_due().is_some_and(|due| due <= now) {
                 state.protect_again(now, &mut self.repair_policy);
             }
+            self.select_slowest(lane);
             if self.probe_due(lane, now).is_some_and(|due| due <= now) {
                 self.send.reliable[lane as usize].probe(now, &mut self.repair_policy);
                 if let Some(congestion) = &mut self.path.congestion {
@@ -117,13 +120,17 @@ impl Session {
         }
     }
 
-    /// Takes the live path with the longest round trip in hand: a lane is probed after that.
-    fn select_slowest(&mut self) {
+    /// Takes in hand the used path with the longest round trip among those that carry something of the
+    /// lane, or among all: a lane is probed after that.
+    fn select_slowest(&mut self, lane: Lane) {
         if self.others.is_empty() {
             return;
         }
-        let live = self.paths().filter(|path| path.is_live());
-        let slowest = live.max_by_key(|path| (path.rtt.get(), path.id)).map(|path| path.id);
+        let state = &self.send.reliable[lane as usize];
+        let carries = |path: &Path| state.is_in_flight_on(path.id);
+        let used = self.paths().filter(|path| self.is_used(path));
+        let slowest = used.max_by_key(|path| (carries(path), path.rtt.get(), path.id));
+        let slowest = slowest.map(|path| path.id);
         self.select(slowest.unwrap_or(self.first_path));
     }
 
@@ -150,8 +157,10 @@ impl Session {
             next = if timer.0 < next.0 { timer } else { next };
             self.select_first();
         }
-        self.select_slowest();
-        let probes = Lane::RELIABLE.map(|lane| self.probe_due(lane, now));
+        let probes = Lane::RELIABLE.map(|lane| {
+            self.select_slowest(lane);
+            self.probe_due(lane, now)
+        });
         self.select_first();
         let repairs = self.send.reliable.iter().filter_map(SendLane::repairs_due).min();
         let timers = [
@@ -284,7 +293,7 @@ impl Session {
         if may_load && !self.path.copies.is_empty() {
             return true;
         }
-        if may_load && self.path.lease.wants_padding(now) {
+        if may_load && !self.path.is_standby && self.path.lease.wants_padding(now) {
             return true;
         }
         if self.lease_talk_at(now).is_some_and(|at| at <= now)
@@ -344,7 +353,8 @@ impl Session {
         if !self.opens || is_silent || self.path.ping {
             return None;
         }
-        let keepalive = self.path.last_sent + self.settings.keepalive;
+        let rarely = if self.path.is_standby { STANDBY_KEEPALIVES } else { 1 };
+        let keepalive = self.path.last_sent + self.settings.keepalive * rarely;
         let stalled = self.last_symbol.filter(|_| self.flows.len() > 0);
         Some(stalled.map_or(keepalive, |at| keepalive.min(at + self.patience())))
     }

@@ -126,13 +126,22 @@ impl Session {
         if self.plaintext.is_empty() {
             return None;
         }
+        self.put_standby();
         let contents = SentContents::default();
         self.seal(contents, None, now, out)
     }
 
+    /// Tells the ground that the path in hand is on standby. Repeated, because it may be lost.
+    fn put_standby(&mut self) {
+        if self.opens && self.path.is_standby && self.max_paths > 1 {
+            frame::put_standby(&mut self.plaintext);
+        }
+    }
+
     /// Fills an empty packet with padding if the rate is to be learned and nothing else waits.
     fn pad(&mut self, contents: SentContents, now: Duration) -> SentContents {
-        let may_load = self.path.outage.is_none() && self.path.takes_more(now);
+        let may_load =
+            self.path.outage.is_none() && !self.path.is_standby && self.path.takes_more(now);
         if !self.plaintext.is_empty() || !may_load || !self.path.lease.wants_padding(now) {
             return contents;
         }
@@ -185,6 +194,7 @@ impl Session {
         let ping = std::mem::take(&mut self.path.ping);
         if ping {
             frame::put_ping(&mut self.plaintext);
+            self.put_standby();
         }
         ping
     }

@@ -2,8 +2,8 @@
 //!
 //! A packet has two parts:
 //!
-//! - the uncoded part (REPORT, CURVE, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, CLOSE), where the
-//!   latest message wins and nothing is retransmitted;
+//! - the uncoded part (REPORT, CURVE, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, STANDBY, CLOSE), where
+//!   the latest message wins and nothing is retransmitted;
 //! - at most one symbol, repair or fragment, which fills the rest. Everything that must arrive is
 //!   in symbols.
 //!
@@ -19,6 +19,7 @@
 //! | `0x07` | DEMAND | from the aircraft: waiting data and useful rate, see [`super::lease`] |
 //! | `0x08` | SLIDE | lane u8, base varint; symbols below it will not be sent any more |
 //! | `0x09` | CURVE | with a REPORT, to a sender that learns its rate, see [`Curve`] |
+//! | `0x0a` | STANDBY | none; from the aircraft: this path carries data only if no other does |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, number of symbols − 1 varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
@@ -59,6 +60,7 @@ const CLOSE: u8 = 0x06;
 const DEMAND: u8 = 0x07;
 const SLIDE: u8 = 0x08;
 const CURVE: u8 = 0x09;
+const STANDBY: u8 = 0x0a;
 const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
 const FRAGMENT: u8 = 0x20;
@@ -97,6 +99,7 @@ pub struct Packet<'a> {
     pub challenge: Option<Challenge>,
     pub response: Option<Challenge>,
     pub ping: bool,
+    pub standby: bool,
     pub close: bool,
     pub carried: Option<Carried<'a>>,
 }
@@ -192,6 +195,7 @@ impl<'a> Packet<'a> {
                 CHALLENGE => packet.challenge = Some(reader.array()?),
                 RESPONSE => packet.response = Some(reader.array()?),
                 PING => packet.ping = true,
+                STANDBY => packet.standby = true,
                 CLOSE => packet.close = true,
                 PADDING => {}
                 tag => {
@@ -267,6 +271,10 @@ pub fn put_response(out: &mut Vec<u8>, challenge: &Challenge) {
 
 pub fn put_ping(out: &mut Vec<u8>) {
     out.push(PING);
+}
+
+pub fn put_standby(out: &mut Vec<u8>) {
+    out.push(STANDBY);
 }
 
 pub fn put_close(out: &mut Vec<u8>) {

@@ -141,6 +141,7 @@ proptest! {
         challenge: Option<[u8; 8]>,
         response: Option<[u8; 8]>,
         ping: bool,
+        standby: bool,
         close: bool,
         padding in 0usize..40,
         fragment in prop::option::of((any::<u64>(), 0usize..30_000, 1usize..30_000)),
@@ -158,6 +159,7 @@ proptest! {
         if let Some(challenge) = &challenge { frame::put_challenge(&mut out, challenge) }
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
+        if standby { frame::put_standby(&mut out) }
         if close { frame::put_close(&mut out) }
         out.resize(out.len() + padding, frame::PADDING);
         let before = out.len();
@@ -196,7 +198,7 @@ proptest! {
             Some(Carried::Repair(repair)) => repair.content,
             Some(Carried::Fragment(fragment)) => fragment.content,
         });
-        let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, close, carried };
+        let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, standby, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 

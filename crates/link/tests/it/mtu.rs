@@ -163,12 +163,12 @@ fn a_refusal_by_the_system_takes_effect_at_once() {
     let mut pair = Pair::new(5, 0.0);
     pair.connect();
     pair.run_for(RTT * 3, |_| {});
-    let (to, now) = (HUB.parse().unwrap(), pair.now);
-    pair.air.too_large("203.0.113.1:1".parse().unwrap(), 1472, now);
+    let (to, now) = ((HUB.parse().unwrap(), 0), pair.now);
+    pair.air.too_large(("203.0.113.1:1".parse().unwrap(), 0), 1472, now);
     assert_eq!(mtus(&mut pair), [1500, 1500], "another's");
     pair.air.too_large(to, 1472, now);
     assert_eq!(mtus(&mut pair), [1280, 1500]);
-    let to = pair.air_address;
+    let to = (pair.air_address, 0);
     pair.hub.too_large(to, 1472, now);
     assert_eq!(mtus(&mut pair), [1280, 1280]);
 }

@@ -51,7 +51,7 @@ impl Core for HubCore {
         self.dscp
     }
 
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
+    fn too_large(&mut self, (to, _): (SocketAddr, u8), bytes: usize, now: Duration) -> bool {
         for id in self.addresses.get(&to).cloned().unwrap_or_default() {
             if let Some(session) = self.session(id) {
                 session.too_large(bytes, now);

@@ -48,6 +48,11 @@ impl SendLane {
         self.in_flight.mark_stale();
     }
 
+    /// Returns `true` if a symbol or a repair is in flight on `path`.
+    pub fn is_in_flight_on(&self, path: u8) -> bool {
+        self.in_flight.is_on_path(path) || self.burst_repair.is_on_path(path)
+    }
+
     /// Content of a symbol that no report has named.
     pub fn content_of(&self, number: u64) -> Option<&[u8]> {
         let slot = self.slots.get(usize::try_from(number.checked_sub(self.base)?).ok()?)?;

@@ -1,0 +1,221 @@
+//! A socket that comes and goes with its network interface, as that of a modem on USB does.
+
+use std::fmt::{self, Debug, Formatter};
+use std::io::{self, IoSliceMut};
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quinn_udp::{RecvMeta, Transmit};
+
+use super::{Socket, UdpSocket, Writable};
+use crate::Dscp;
+
+/// Interval at which the interface is looked for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Datagrams that a receive buffer may hold, whatever the socket to come can do.
+const MAX_GRO_SEGMENTS: usize = 64;
+
+/// Place at which a socket is opened.
+pub trait Place: Send + Sync + 'static {
+    /// Name for the log.
+    fn name(&self) -> &str;
+    /// Number of the interface as it is now; `None` if there is none. A socket is of no use once the
+    /// interface has another number.
+    fn interface(&self) -> Option<u32>;
+    /// Opens a socket there.
+    fn open(&self) -> io::Result<std::net::UdpSocket>;
+}
+
+/// A socket at a place that may not exist yet, or not any more.
+pub struct LateSocket {
+    place: Box<dyn Place>,
+    marks: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    socket: Option<Arc<UdpSocket>>,
+    /// Number of the interface that the socket is bound to.
+    interface: Option<u32>,
+    /// The last attempt failed.
+    failed: bool,
+    /// Task that waits for datagrams.
+    reader: Option<Waker>,
+}
+
+impl LateSocket {
+    /// Opens a socket at `place` now or later, in a task of the current tokio runtime. `marks` says
+    /// whether packets show their classes by their DSCP.
+    pub fn start(place: Box<dyn Place>, marks: bool) -> Arc<Self> {
+        let this = Arc::new(Self { place, marks, state: Mutex::default() });
+        this.look();
+        tokio::spawn(Self::watch(Arc::downgrade(&this)));
+        this
+    }
+
+    async fn watch(this: Weak<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let Some(this) = this.upgrade() else { return };
+            this.look();
+        }
+    }
+
+    /// Opens the socket if its interface has come, and drops it if that has gone.
+    fn look(&self) {
+        let (interface, radio) = (self.place.interface(), self.place.name());
+        let mut state = self.state.lock();
+        if state.socket.is_some() && state.interface == interface {
+            return;
+        }
+        if state.socket.take().is_some() {
+            tracing::warn!(radio, "the interface is gone");
+        }
+        let opened = match interface {
+            Some(_) => self.place.open().and_then(UdpSocket::from_std),
+            None => Err(io::Error::new(io::ErrorKind::NotFound, "there is no such interface now")),
+        };
+        match opened {
+            Ok(socket) => {
+                if std::mem::take(&mut state.failed) {
+                    tracing::info!(radio, "the interface is there");
+                }
+                state.socket = Some(Arc::new(socket.with_marks(self.marks)));
+                state.interface = interface;
+                state.reader.take().into_iter().for_each(Waker::wake);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut state.failed, true) {
+                    tracing::warn!(radio, %error, "the radio has no socket; trying again quietly");
+                }
+            }
+        }
+    }
+
+    fn socket(&self) -> Option<Arc<UdpSocket>> {
+        self.state.lock().socket.clone()
+    }
+}
+
+impl Debug for LateSocket {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LateSocket").field(&self.place.name()).finish()
+    }
+}
+
+impl Socket for LateSocket {
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let socket = {
+            let mut state = self.state.lock();
+            if !state.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+                state.reader = Some(cx.waker().clone());
+            }
+            state.socket.clone()
+        };
+        socket.map_or(Poll::Pending, |socket| socket.poll_recv(cx, buffers, meta))
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
+        match self.socket() {
+            Some(socket) => socket.try_send(transmit, dscp),
+            None => Err(io::ErrorKind::NetworkDown.into()),
+        }
+    }
+
+    fn marks(&self) -> bool {
+        self.marks
+    }
+
+    fn writable(self: Arc<Self>) -> Writable {
+        match self.socket() {
+            Some(socket) => socket.writable(),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        let none = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+        self.socket().map_or(Ok(none), |socket| socket.local_addr())
+    }
+
+    fn max_gso_segments(&self) -> usize {
+        self.socket().map_or(1, |socket| socket.max_gso_segments())
+    }
+
+    fn max_gro_segments(&self) -> usize {
+        MAX_GRO_SEGMENTS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    /// An interface with this number, or none with 0.
+    struct Changing(Arc<AtomicU32>);
+
+    impl Place for Changing {
+        fn name(&self) -> &str {
+            "changing"
+        }
+
+        fn interface(&self) -> Option<u32> {
+            Some(self.0.load(SeqCst)).filter(|number| *number > 0)
+        }
+
+        fn open(&self) -> io::Result<std::net::UdpSocket> {
+            std::net::UdpSocket::bind("127.0.0.1:0")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_socket_follows_its_interface() {
+        let number = Arc::new(AtomicU32::new(0));
+        let late = LateSocket::start(Box::new(Changing(number.clone())), false);
+        let transmit = Transmit {
+            destination: "127.0.0.1:9".parse().unwrap(),
+            ecn: None,
+            contents: b"here",
+            segment_size: None,
+            src_ip: None,
+        };
+        let sent = || late.try_send(&transmit, Dscp::DF);
+        assert_eq!(sent().unwrap_err().kind(), io::ErrorKind::NetworkDown);
+        // The reader waits although there is no socket yet.
+        let reader = tokio::spawn({
+            let late = late.clone();
+            async move {
+                let (mut bytes, mut meta) = ([0; 100], [RecvMeta::default()]);
+                let buffers = &mut [IoSliceMut::new(&mut bytes)];
+                poll_fn(|cx| late.poll_recv(cx, buffers, &mut meta)).await.unwrap();
+                meta[0].len
+            }
+        });
+        tokio::time::sleep(LOOK_INTERVAL * 3).await;
+        number.store(7, SeqCst);
+        tokio::time::sleep(LOOK_INTERVAL * 2).await;
+        sent().unwrap();
+        let first = late.local_addr().unwrap();
+        number.store(8, SeqCst);
+        tokio::time::sleep(LOOK_INTERVAL * 2).await;
+        let second = late.local_addr().unwrap();
+        assert_ne!(first, second, "the interface is another one");
+        std::net::UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"hello", second).unwrap();
+        assert_eq!(reader.await.unwrap(), 5);
+        number.store(0, SeqCst);
+        tokio::time::sleep(LOOK_INTERVAL * 2).await;
+        assert_eq!(sent().unwrap_err().kind(), io::ErrorKind::NetworkDown);
+    }
+}
