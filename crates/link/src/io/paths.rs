@@ -119,7 +119,6 @@ mod tests {
                 segment_size: None,
                 src_ip: None,
             };
-            sockets.of(path).clone().writable().await.unwrap();
             sockets.try_send_on(path, &transmit, Dscp::DF).unwrap();
             let (bytes, from) = peer.recv_from(&mut [0; 100]).unwrap();
             assert_eq!((bytes, from), (4, addresses[usize::from(path)]));

@@ -88,7 +88,14 @@ impl Socket for UdpSocket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
-        let sent = self.socket.try_io(Interest::WRITABLE, || self.send(transmit, dscp));
+        // The runtime learns that a new socket is writable from its first event. Until then, and after a
+        // full buffer, only a try shows it.
+        let sent = match self.send(transmit, dscp) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.socket.try_io(Interest::WRITABLE, || self.send(transmit, dscp))
+            }
+            sent => sent,
+        };
         // Devices that cannot segment report this error, and nothing before it.
         if let Err(error) = &sent
             && transmit.segment_size.is_some()
