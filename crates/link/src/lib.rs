@@ -126,6 +126,7 @@ mod rtt;
 pub mod secure;
 mod session;
 mod settings;
+mod settings_error;
 mod spare;
 mod status;
 #[cfg(test)]

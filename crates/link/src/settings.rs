@@ -9,6 +9,8 @@ use bentpipe_units::{BitRate, ByteSize};
 use crate::Class;
 use crate::lease::{LeaseMode, Share};
 pub use crate::path_settings::PathSettings;
+use crate::path_settings::check_path;
+pub use crate::settings_error::{MIN_MTU_BYTES, MIN_RATE, SettingsError};
 pub use crate::wire::header::MAX_PATHS;
 
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
@@ -170,13 +172,6 @@ impl Default for Settings {
     }
 }
 
-/// IP packet that every path carries (RFC 8200, section 5; over IPv4 it is a requirement).
-pub const MIN_MTU_BYTES: usize = 1280;
-
-/// Minimum rate of a link. Below it a packet takes longer than 1.5 s, and a request is repeated
-/// before its answer arrives. A lower grant or modem rate is followed nevertheless.
-pub const MIN_RATE: BitRate = BitRate::from_bps(8_000);
-
 /// Maximum rate, for a side whose operator sets none. No link is as fast.
 pub const MAX_RATE: BitRate = BitRate::from_bps(100_000_000_000);
 
@@ -201,120 +196,6 @@ const MIN_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
 const MIN_CODE_PACKETS: u64 = 256;
 /// Minimum credit of a flow; less would not fill a packet.
 pub const MIN_RESERVE_BYTES: u64 = 1500;
-
-/// A setting that cannot work.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// A link without a rate cannot send.
-    #[error("the rate is 0: give what this side may send, like \"1.89 Mbit/s\"")]
-    NoRate,
-    /// Less than the link works at.
-    #[error("a rate of {0} is too low: the link works from {MIN_RATE} on")]
-    LowRate(BitRate),
-    /// Smaller than any path.
-    #[error("an MTU of {0} bytes is too small: IPv6 paths carry at least 1280 bytes")]
-    SmallMtu(usize),
-    /// Larger than an IP packet.
-    #[error("an MTU of {0} bytes is too large: an IP packet has at most 65535 bytes")]
-    LargeMtu(usize),
-    /// Not even a few packets fit.
-    #[error("a send memory of {memory} is too small: packets of {mtu} bytes need at least {min}")]
-    SmallSendMemory {
-        /// `send_memory`.
-        memory: ByteSize,
-        /// `mtu_bytes`.
-        mtu: usize,
-        /// Minimum value.
-        min: ByteSize,
-    },
-    /// Repairs would combine symbols that their receiver no longer keeps.
-    #[error(
-        "a memory for repairs of {memory} is too small: packets of {mtu} bytes need at least {min}"
-    )]
-    SmallCodeMemory {
-        /// `code_memory`.
-        memory: ByteSize,
-        /// `mtu_bytes`.
-        mtu: usize,
-        /// Minimum value.
-        min: ByteSize,
-    },
-    /// A writer would wait forever.
-    #[error(
-        "a flow's send buffer of 0 holds nothing: give it at least a few packets, like \"256 KiB\""
-    )]
-    NoSendBuffer,
-    /// A flow would crawl or stall.
-    #[error("a flow reserve of {0} is out of range: give 1500 bytes to 4 GiB")]
-    Reserve(ByteSize),
-    /// Not even a few datagrams fit.
-    #[error(
-        "a datagram memory of {memory} is too small: packets of {mtu} bytes need at least {min}"
-    )]
-    SmallDatagramMemory {
-        /// `datagram_memory`.
-        memory: ByteSize,
-        /// `mtu_bytes`.
-        mtu: usize,
-        /// Minimum value.
-        min: ByteSize,
-    },
-    /// Not even a few datagrams of the class fit.
-    #[error(
-        "a memory of {memory} for datagrams of the class {class} is too small: packets of {mtu} \
-         bytes need at least {min}"
-    )]
-    SmallClassMemory {
-        /// The class.
-        class: Class,
-        /// Its `memory`.
-        memory: ByteSize,
-        /// `mtu_bytes`.
-        mtu: usize,
-        /// Minimum value.
-        min: ByteSize,
-    },
-    /// Nothing of the class would ever be sent, and its senders would wait forever.
-    #[error("a ceil of 0 shuts the class {0} out: give it what it may take, like \"64 kbit/s\"")]
-    NoCeil(Class),
-    /// The guaranteed rate of a class exceeds its ceiling.
-    #[error(
-        "the class {class} may count on {rate} and take at most {ceil}: raise its ceil or lower its rate"
-    )]
-    CeilBelowRate {
-        /// The class.
-        class: Class,
-        /// Its `rate`.
-        rate: BitRate,
-        /// Its `ceil`.
-        ceil: BitRate,
-    },
-    /// Datagram flows would end while they are in use.
-    #[error(
-        "flows of datagrams that are idle after {0:?} end between two datagrams: give at least 1 s"
-    )]
-    DatagramIdle(Duration),
-    /// Sessions would end between two keep-alives, or in a short outage.
-    #[error(
-        "sessions that end after {0:?} of silence do not survive a short outage: give at least 1 min"
-    )]
-    SessionLifetime(Duration),
-    /// The reserves alone do not fit.
-    #[error(
-        "{flows} flows with {reserve} reserved each need {needed}, more than the receive memory of {memory}: \
-         raise the memory or lower the flows"
-    )]
-    Overcommitted {
-        /// `max_flows`.
-        flows: u32,
-        /// `flow_reserve`.
-        reserve: ByteSize,
-        /// Their product.
-        needed: ByteSize,
-        /// `receive_memory`.
-        memory: ByteSize,
-    },
-}
 
 impl Settings {
     /// Name of the peer in the log; `otherwise` if it has none.
@@ -361,18 +242,11 @@ impl Settings {
 
     /// Checks the settings.
     pub fn check(&self) -> Result<(), SettingsError> {
-        if self.rate.bps() == 0 {
-            return Err(SettingsError::NoRate);
+        check_path(self.rate, self.mtu_bytes)?;
+        if self.paths.len() >= MAX_PATHS.into() {
+            return Err(SettingsError::TooManyPaths(1 + self.paths.len()));
         }
-        if self.rate < MIN_RATE {
-            return Err(SettingsError::LowRate(self.rate));
-        }
-        if self.mtu_bytes < MIN_MTU_BYTES {
-            return Err(SettingsError::SmallMtu(self.mtu_bytes));
-        }
-        if self.mtu_bytes > 65_535 {
-            return Err(SettingsError::LargeMtu(self.mtu_bytes));
-        }
+        self.paths.iter().try_for_each(PathSettings::check)?;
         let min = ByteSize::from_bytes(MIN_SEND_PACKETS * self.mtu_bytes as u64);
         if self.send_memory < min {
             let (memory, mtu) = (self.send_memory, self.mtu_bytes);

@@ -229,7 +229,10 @@ impl AirCore {
             Some((_, session)) => {
                 session.rekey(keys, terms, now);
                 // The sender has the hub's key, and there is a path in both directions.
-                place.inspect(|place| session.moved_to(*place, now));
+                if let Some(place) = place {
+                    let own = &self.path_addresses;
+                    session.paths_moved_to(place, |id| !own.contains_key(&id), now);
+                }
             }
             None => {
                 self.drop_session();
@@ -340,7 +343,7 @@ impl Core for AirCore {
 
     fn too_large(&mut self, (to, path): (SocketAddr, u8), bytes: usize, now: Duration) -> bool {
         if let Some((_, session)) = &mut self.session {
-            session.too_large_on(path, to, bytes, now);
+            session.too_large(to, |id| id == path, bytes, now);
         }
         true
     }

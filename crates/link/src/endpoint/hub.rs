@@ -39,11 +39,11 @@ pub struct HubConfig {
     pub aircraft: Vec<Aircraft>,
 }
 
-/// A session, and the address of its packets.
+/// A session, and the addresses of its paths.
 pub(super) struct Member {
     pub(super) key: PublicKey,
     pub(super) session: Box<Session>,
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     /// Bytes that it held beyond its reserves when last counted.
     pub(super) held: u64,
 }
@@ -294,15 +294,19 @@ impl HubCore {
         now: Duration,
     ) {
         self.touch(id);
-        let Some(Member { key, session, address, .. }) = self.sessions.get_mut(&id) else { return };
+        let Some(Member { key, session, addresses, .. }) = self.sessions.get_mut(&id) else {
+            return;
+        };
         session.receive(header, plaintext, from, (bytes, ce), now);
-        let (key, was, is) = (*key, *address, session.address());
-        *address = is;
+        let key = *key;
+        let moved = !session.addresses().eq(addresses.iter().copied());
+        let is: Vec<_> = if moved { session.addresses().collect() } else { Vec::new() };
+        let was = if moved { std::mem::replace(addresses, is.clone()) } else { Vec::new() };
         let (demand, drains) = (session.take_demand(), session.take_drain());
         let closed = session.is_closed();
-        if was != is {
-            self.leave_address(was, id);
-            self.addresses.entry(is).or_default().insert(id);
+        was.into_iter().for_each(|address| self.leave_address(address, id));
+        for address in is {
+            self.addresses.entry(address).or_default().insert(id);
         }
         if drains {
             self.drain_siblings(id, now);
@@ -364,7 +368,7 @@ impl HubCore {
             }
             self.sharing.joined(key, id);
             let session = Box::new(session);
-            self.sessions.insert(id, Member { key, session, address, held: 0 });
+            self.sessions.insert(id, Member { key, session, addresses: vec![address], held: 0 });
             self.addresses.entry(address).or_default().insert(id);
             self.touch(id);
             // The session gets its part of the beam before its first packet is sent.
@@ -413,15 +417,15 @@ impl HubCore {
 
     /// Ends a session's flows and drops it, except for its measurements of the path.
     fn end_session(&mut self, id: SessionId) {
-        if let Some(Member { key, mut session, address, held }) = self.sessions.remove(&id) {
+        if let Some(Member { key, mut session, addresses, held }) = self.sessions.remove(&id) {
             self.budget.settle(held, 0);
             self.agenda.forget(id);
             self.sharing.left(&key, id);
             self.bottlenecks.left(id);
-            self.leave_address(address, id);
+            addresses.into_iter().for_each(|address| self.leave_address(address, id));
             if let Some(entry) = self.aircraft.get_mut(&key) {
                 if let Some(remembered) = session.remembered() {
-                    entry.remembered.store(Some(address.ip()), remembered);
+                    entry.remembered.store(Some(session.address().ip()), remembered);
                 }
                 if let Some(next) = entry.next.take() {
                     entry.settings = *next;

@@ -314,6 +314,11 @@ impl Session {
         self.path.peer
     }
 
+    /// Addresses of the peer on all paths.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.paths().map(|path| path.peer)
+    }
+
     /// Returns `true` in an outage, or if the keys are used up.
     pub fn is_quiet(&self) -> bool {
         self.is_out() || self.keys.is_used_up()
@@ -321,7 +326,8 @@ impl Session {
 
     /// Length of the present outage at `now`; zero if there is none.
     pub fn outage(&self, now: Duration) -> Duration {
-        let since = self.paths().try_fold(Duration::ZERO, |latest, path| {
+        let mut used = self.paths().filter(|path| path.validation.is_none());
+        let since = used.try_fold(Duration::ZERO, |latest, path| {
             path.outage.map(|outage| latest.max(outage.since))
         });
         since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
@@ -473,5 +479,7 @@ fn reap_interval(settings: &Settings) -> Duration {
     streams.min(settings.datagram_idle / REAPS_PER_DATAGRAM_LIMIT)
 }
 
+#[cfg(test)]
+mod paths_tests;
 #[cfg(test)]
 mod tests;

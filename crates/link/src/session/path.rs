@@ -303,7 +303,8 @@ impl Path {
 
     /// Notes that a report with news arrived, and waits for that of the oldest packet after it.
     pub fn on_news(&mut self, now: Duration) {
-        if let Some(since) = self.waiting_since {
+        // The length of an outage says nothing about the usual time.
+        if let Some(since) = self.waiting_since.filter(|_| self.outage.is_none()) {
             let waited = now.saturating_sub(since);
             self.news_after = waited.max((self.news_after * 7 + waited) / 8);
         }

@@ -15,7 +15,7 @@ use crate::crypto::Rng;
 use crate::lane::Lane;
 use crate::memory::Remembered;
 use crate::settings::Settings;
-use crate::wire::header::DataHeader;
+use crate::wire::header::{DataHeader, MAX_PATHS};
 
 /// Maximum interval of challenges on a path that does not answer.
 const MAX_CHALLENGE_INTERVAL: Duration = Duration::from_secs(10);
@@ -159,12 +159,15 @@ impl Session {
     }
 
     /// Numbers of all paths, those first whose packets arrive first.
-    pub(super) fn paths_by_arrival(&self, now: Duration) -> Vec<u8> {
+    pub(super) fn paths_by_arrival(&self, now: Duration) -> impl Iterator<Item = u8> + use<> {
         let common = self.has_common_delays();
-        let mut paths: Vec<(f64, u8)> =
-            self.paths().map(|path| (path.arrival_s(now, common), path.id)).collect();
-        paths.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        paths.into_iter().map(|(_, id)| id).collect()
+        let mut paths = [(f64::INFINITY, u8::MAX); MAX_PATHS as usize];
+        for (place, path) in paths.iter_mut().zip(self.paths()) {
+            *place = (path.arrival_s(now, common), path.id);
+        }
+        let count = (1 + self.others.len()).min(paths.len());
+        paths[..count].sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        paths.into_iter().take(count).map(|(_, id)| id)
     }
 
     /// Round trip of the path that datagrams use.
@@ -187,15 +190,29 @@ impl Session {
         }
         let mut path =
             Path::of_session(id, address, &self.settings, self.prior.as_ref(), &mut self.rng, now);
-        let mut challenge = [0; 8];
-        self.rng.fill_bytes(&mut challenge);
         // The air's own configuration names the address, so that nobody else can be harmed.
         let received_bytes = if self.opens { usize::MAX / 4 } else { 0 };
-        let interval = path.rtt.get();
-        path.validation =
-            Some(Validation { challenge, next_try: now, interval, received_bytes, sent_bytes: 0 });
+        path.validation = Some(self.new_validation(path.rtt.get(), received_bytes, now));
         self.others.push(Box::new(path));
         true
+    }
+
+    fn new_validation(
+        &mut self,
+        rtt: Duration,
+        received_bytes: usize,
+        now: Duration,
+    ) -> Validation {
+        let mut challenge = [0; 8];
+        self.rng.fill_bytes(&mut challenge);
+        Validation { challenge, next_try: now, interval: rtt, received_bytes, sent_bytes: 0 }
+    }
+
+    /// Begins the validation of the path in hand again, because its newest packet of `bytes` came from
+    /// another address.
+    pub(super) fn validate_again(&mut self, from: SocketAddr, bytes: usize, now: Duration) {
+        self.path.peer = from;
+        self.path.validation = Some(self.new_validation(self.path.rtt.get(), bytes, now));
     }
 
     /// Takes in hand the path of a received packet. At the ground, a new one begins with its first
@@ -231,7 +248,50 @@ impl Session {
         let peer = self.settings.peer_label(&self.path.peer);
         tracing::info!(%peer, path = self.path.id, "another path is in use");
         self.path.follow_lease(now);
+        self.take_over(now);
         self.tune();
+    }
+
+    /// Sends again on the path in hand, which has just become live, what is in flight on paths that are
+    /// not live: while there was no other path, it waited there.
+    pub(super) fn take_over(&mut self, now: Duration) {
+        let here = self.path.id;
+        for at in 0..self.others.len() {
+            let other = &self.others[at];
+            if other.validation.is_none() && !other.is_live() {
+                self.select(other.id);
+                self.resend_elsewhere(now);
+                self.select(here);
+            }
+        }
+    }
+
+    /// Takes in hand the path of the next CLOSE: each live one in turn, because the peer may hear only
+    /// one.
+    pub(super) fn select_for_close(&mut self) {
+        let count = self.paths().filter(|path| path.is_live()).count();
+        let turn = self.closes_left as usize % count.max(1);
+        let chosen = self.paths().filter(|path| path.is_live()).nth(turn).map(|path| path.id);
+        self.select(chosen.unwrap_or(self.first_path));
+    }
+
+    /// Sets the peer's address on the paths that `moves` names.
+    pub(crate) fn paths_moved_to(
+        &mut self,
+        address: SocketAddr,
+        moves: impl Fn(u8) -> bool,
+        now: Duration,
+    ) {
+        for id in (0..self.max_paths).filter(|id| moves(*id)) {
+            if !self.select(id) {
+                continue;
+            }
+            self.moved_to(address, now);
+            if let Some(validation) = &mut self.path.validation {
+                (validation.next_try, validation.interval) = (now, self.path.rtt.get());
+            }
+        }
+        self.select_first();
     }
 
     /// Time and bytes permitting, takes the next challenge of the path in hand.

@@ -18,17 +18,21 @@ impl Session {
         self.path.mtu.current()
     }
 
-    /// Notes that the operating system refused to send `bytes` of UDP payload to the peer.
-    pub(crate) fn too_large(&mut self, bytes: usize, now: Duration) {
-        self.path.mtu.refused(bytes + self.path.outer_bytes(), now);
-    }
-
-    /// The same on path `id`, if its peer is at `to`.
-    pub(crate) fn too_large_on(&mut self, id: u8, to: SocketAddr, bytes: usize, now: Duration) {
-        if self.select(id) && self.path.peer == to {
-            self.too_large(bytes, now);
+    /// Notes that the operating system refused to send `bytes` of UDP payload on the paths that `is_of`
+    /// names with their numbers, to the peer at `to`.
+    pub(crate) fn too_large(
+        &mut self,
+        to: SocketAddr,
+        is_of: impl Fn(u8) -> bool,
+        bytes: usize,
+        now: Duration,
+    ) {
+        let others = self.others.iter_mut().map(|path| &mut **path);
+        for path in others.chain([&mut *self.path]) {
+            if path.peer == to && is_of(path.id) {
+                path.mtu.refused(bytes + path.outer_bytes(), now);
+            }
         }
-        self.select_first();
     }
 
     /// Time at which the next probe should be sent.

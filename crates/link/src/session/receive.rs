@@ -96,7 +96,7 @@ impl Session {
         // Only the ground follows address changes: the air has the ground's address from its
         // configuration.
         self.validate(from, packet.response, now);
-        if !self.opens && self.path.validation.is_none() {
+        if !self.opens {
             self.follow(from, newest, bytes, packet.response, now);
         }
         // Only the aircraft's operator pays.
@@ -144,8 +144,9 @@ impl Session {
     /// Notes that packets of the path in hand arrive, and ends its outage.
     fn arrives_again(&mut self, now: Duration) {
         self.path.waiting_since = None;
+        let was_live = self.path.is_live();
         self.path.is_doubted = false;
-        let was_out = self.is_out();
+        let unheard = self.outage(now);
         if let Some(outage) = self.path.outage.take() {
             if let Some(congestion) = &mut self.path.congestion {
                 congestion.on_peer_returned(now);
@@ -153,10 +154,11 @@ impl Session {
             self.path.lease.on_peer_returned(now);
             let peer = self.settings.peer_label(&self.path.peer);
             let after = now.saturating_sub(outage.since);
-            if was_out {
-                self.unheard += after;
-            }
+            self.unheard += unheard;
             tracing::info!(%peer, ?after, "the link is back");
+        }
+        if !was_live && !self.others.is_empty() {
+            self.take_over(now);
         }
     }
 
@@ -428,6 +430,12 @@ impl Session {
         if from == self.path.peer {
             if newest {
                 self.path.candidate = None;
+            }
+            return;
+        }
+        if self.path.validation.is_some() {
+            if newest {
+                self.validate_again(from, bytes, now);
             }
             return;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Session;
 use super::choose::NextSend;
 use super::fragment::Outgoing;
-use super::path::ANTI_AMPLIFICATION;
+use super::path::{ANTI_AMPLIFICATION, Path};
 use super::sent::SentContents;
 use crate::Class;
 use crate::flow::{Content, Filled, PacketCharge};
@@ -37,10 +37,13 @@ impl Session {
         }
         if self.closing {
             self.closes_left -= 1;
+            self.select_for_close();
             self.plaintext.clear();
             frame::put_close(&mut self.plaintext);
             self.sent_on = self.path.id;
-            return self.seal(SentContents::default(), None, now, out);
+            let to = self.seal(SentContents::default(), None, now, out);
+            self.select_first();
+            return to;
         }
         if self.others.is_empty() {
             self.sent_on = self.path.id;
@@ -224,7 +227,9 @@ impl Session {
             if self.path.outage.is_some() { self.choose_probe(probing) } else { self.choose(now) };
         match choose {
             Some(NextSend::New(Lane::Datagram)) => self.put_datagrams(room, now),
-            Some(NextSend::New(lane)) if room >= MIN_SYMBOL_ROOM => self.put_new(lane, room, now),
+            Some(NextSend::New(lane)) if self.room_everywhere(room) >= MIN_SYMBOL_ROOM => {
+                self.put_new(lane, room, now)
+            }
             Some(NextSend::Lost(lane)) => self.put_retransmission(lane, room, now),
             Some(NextSend::Repair(lane)) => self.put_repair(lane, room, now),
             _ => PacketContents::default(),
@@ -331,9 +336,9 @@ impl Session {
     }
 
     /// Room for a new symbol, which any live path may have to carry again.
-    fn room_everywhere(&self, room: usize) -> usize {
-        let surplus = self.path.mtu.current().saturating_sub(self.symbol_mtu());
-        room.saturating_sub(surplus)
+    pub(super) fn room_everywhere(&self, room: usize) -> usize {
+        let used = self.paths().filter(|path| self.is_used(path));
+        used.map(Path::max_plaintext).fold(room, usize::min)
     }
 
     /// Puts the copy of a symbol that went on another path, if one waits. Its outcome is not the

@@ -54,7 +54,7 @@ impl Core for HubCore {
     fn too_large(&mut self, (to, _): (SocketAddr, u8), bytes: usize, now: Duration) -> bool {
         for id in self.addresses.get(&to).cloned().unwrap_or_default() {
             if let Some(session) = self.session(id) {
-                session.too_large(bytes, now);
+                session.too_large(to, |_| true, bytes, now);
             }
         }
         true
