@@ -125,17 +125,24 @@ impl Pair {
     /// Two ends over several radio links, one for each path. `settings` apply to both ends, except
     /// the rates, which come from the links.
     pub fn bundle(links: &[Profile], settings: &Settings, seed: u64) -> Self {
-        let of = |direction: fn(&LinkSpec) -> &DirectionSpec| {
+        Self::bundle_between(links, settings, settings, seed)
+    }
+
+    /// Like [`Self::bundle`], with different settings for the air and the hub.
+    pub fn bundle_between(links: &[Profile], air: &Settings, hub: &Settings, seed: u64) -> Self {
+        let of = |settings: &Settings, direction: fn(&LinkSpec) -> &DirectionSpec| {
             let path = |profile: &Profile| PathSettings {
+                name: profile.name.clone(),
                 rate: rate_of(direction(&profile.link)),
                 lease: LeaseMode::Static,
                 mtu_bytes: settings.mtu_bytes,
+                metered: false,
             };
             let rate = rate_of(direction(&links[0].link));
             let paths = links[1..].iter().map(path).collect();
             Settings { rate, paths, ..settings.clone() }
         };
-        let (hub, air) = (of(|link| &link.forward), of(|link| &link.return_));
+        let (hub, air) = (of(hub, |link| &link.forward), of(air, |link| &link.return_));
         let mut pair = Self::with(&links[0], &air, &hub, seed);
         let mut rng = ChaCha20Rng::seed_from_u64(seed ^ BUNDLE_SEED);
         for Profile { link, .. } in &links[1..] {

@@ -1,9 +1,49 @@
 //! Bundles of links, and the physical limit of a transfer over one.
 
-use bentpipe_channel::SpecError;
-use bentpipe_units::Ratio;
+use std::time::Duration;
+
+use bentpipe_channel::{DirectionSpec, SpecError};
+use bentpipe_units::{BitRate, Ratio};
 
 use crate::profile::Profile;
+
+/// Delay of a queue that others fill on a path.
+const BLOAT: Duration = Duration::from_secs(2);
+/// Rate of a slow path.
+const SLOW: BitRate = BitRate::from_bps(9_600);
+
+/// Way in which a path is of no use beside a good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It loses 40 % in each direction.
+    Loss,
+    /// Others fill a queue of 2 s towards the aircraft.
+    Bloat,
+    /// It carries 9.6 kbit/s in each direction.
+    Slow,
+}
+
+impl Fault {
+    /// Every fault, with its name.
+    pub const ALL: [(Self, &str); 3] =
+        [(Self::Loss, "40 % loss"), (Self::Bloat, "2 s of queue"), (Self::Slow, "9.6 kbit/s")];
+
+    fn on(self, mut link: Profile) -> Result<Profile, SpecError> {
+        let loss = |share: f64| Ratio::new(share).expect("a loss is a ratio");
+        let (forward, back) = (loss(link.forward_loss()), loss(link.return_loss()));
+        let of = |spec: &DirectionSpec| (spec.rate(), spec.mean_delay());
+        let ((rate, delay), (_, delay_back)) = (of(&link.link.forward), of(&link.link.return_));
+        match self {
+            Self::Loss => return link.with_loss(loss(0.4), 1.0),
+            Self::Bloat => link.link.forward = DirectionSpec::fixed(rate, delay + BLOAT, forward),
+            Self::Slow => {
+                link.link.forward = DirectionSpec::fixed(Some(SLOW), delay, forward);
+                link.link.return_ = DirectionSpec::fixed(Some(SLOW), delay_back, back);
+            }
+        }
+        Ok(link)
+    }
+}
 
 /// Links of one session, one for each path.
 #[derive(Debug, Clone)]
@@ -22,6 +62,15 @@ impl Bundle {
             if burst > 1.0 { link.with_loss(loss, burst) } else { Ok(link) }
         });
         Ok(Self(links.into_iter().collect::<Result<_, _>>()?))
+    }
+
+    /// The path at `good`, and then the other one of two with a fault.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the other one cannot have the fault.
+    pub fn beside_useless(&self, good: usize, fault: Fault) -> Result<Self, SpecError> {
+        Ok(Self(vec![self.0[good].clone(), fault.on(self.0[1 - good].clone())?]))
     }
 
     /// Only the path at `index`.

@@ -11,7 +11,7 @@ use bentpipe_channel::SpecError;
 
 use crate::experiment::table::{align, table};
 use crate::result::Row;
-use bundle::Bundle;
+use bundle::{Bundle, Fault};
 pub use play::run;
 
 /// Transfer or event of a cell.
@@ -26,6 +26,30 @@ pub enum Play {
     /// The path at this index dies under an endless download. The figure is the longest gap that
     /// begins within 2 s, in seconds.
     DiesUnderBulk(usize),
+    /// As [`Self::Object`], relative to the first path alone.
+    UselessForObject(u64),
+    /// As [`Self::Bulk`], relative to the first path alone.
+    UselessForBulk,
+    /// The path at this index is dead under an endless download for 20 s. The figure is the longest
+    /// time in seconds from its return until it carries data again.
+    Returns(usize),
+    /// The same, until it carries data at its full rate. The figure is in round trips of the path and
+    /// counts from when it carries data again.
+    Recovers(usize),
+    /// The same, and the figure is the longest gap of the download in the 10 s after the return.
+    ReturnsUnnoticed(usize),
+}
+
+impl Play {
+    /// Returns `true` if the figure should be at least the bound, `false` if at most.
+    fn is_goodput(self) -> bool {
+        matches!(self, Self::Bulk | Self::UselessForBulk)
+    }
+
+    /// Returns `true` if the figure is relative to that of the first path alone.
+    fn is_relative(self) -> bool {
+        matches!(self, Self::UselessForObject(_) | Self::UselessForBulk)
+    }
 }
 
 /// A cell.
@@ -37,7 +61,7 @@ pub struct Cell {
     pub bundle: Bundle,
     /// Transfer or event.
     pub play: Play,
-    /// Bound of the figure: at least this for [`Play::Bulk`], at most for all others.
+    /// Bound of the figure: at least this for a goodput, at most for all others.
     pub bound: f64,
     /// Maximum of sent bytes per delivered byte, if that has a bound.
     pub max_overhead: Option<f64>,
@@ -60,9 +84,9 @@ impl Outcome {
     /// Returns `true` if the figure and the overhead keep their bounds.
     pub fn holds(&self) -> bool {
         let Some(figure) = self.figure else { return false };
-        let kept = match self.cell.play {
-            Play::Bulk => figure >= self.cell.bound,
-            _ => figure <= self.cell.bound,
+        let kept = match self.cell.play.is_goodput() {
+            true => figure >= self.cell.bound,
+            false => figure <= self.cell.bound,
         };
         kept && self.cell.max_overhead.is_none_or(|most| self.overhead <= most)
     }
@@ -85,19 +109,28 @@ impl Outcome {
 
     fn metric(&self) -> &'static str {
         match self.cell.play {
-            Play::Object(_) | Play::DiesAfterRequest => "completion",
-            Play::Bulk => "goodput",
-            Play::DiesUnderBulk(_) => "gap",
+            Play::Object(_) | Play::UselessForObject(_) | Play::DiesAfterRequest => "completion",
+            Play::Bulk | Play::UselessForBulk => "goodput",
+            Play::DiesUnderBulk(_) | Play::ReturnsUnnoticed(_) => "gap",
+            Play::Returns(_) | Play::Recovers(_) => "recovery",
         }
     }
 
     fn unit(&self) -> &'static str {
         match self.cell.play {
-            Play::Object(_) | Play::Bulk => "ratio",
-            Play::DiesAfterRequest | Play::DiesUnderBulk(_) => "s",
+            Play::DiesAfterRequest
+            | Play::DiesUnderBulk(_)
+            | Play::Returns(_)
+            | Play::ReturnsUnnoticed(_) => "s",
+            _ => "ratio",
         }
     }
 }
+
+/// Interval of probes when a path has been dead for 20 s: a tenth of that.
+const PROBE_INTERVAL_S: f64 = 2.0;
+/// Longest gap of a download over da2gc and mss alone.
+const GAP_S: [f64; 2] = [1.0, 2.3];
 
 /// All cells.
 ///
@@ -115,7 +148,7 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
     let (both, fours, twenties) =
         (Bundle::of_paper(1.0)?, Bundle::of_paper(4.0)?, Bundle::of_paper(20.0)?);
     let object = |kilobytes: u64| Play::Object(1000 * kilobytes);
-    Ok(vec![
+    let mut cells = vec![
         cell("10 KB", &both, object(10), 1.10, None),
         cell("30 KB", &both, object(30), 1.09, None),
         cell("100 KB", &both, object(100), 1.09, None),
@@ -129,7 +162,27 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         // Two round trips of the dead path and one of the other.
         cell("da2gc dies under bulk", &both, Play::DiesUnderBulk(0), 1.335, None),
         cell("mss dies under bulk", &both, Play::DiesUnderBulk(1), 1.834, None),
-    ])
+    ];
+    for (path, name) in ["da2gc", "mss"].into_iter().enumerate() {
+        let rtt = both.0[path].rtt().as_secs_f64();
+        let used = 2.0 * rtt + rtt.max(PROBE_INTERVAL_S);
+        cells.push(cell(&format!("{name} returns: used"), &both, Play::Returns(path), used, None));
+        let full = Play::Recovers(path);
+        cells.push(cell(&format!("{name} returns: full rate"), &both, full, 4.0, None));
+        // What the losses of the other path alone cause.
+        let gap = Play::ReturnsUnnoticed(path);
+        cells.push(cell(&format!("{name} returns: gap"), &both, gap, GAP_S[1 - path], None));
+    }
+    for (fault, what) in Fault::ALL {
+        for (good, name) in ["da2gc", "mss"].into_iter().enumerate() {
+            let bundle = both.beside_useless(good, fault)?;
+            let named = |of: &str| format!("useless-{of}: {name} beside {what}");
+            let object = Play::UselessForObject(10_000);
+            cells.push(cell(&named("10 KB"), &bundle, object, 1.02, None));
+            cells.push(cell(&named("bulk"), &bundle, Play::UselessForBulk, 0.99, None));
+        }
+    }
+    Ok(cells)
 }
 
 /// A table with a line for each cell. Missed bounds have a mark.
@@ -139,6 +192,7 @@ pub fn text(outcomes: &[Outcome]) -> String {
         let limit = match one.cell.play {
             Play::Object(bytes) => format!("{:.3} s", one.cell.bundle.limit_s(bytes)),
             Play::Bulk => format!("{:.3} Mbit/s", one.cell.bundle.capacity_bps() / 1e6),
+            Play::UselessForObject(_) | Play::UselessForBulk => "one path".into(),
             _ => "–".into(),
         };
         let most = one.cell.max_overhead.map_or(String::new(), |most| format!(" ≤ {most}"));

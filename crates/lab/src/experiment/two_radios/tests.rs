@@ -1,4 +1,4 @@
-//! Sessions over random bundles: nothing is lost, doubled or reset.
+//! Sessions over random bundles: nothing is lost, doubled or reset. A metered path waits for the others.
 
 use std::time::Duration;
 
@@ -7,7 +7,9 @@ use bentpipe_units::Ratio;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
+use super::bundle::Bundle;
 use crate::profile::Profile;
+use crate::result::Sample;
 use crate::sim::pair::Pair;
 use crate::sim::trace::Digest;
 use crate::sim::tunnel::Tunnel;
@@ -74,4 +76,35 @@ fn nothing_is_lost_or_doubled_while_paths_die_and_return() {
             panic!("seed {seed}: {error}");
         }
     }
+}
+
+/// Bytes on both directions of a path since `before`.
+fn carried(tunnel: &mut Tunnel, path: usize) -> u64 {
+    let counters = tunnel.pair().counters_of(path);
+    counters.map_or(0, |(to_air, to_hub)| to_air.offered.bytes + to_hub.offered.bytes)
+}
+
+#[test]
+fn a_metered_path_carries_data_only_while_no_other_does() {
+    let links = Bundle::of_paper(1.0).expect("they have losses").0;
+    // The ground is told on the path itself.
+    let air = Settings { metered: true, ..Settings::default() };
+    let pair = Pair::bundle_between(&links, &air, &Settings::default(), 1);
+    let mut tunnel = Tunnel::over(pair, &links[0]).expect("they are up");
+    tunnel.pass(Duration::from_secs(10));
+    let before = [0, 1].map(|path| carried(&mut tunnel, path));
+    for _ in 0..4 {
+        assert!(matches!(tunnel.fetch(100_000, PATIENCE), Sample::Finished(_)));
+    }
+    let after = [0, 1].map(|path| carried(&mut tunnel, path));
+    assert!(after[0] - before[0] < 4_000, "{before:?} {after:?}");
+    assert!(after[1] - before[1] > 400_000, "{before:?} {after:?}");
+    tunnel.pair().set_path_mtu(1, Some(0));
+    assert!(matches!(tunnel.fetch(100_000, PATIENCE), Sample::Finished(_)));
+    assert!(carried(&mut tunnel, 0) - after[0] > 100_000, "it takes over");
+    tunnel.pair().set_path_mtu(1, None);
+    tunnel.pass(Duration::from_secs(30));
+    let before = carried(&mut tunnel, 0);
+    assert!(matches!(tunnel.fetch(100_000, PATIENCE), Sample::Finished(_)));
+    assert!(carried(&mut tunnel, 0) - before < 4_000, "it waits again");
 }
