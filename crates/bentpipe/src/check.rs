@@ -19,8 +19,9 @@ use bentpipe_gateway::config::{
 use bentpipe_gateway::transports::{aerotcp, link};
 use bentpipe_link::{IDLE_GRANT, MAX_RATE};
 use bentpipe_net::descriptors::descriptor_limit;
+use bentpipe_net::filters_strictly;
 use bentpipe_net::interception;
-use bentpipe_units::ByteSize;
+use bentpipe_units::{BitRate, ByteSize};
 
 use tracing::subscriber::{NoSubscriber, with_default};
 
@@ -198,6 +199,7 @@ fn air(config: &AirConfig) -> Sheet {
     if link.transport == Transport::Link {
         sheet.row("memory", memory(&link.memory));
     }
+    paths(&mut sheet, config);
     if let Some(modem) = &link.modem {
         sheet.row("modem", modem_said(modem));
     }
@@ -247,6 +249,40 @@ fn air(config: &AirConfig) -> Sheet {
     let (all, each) = (limits.udp.max_flows, limits.udp.max_flows_per_passenger);
     sheet.row("", format!("{all} of UDP, {each} a passenger"));
     sheet
+}
+
+/// Adds rows about the radios of the session.
+fn paths(sheet: &mut Sheet, config: &AirConfig) {
+    for path in &config.paths {
+        let by = match (&path.interface, &path.local_address) {
+            (Some(interface), Some(address)) => format!("by {interface} from {address}"),
+            (Some(interface), None) => format!("by {interface}"),
+            (None, address) => {
+                address.map_or_else(String::new, |address| format!("from {address}"))
+            }
+        };
+        let peer = path.peer.map_or_else(String::new, |peer| format!(" to {peer}"));
+        let rate = lease_at(path.lease, path.rate);
+        let standby = if path.metered { ", only while no other carries data" } else { "" };
+        sheet.row("radio", format!("{}, {by}{peer}, sending {rate}{standby}", path.name));
+        let Some(interface) = &path.interface else { continue };
+        if !has_interface(interface) {
+            let text =
+                format!("this machine has no interface {interface:?} now; it may come later");
+            sheet.row("note", text);
+        } else if config.paths.len() > 1 && filters_strictly(interface) {
+            let text = format!(
+                "rp_filter is strict on {interface}: the kernel drops answers there if another \
+                 interface has the better route to the ground; 2 is the loose form"
+            );
+            sheet.row("note", text);
+        }
+    }
+    if config.paths.len() > 1 {
+        let text = "each packet goes by the radio on which it arrives first; long downloads go by all, \
+                    and what a silent radio carried goes again by the others";
+        sheet.row("use", text);
+    }
 }
 
 /// Adds rows about the on-board resolver.
@@ -333,8 +369,11 @@ fn modem_said(modem: &ModemConfig) -> String {
 
 /// Describes the rate lease and its source.
 fn lease(link: &AirLink) -> String {
-    let rate = link.rate;
-    match link.lease {
+    lease_at(link.lease, link.rate)
+}
+
+fn lease_at(source: LeaseSource, rate: BitRate) -> String {
+    match source {
         LeaseSource::Learned if rate == MAX_RATE => "what the path is measured to carry".into(),
         LeaseSource::Learned => format!("what the path is measured to carry, up to {rate}"),
         LeaseSource::Static => rate.to_string(),

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bentpipe_config::AirConfig;
 use bentpipe_flow::{Host, Target};
-use bentpipe_link::io::{Air, UdpSocket};
+use bentpipe_link::io::{Air, Socket, UdpSocket};
 use bentpipe_link::secure::MAX_PEER_ADDRESSES;
 use bentpipe_net::{self as net, Inherited, SocketError};
 use tokio::time::sleep;
 
+use crate::radio::{seen_from, sockets};
 use crate::{TransportError, handshake_counter, link, path_memory};
 
 const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -40,9 +41,20 @@ pub fn call(
     peers: &[SocketAddr],
     counter: u64,
 ) -> Result<Air, TransportError> {
-    let (any, peers) = any_address(peers);
-    let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
-    let air = Air::start(Box::new(socket), link::air_config(config, peers[0], counter)?);
+    let of_paths = config.paths.iter().filter_map(|path| path.peer);
+    let all: Vec<SocketAddr> = peers.iter().copied().chain(of_paths).collect();
+    let (any, peers) = (any_address(&all).0, any_address(peers).1);
+    let peers: Vec<SocketAddr> = peers.into_iter().map(|peer| seen_from(any, peer)).collect();
+    let socket: Box<dyn Socket> = match config.paths.is_empty() {
+        true => Box::new(plain_socket(inherited, "link", any)?.with_marks(config.link.dscp)),
+        false => Box::new(sockets(&config.paths, any, config.link.dscp)),
+    };
+    let air = Air::start(socket, link::air_config(config, peers[0], counter)?);
+    for (number, path) in (0..).zip(&config.paths) {
+        if let Some(peer) = path.peer {
+            air.set_path_address(number, seen_from(any, peer));
+        }
+    }
     air.also_at(peers[1..].iter().copied());
     Ok(air)
 }

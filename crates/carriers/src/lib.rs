@@ -8,6 +8,7 @@
 //! | `hubs`, `egresses` | an aircraft's hubs, and a hub's egresses |
 //! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
 //! | `path_memory`, `homes` | properties of the path, and addresses of the aircraft, kept over a restart |
+//! | `radio` | a socket for each radio of a session |
 //! | `machine` | memory of the machine |
 //! | `trial` | one call to the ground before a gateway runs |
 
@@ -24,6 +25,7 @@ pub mod link;
 mod machine;
 pub mod masque;
 mod path_memory;
+mod radio;
 mod start;
 mod trial;
 

@@ -6,13 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
-    Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MAX_PATHS, MAX_RATE,
+    MIN_RESERVE_BYTES, PathSettings, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 
 use crate::machine;
-use bentpipe_config::{AirConfig, GroundConfig, LeaseSource, Memory};
+use bentpipe_config::{AirConfig, GroundConfig, LeaseSource, Memory, RadioPath};
 
 /// Idle limit of datagram flows in the link. The gateways end idle flows earlier; this limit covers
 /// flows that they have lost track of.
@@ -45,6 +45,7 @@ pub fn air_config(
     let coding = link.coding;
     let settings =
         Settings { lease, learn_bytes, control, coding, classes, datagram_idle, ..settings };
+    let settings = with_paths(settings, &config.paths);
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key.clone(),
@@ -53,6 +54,26 @@ pub fn air_config(
         settings,
         first_counter,
     })
+}
+
+/// Settings of a session with these radios; with none, it has one path.
+fn with_paths(mut settings: Settings, paths: &[RadioPath]) -> Settings {
+    let Some((first, further)) = paths.split_first() else { return settings };
+    let (lease, control) = lease(first.lease);
+    let path = |path: &RadioPath| PathSettings {
+        name: path.name.clone(),
+        rate: path.rate,
+        lease: self::lease(path.lease).0,
+        mtu_bytes: path.mtu,
+        metered: path.metered,
+    };
+    settings.paths = further.iter().map(path).collect();
+    (settings.path_name, settings.rate) = (first.name.clone(), first.rate);
+    (settings.lease, settings.control) = (lease, control);
+    settings.metered = first.metered;
+    // The largest that any of them carries.
+    settings.mtu_bytes = paths.iter().map(|path| path.mtu).max().unwrap_or(settings.mtu_bytes);
+    settings
 }
 
 /// Divisor of the machine's memory for all sessions, if the file has no limit: half.
@@ -104,12 +125,30 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
             session_lifetime,
             ..settings
         };
+        let settings = Settings { paths: any_paths(&settings), ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key, settings, highest_class });
     }
     let secret = config.link.private_key.clone();
     Ok(HubConfig { secret, aircraft })
+}
+
+/// Paths that an aircraft may add to its first one. Nothing is known of them here: their rates are
+/// learned, or found by CUBIC if that is so on the first.
+fn any_paths(settings: &Settings) -> Vec<PathSettings> {
+    let lease = match settings.control {
+        Control::Leased => LeaseMode::Learned,
+        Control::Congestion => LeaseMode::Static,
+    };
+    let path = PathSettings {
+        name: String::new(),
+        rate: MAX_RATE,
+        lease,
+        mtu_bytes: settings.mtu_bytes,
+        metered: false,
+    };
+    vec![path; usize::from(MAX_PATHS) - 1]
 }
 
 /// Source of the rate and its control for the transport.

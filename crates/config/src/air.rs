@@ -13,14 +13,15 @@ use super::http::HttpCacheTable;
 use super::listen::ListenTable;
 use super::mesh::{self, AirHub, AirHubTable};
 use super::preload::PreloadTable;
+use super::radio_path::{self, RadioPathTable};
 use super::rule::{self, RuleTable, TrustedTable};
 use super::site::{self, SiteTable};
 use super::status::StatusTable;
 use super::usage::UsageTable;
 use super::{
     AeroTcp, AirDns, AirLimits, AirLink, AirSplitHttp, Classes, ConfigError, HttpCache, Listen,
-    Page, Placed, Preload, Raw, Site, Source, StatusConfig, UsageConfig, Which, applies, folder_of,
-    read, which,
+    Page, Placed, Preload, RadioPath, Raw, Site, Source, StatusConfig, UsageConfig, Which, applies,
+    folder_of, read, which,
 };
 use bentpipe_transport::Transport;
 
@@ -37,6 +38,10 @@ pub(super) struct AirFile {
     hubs: Vec<AirHubTable>,
     /// Listeners for passengers' connections; at least one of the three kinds.
     listen: ListenTable,
+    /// Radios that one session uses at once, at most 8: docs/several-radios.md. Without any, packets
+    /// leave by the default route. Only with `link`.
+    #[serde(default, rename = "path")]
+    paths: Vec<RadioPathTable>,
     /// AeroTCP's parameters; needed if it is the transport.
     aerotcp: Option<AeroTcp>,
     /// Each class's share of the traffic that this side sends.
@@ -98,6 +103,8 @@ pub struct AirConfig {
     pub link: AirLink,
     /// Further hubs, called in turn while the present one is silent.
     pub hubs: Vec<AirHub>,
+    /// Radios of the session; if there are none, it uses the default route.
+    pub paths: Vec<RadioPath>,
     /// Listeners for clients.
     pub listen: Listen,
     /// Settings of AeroTCP, if it is the transport.
@@ -216,6 +223,7 @@ impl AirFile {
         let link = self.link.check(source, transport)?;
         let own = link.private_key.public();
         let hubs = mesh::air_hubs(self.hubs, own, link.peer_public_key, source)?;
+        let paths = radio_path::check(self.paths, &link, source)?;
         let listen = self.listen.check(source)?;
         let usage = self.usage.map(|usage| usage.check(source)).transpose()?;
         let status = self.status.map(|status| status.check(source)).transpose()?;
@@ -234,6 +242,7 @@ impl AirFile {
         Ok(AirConfig {
             link,
             hubs,
+            paths,
             listen,
             aerotcp: self.aerotcp,
             classes: self.classes,

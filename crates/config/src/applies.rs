@@ -56,7 +56,7 @@ const AIRCRAFT: &[Setting] = &[
 ];
 
 /// Keys at the top of `air.toml`.
-const AIR: &[Setting] = &[setting("raw", DATAGRAMS), setting("hub", RADIO)];
+const AIR: &[Setting] = &[setting("raw", DATAGRAMS), setting("hub", RADIO), setting("path", RADIO)];
 
 /// Keys under `[link]` of `air.toml`. `[aerotcp]` is always allowed, because `--transport aerotcp`
 /// can select that transport.

@@ -49,7 +49,12 @@ pub fn mtu<'de, D: Deserializer<'de>>(from: D) -> Result<usize, D::Error> {
     Ok(mtu)
 }
 
-/// [`mtu`] of one aircraft.
+/// [`rate`] of one radio of several.
+pub fn path_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BitRate>, D::Error> {
+    rate(from).map(Some)
+}
+
+/// [`mtu`] of one aircraft or one radio.
 pub fn aircraft_mtu<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     mtu(from).map(Some)
 }

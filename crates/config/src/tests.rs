@@ -8,6 +8,7 @@ use bentpipe_link::Class;
 
 mod classes;
 mod lines;
+mod paths;
 mod status;
 mod transports;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_flow::{FlowTraffic, LinkState, RateInUse, Traffic};
+use bentpipe_flow::{FlowTraffic, LinkState, PathState, RateInUse, Traffic};
 use bentpipe_link::{Class, ClassActivity, PassengerActivity};
 use bentpipe_metering::experience::{BUCKETS_S, Group, Waits};
 use bentpipe_net::ip;
@@ -50,8 +50,7 @@ pub struct Document {
     pub detail: Detail,
     /// Counters of the gateway since it started.
     pub counters: BTreeMap<String, u64>,
-    /// Waiting times of passengers by class and rule, since the air gateway started; empty in files
-    /// of releases that did not report them.
+    /// Waiting times of passengers by class and rule since the start; empty in older releases' files.
     #[serde(default)]
     pub experience: Vec<ExperienceEntry>,
     /// Sessions of the radio transport; the air gateway has at most one.
@@ -104,6 +103,9 @@ pub struct Session {
     /// State of the link; `None` in files of releases that did not report it.
     #[serde(default)]
     pub link: Option<LinkEntry>,
+    /// State of each path, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathEntry>,
     /// All five classes, highest first.
     pub classes: Vec<ClassEntry>,
     /// The busiest passengers, with one entry for each class they use.
@@ -154,6 +156,44 @@ pub struct LinkEntry {
     pub lost_packets: u64,
     /// Times that the circuit breaker lowered the rate.
     pub breaker_trips: u64,
+}
+
+/// State of one path of several, and its traffic since the session began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathEntry {
+    /// Number of the path.
+    pub number: u8,
+    /// Name in this gateway's configuration; empty without one.
+    pub name: String,
+    /// Address of the peer on it.
+    pub peer: String,
+    /// Its present use: `all`, `bulk`, `standby`, `doubted`, `silent` or `unproven`.
+    pub use_now: String,
+    /// Rate at which this gateway sends on it.
+    pub sending: RateEntry,
+    /// Smoothed round trip.
+    pub round_trip_us: u64,
+    /// Queueing delay of what this gateway sends.
+    pub queue_us: u64,
+    /// Size of the largest packet that carries data now, with its IP header.
+    pub mtu_bytes: u64,
+    /// Lost packets of a thousand, as estimated.
+    pub loss_permille: u64,
+    /// IP bytes sent.
+    pub sent_bytes: u64,
+    /// IP bytes received.
+    pub received_bytes: u64,
+    /// Sent packets that the peer's reports are about.
+    pub judged_packets: u64,
+    /// The lost ones among them.
+    pub lost_packets: u64,
+}
+
+impl PathEntry {
+    /// Name of the path, or its number.
+    pub fn label(&self) -> String {
+        if self.name.is_empty() { self.number.to_string() } else { self.name.clone() }
+    }
 }
 
 /// Traffic and its delay.
@@ -276,12 +316,14 @@ impl Session {
             sending,
             receiving,
             link,
+            paths,
             classes,
             passengers,
             all_passengers,
             flows,
             all_flows,
         } = traffic;
+        let paths = if paths.len() > 1 { paths } else { Vec::new() };
         let class = |(class, of): (Class, &ClassActivity)| class_entry(class, of);
         Self {
             transport: Transport::Link.name().to_owned(),
@@ -292,6 +334,7 @@ impl Session {
             sending: Some(rate_entry(sending)),
             receiving: Some(rate_entry(receiving)),
             link: Some(link_entry(link)),
+            paths: paths.into_iter().map(path_entry).collect(),
             classes: classes.iter().map(class).collect(),
             passengers: passengers.iter().map(|seat| passenger_entry(seat, names)).collect(),
             all_passengers,
@@ -365,6 +408,24 @@ fn link_entry(of: LinkState) -> LinkEntry {
         judged_packets: of.judged_packets,
         lost_packets: of.lost_packets,
         breaker_trips: of.breaker_trips,
+    }
+}
+
+fn path_entry(of: PathState) -> PathEntry {
+    PathEntry {
+        number: of.number,
+        name: of.name,
+        peer: of.peer.to_string(),
+        use_now: of.use_now.name().to_owned(),
+        sending: rate_entry(of.sending),
+        round_trip_us: micros(of.round_trip),
+        queue_us: micros(of.queue),
+        mtu_bytes: of.mtu_bytes,
+        loss_permille: of.loss_permille,
+        sent_bytes: of.sent_bytes,
+        received_bytes: of.received_bytes,
+        judged_packets: of.judged_packets,
+        lost_packets: of.lost_packets,
     }
 }
 

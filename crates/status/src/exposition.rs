@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 
 use bentpipe_metering::experience::BUCKETS_S;
 
-use super::{ClassEntry, Document, ExperienceEntry, Gateway, LinkEntry, Session};
+use super::{ClassEntry, Document, ExperienceEntry, Gateway, LinkEntry, PathEntry, Session};
 
 /// Maximum number of sessions with metrics of the link: 15 series each.
 const MAX_SESSIONS: usize = 4096;
@@ -33,6 +33,9 @@ enum Kind {
 
 /// A metric of the link: its name, meaning, and value.
 type LinkMetric = (&'static str, &'static str, Kind, fn(&LinkEntry) -> f64);
+
+/// A metric of a path.
+type PathMetric = (&'static str, &'static str, Kind, fn(&PathEntry) -> f64);
 
 /// A metric of a class.
 type ClassMetric = (&'static str, &'static str, Kind, fn(&ClassEntry) -> f64);
@@ -72,6 +75,32 @@ const LINK: [LinkMetric; 12] = [
     }),
     ("link_breaker_trips_total", "Times the breaker lowered the rate.", Kind::Counter, |link| {
         link.breaker_trips as f64
+    }),
+];
+
+const PATHS: [PathMetric; 8] = [
+    ("path_up", "1 if the path carries data.", Kind::Gauge, |path| {
+        f64::from(u8::from(matches!(path.use_now.as_str(), "all" | "bulk")))
+    }),
+    ("path_rtt_seconds", "Smoothed round trip.", Kind::Gauge, |path| seconds(path.round_trip_us)),
+    ("path_queue_seconds", "Queueing delay on the path.", Kind::Gauge, |path| {
+        seconds(path.queue_us)
+    }),
+    ("path_rate_bytes_per_second", "Rate in use.", Kind::Gauge, |path| {
+        path.sending.rate_bps.unwrap_or(0) as f64 / 8.0
+    }),
+    ("path_sent_bytes_total", "IP bytes sent.", Kind::Counter, |path| path.sent_bytes as f64),
+    ("path_received_bytes_total", "IP bytes received.", Kind::Counter, |path| {
+        path.received_bytes as f64
+    }),
+    (
+        "path_reported_packets_total",
+        "Sent packets that reports are about.",
+        Kind::Counter,
+        |path| path.judged_packets as f64,
+    ),
+    ("path_lost_packets_total", "Sent packets that were lost.", Kind::Counter, |path| {
+        path.lost_packets as f64
     }),
 ];
 
@@ -142,6 +171,7 @@ fn put(document: &Document, to: &mut String) -> fmt::Result {
     waits(document, to)?;
     let sessions = &document.sessions[..document.sessions.len().min(MAX_SESSIONS)];
     links(sessions, to)?;
+    paths(sessions, to)?;
     classes(&sessions[..sessions.len().min(MAX_DETAILED)], to)
 }
 
@@ -224,6 +254,28 @@ fn links(sessions: &[Session], to: &mut String) -> fmt::Result {
                     bps as f64 / 8.0
                 )?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Paths of the sessions that have several.
+fn paths(sessions: &[Session], to: &mut String) -> fmt::Result {
+    let rows = || {
+        sessions.iter().flat_map(|session| {
+            let labels = labels(session);
+            let label =
+                move |path: &PathEntry| format!("{labels},path=\"{}\"", escaped(&path.label()));
+            session.paths.iter().map(move |path| (label(path), path))
+        })
+    };
+    if rows().next().is_none() {
+        return Ok(());
+    }
+    for (name, help, kind, value) in PATHS {
+        head(to, name, help, kind)?;
+        for (labels, path) in rows() {
+            writeln!(to, "bentpipe_{name}{{{labels}}} {}", value(path))?;
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 pub use document::{
     ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, Names,
-    PassengerEntry, RateEntry, SCHEMA, Session,
+    PassengerEntry, PathEntry, RateEntry, SCHEMA, Session,
 };
 pub use file::{Place, ReadError, read};
 pub use reload::{Outcome, Reload};

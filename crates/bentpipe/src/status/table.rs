@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bentpipe_gateway::config::Detail;
 use bentpipe_gateway::status::{
-    ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, RateEntry, Session,
+    ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, PathEntry,
+    RateEntry, Session,
 };
 use bentpipe_units::BitRate;
 
@@ -74,6 +75,7 @@ fn session_table(session: &Session, detail: Detail) -> String {
     for (what, rate) in directions {
         text += &rate.as_ref().map_or_else(String::new, |rate| rate_line(what, rate));
     }
+    session.paths.iter().for_each(|path| text += &path_line(path));
     text += &line(
         "",
         ["sent bit/s", "recv bit/s", "wait", "longest", "drops", "flows"].map(str::to_owned),
@@ -111,6 +113,31 @@ fn link_line(link: &LinkEntry) -> String {
         "link: {state}, {} round trip, {} queue, {lost:.1} % lost, {repairs:.1} % repairs\n",
         us(link.round_trip_us),
         us(link.queue_us)
+    )
+}
+
+/// Formats the state of one path of several.
+fn path_line(path: &PathEntry) -> String {
+    let us = |us: u64| span(Duration::from_micros(us));
+    let rate = path
+        .sending
+        .rate_bps
+        .map_or_else(|| "an unknown rate".to_owned(), |bps| BitRate::from_bps(bps).to_string());
+    let use_now = match path.use_now.as_str() {
+        "all" => "carries everything",
+        "bulk" => "carries long downloads",
+        "standby" => "on standby",
+        "doubted" => "waited for",
+        "silent" => "silent, probed",
+        "unproven" => "not answered yet",
+        other => shown_name(other),
+    };
+    format!(
+        "path {}: {use_now}; sends at {rate} ({}), {} round trip, {:.1} % lost\n",
+        shown_name(&path.label()),
+        shown_name(&path.sending.source),
+        us(path.round_trip_us),
+        path.loss_permille as f64 / 10.0
     )
 }
 

@@ -20,6 +20,7 @@ mod ping;
 mod policy;
 mod ports;
 mod preload;
+mod radios;
 mod relay;
 mod reload;
 mod site;

@@ -74,6 +74,7 @@ fn document() -> Document {
             lost_packets: 61,
             ..LinkEntry::default()
         }),
+        paths: Vec::new(),
         classes: vec![unused, class("best-effort", 1_250_000, 12)],
         passengers: vec![seat],
         all_passengers: 3,

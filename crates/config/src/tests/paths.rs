@@ -1,0 +1,54 @@
+//! Radios of a session.
+
+use super::*;
+
+fn air_with(bench: &Bench, paths: &str) -> Result<AirConfig, ConfigError> {
+    AirConfig::parse(&bench.0.path().join("air.toml"), &format!("{AIR}{paths}"))
+}
+
+#[test]
+fn radios_have_the_defaults_of_the_link() {
+    let bench = Bench::new();
+    let text = "[[path]]\nname = \"satellite\"\ninterface = \"eth1\"\n\
+                [[path]]\nname = \"LTE\"\ninterface = \"wwan0\"\nmetered = true\nmtu = 1400\n\
+                [[path]]\nname = \"tower\"\nlocal-address = \"192.0.2.7\"\n\
+                peer = \"198.51.100.1:4500\"\nrate = \"468 kbit/s\"\n";
+    let air = air_with(&bench, text).unwrap();
+    let [satellite, lte, tower] = &air.paths[..] else { panic!("{:?}", air.paths) };
+    assert_eq!((satellite.rate, satellite.lease), (air.link.rate, LeaseSource::Static));
+    assert_eq!((satellite.mtu, satellite.metered), (1500, false));
+    assert_eq!((lte.lease, lte.mtu, lte.metered), (LeaseSource::Learned, 1400, true));
+    assert_eq!((tower.rate.bps(), tower.lease), (468_000, LeaseSource::Static));
+    assert_eq!(tower.peer, Some("198.51.100.1:4500".parse().unwrap()));
+    assert_eq!(tower.interface, None);
+    assert!(air_with(&bench, "").unwrap().paths.is_empty());
+}
+
+#[test]
+fn radios_that_cannot_work_are_told() {
+    let bench = Bench::new();
+    let why = |paths: &str| bench.message(air_with(&bench, paths));
+    let nowhere = why("[[path]]\nname = \"LTE\"\n");
+    assert!(nowhere.contains("nothing says which radio \"LTE\" is"), "{nowhere}");
+    assert!(nowhere.contains("interface = \"wwan0\""), "{nowhere}");
+    let radio = "[[path]]\nname = \"LTE\"\ninterface = \"wwan0\"\n";
+    let twice = why(&format!("{radio}{radio}"));
+    assert!(twice.contains("two radios are called \"LTE\""), "{twice}");
+    let bad = why("[[path]]\nname = \"LTE\"\ninterface = \"no such one\"\n");
+    assert!(bad.contains("is not the name of a network interface"), "{bad}");
+    let slow = why(&format!("{radio}rate = \"1 kbit/s\"\n"));
+    assert!(slow.contains("the link works from 8 kbit/s on"), "{slow}");
+    let nobody = why(&format!("{radio}peer = \"0.0.0.0:4500\"\n"));
+    assert!(nobody.contains("nothing can be sent to 0.0.0.0:4500"), "{nobody}");
+    let radios = |count: usize| {
+        let radio = |at| format!("[[path]]\nname = \"radio {at}\"\ninterface = \"eth{at}\"\n");
+        (0..count).map(radio).collect::<String>()
+    };
+    assert!(air_with(&bench, &radios(8)).is_ok());
+    let many = why(&radios(9));
+    assert!(many.contains("more than 8 radios"), "{many}");
+    let path = bench.0.path().join("air.toml");
+    let masque = AIR.replace("rate =", "transport = \"masque\"\nrate =");
+    let idle = bench.message(AirConfig::parse(&path, &format!("{masque}{radio}")));
+    assert!(idle.contains("\"path\" does nothing"), "{idle}");
+}
