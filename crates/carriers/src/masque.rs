@@ -19,6 +19,10 @@ pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
 const EGRESS_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Interval of the probes of an idle egress, of which several fit into [`EGRESS_TIMEOUT`].
 const EGRESS_KEEP_ALIVE: Duration = Duration::from_millis(400);
+/// Bytes of one flow that an egress sends before its hub reads them: 28 Mbit/s at 150 ms.
+const EGRESS_FLOW_BYTES: u32 = 512 << 10;
+/// The same for all aircraft of a hub, so that 2,048 flows may wait for their radios at once.
+const EGRESS_CONNECTION_BYTES: u32 = 1 << 30;
 /// Maximum pause between two attempts to reach an egress.
 const EGRESS_PAUSE: Duration = Duration::from_secs(5);
 
@@ -33,6 +37,8 @@ pub fn egress_config(
     let mut client = ClientConfig::new(address, *egress.public_key.as_bytes(), secret);
     client.transport.idle_timeout = EGRESS_TIMEOUT;
     client.transport.keep_alive = EGRESS_KEEP_ALIVE;
+    client.transport.flow_window_bytes = EGRESS_FLOW_BYTES;
+    client.transport.connection_window_bytes = EGRESS_CONNECTION_BYTES;
     client.transport.initial_rtt = Duration::from_millis(100);
     client.reconnect_max = EGRESS_PAUSE;
     client

@@ -2,7 +2,7 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use crate::auth::PublicKey;
+use crate::{AIRCRAFT_HEADER, auth::PublicKey};
 
 /// Aircraft of a forwarded flow. Its hub asserts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,15 @@ pub struct Behalf {
 }
 
 impl Behalf {
+    /// Aircraft of a request: the client itself, or the one that a hub names. `None` if another client
+    /// names one, or the field is malformed.
+    pub(crate) fn of(head: &http::Request<()>, client: PublicKey, is_hub: bool) -> Option<Self> {
+        match head.headers().get(AIRCRAFT_HEADER) {
+            None => Some(Self { aircraft: client, session: 0 }),
+            Some(value) => value.to_str().ok().and_then(Self::read).filter(|_| is_hub),
+        }
+    }
+
     /// Value of the field.
     pub(crate) fn write(&self) -> String {
         format!("{} {}", BASE64_STANDARD.encode(self.aircraft), self.session)

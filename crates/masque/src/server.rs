@@ -25,8 +25,8 @@ use tokio::{
 };
 
 use crate::{
-    AIRCRAFT_HEADER, Behalf, CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER,
-    PASSENGER_HEADER, PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
+    Behalf, CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
+    PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
     auth::{self, Proofs, PublicKey, Side},
     datagrams::{
         Core, UDP,
@@ -374,9 +374,14 @@ impl Session {
             return;
         }
         self.permit.lock().take();
-        let transport = &self.shared.config.transport;
-        self.conn.set_max_concurrent_bi_streams(transport.max_flows.min(max_flows).into());
-        self.conn.set_receive_window(transport.connection_window_bytes.into());
+        let config = &self.shared.config;
+        let transport = &config.transport;
+        let is_hub = matches!(
+            self.client.get(), Some(Proven::Key(key)) if config.hubs.contains(key)
+        );
+        let (flows, window_bytes) = transport.of_client(is_hub);
+        self.conn.set_max_concurrent_bi_streams(flows.min(max_flows).into());
+        self.conn.set_receive_window(window_bytes.into());
     }
 
     /// Closes the connection at the deadline for a proof, or when it has `ended` to make room.
@@ -468,7 +473,8 @@ impl Session {
         head: http::Request<()>,
         exchange: Exchange,
     ) {
-        let Some(behalf) = self.behalf(&requester, &head) else {
+        let is_hub = requester.is_gateway && self.shared.config.hubs.contains(&requester.client);
+        let Some(behalf) = Behalf::of(&head, requester.client, is_hub) else {
             let response = refusal(ResetCode::Forbidden, &self.shared.name);
             return exchange.finish(response).await;
         };
@@ -498,16 +504,6 @@ impl Session {
         };
         // Fails only if the server is gone. Dropping the request resets the flow.
         let _ = self.shared.waiting.send(incoming).await;
-    }
-
-    /// Aircraft of a request: the client itself, or the one that a hub names. `None` if another client
-    /// names one, or the field is malformed.
-    fn behalf(&self, requester: &Requester, head: &http::Request<()>) -> Option<Behalf> {
-        let Some(value) = head.headers().get(AIRCRAFT_HEADER) else {
-            return Some(Behalf { aircraft: requester.client, session: 0 });
-        };
-        let is_hub = self.shared.config.hubs.contains(&requester.client);
-        value.to_str().ok().and_then(Behalf::read).filter(|_| is_hub && requester.is_gateway)
     }
 
     fn reject(&self) {

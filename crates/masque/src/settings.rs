@@ -61,6 +61,12 @@ impl Default for Transport {
     }
 }
 
+/// Maximum number of flows of a hub, for all its aircraft.
+const MAX_HUB_FLOWS: u32 = 65_536;
+
+/// Bytes that a hub may send before they are read, for all its aircraft.
+const HUB_WINDOW_BYTES: u32 = 1 << 30;
+
 /// Maximum number of streams of an unproven client: one authentication and a few tries.
 pub(crate) const UNPROVEN_STREAMS: u32 = 4;
 
@@ -88,6 +94,15 @@ impl Transport {
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .receive_window(VarInt::from_u32(self.connection_window_bytes));
         Ok(Arc::new(config))
+    }
+
+    /// Maximum number of flows of a proven client, and its window. A hub brings the flows of many
+    /// aircraft, and no aircraft may block the others.
+    pub(crate) fn of_client(&self, is_hub: bool) -> (u32, u32) {
+        match is_hub {
+            true => (MAX_HUB_FLOWS, HUB_WINDOW_BYTES),
+            false => (self.max_flows, self.connection_window_bytes),
+        }
     }
 
     /// Settings of a server until the client has proved its key. The limits are raised then.
