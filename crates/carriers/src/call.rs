@@ -30,7 +30,10 @@ pub fn radio(
     let counter = handshake_counter::claim(&config.link.state_file)?;
     let air = call(inherited, config, peers, counter)?;
     path_memory::keep(&air, any_address(peers).1[0], &config.link.state_file);
-    handshake_counter::renew(&air, &config.link.state_file);
+    // With further hubs, each call has new counters. The hub called last has to have the highest.
+    if config.hubs.is_empty() {
+        handshake_counter::renew(&air, &config.link.state_file);
+    }
     Ok(air)
 }
 

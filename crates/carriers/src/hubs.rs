@@ -42,30 +42,30 @@ pub fn keep(hubs: &Hubs, config: &AirConfig) {
 }
 
 async fn follow(watch: HubsWatch, all: Vec<AirConfig>) {
-    let mut present = 0;
+    let (mut present, mut candidate) = (0, 0);
     loop {
         let Some(mut reach) = watch.hubs().map(|hubs| hubs.watch_reach()) else { return };
-        let next = tokio::select! {
+        let is_return = tokio::select! {
             is_silent = silence(&mut reach) => match is_silent {
-                true => (present + 1) % all.len(),
+                true => false,
                 false => return,
             },
-            () = sleep(RETURN_INTERVAL), if present != 0 => 0,
+            () = sleep(RETURN_INTERVAL), if present != 0 => true,
         };
-        let called = &all[next];
+        candidate = if is_return { 0 } else { next(candidate, present, all.len()) };
+        let called = &all[candidate];
         let peer = &called.link.peer;
         tracing::info!(%peer, "calling another hub");
-        match answering(called).await {
+        let answer = answering(called).await;
+        let is_back = *reach.borrow() == Reach::Up;
+        match answer {
+            // The present hub is back, and its flows need no other.
+            Ok(Some(_)) if !is_return && is_back => {}
             Ok(Some(air)) => {
                 let Some(hubs) = watch.hubs() else { return };
                 tracing::info!(%peer, "the flows go on at another hub");
                 hubs.change_to(air);
-                present = next;
-            }
-            Ok(None) if *reach.borrow() != Reach::Up && all.len() > 2 => {
-                // The one behind it is next.
-                tracing::info!(%peer, "the hub does not answer");
-                present = next;
+                present = candidate;
             }
             Ok(None) => tracing::info!(%peer, "the hub does not answer"),
             Err(error) => {
@@ -74,6 +74,12 @@ async fn follow(watch: HubsWatch, all: Vec<AirConfig>) {
             }
         }
     }
+}
+
+/// The hub to call after `candidate`: the next of `count` that is not the present one.
+fn next(candidate: usize, present: usize, count: usize) -> usize {
+    let next = (candidate + 1) % count;
+    if next == present { (next + 1) % count } else { next }
 }
 
 /// Waits until the present hub is silent. Returns `false` if nobody uses it any more.
@@ -104,7 +110,27 @@ async fn answering(config: &AirConfig) -> Result<Option<Arc<dyn Connector>>, Tra
     }
     let air = radio(config, &mut Inherited::default(), &addresses)?;
     let mut reach = air.watch_reach();
-    let up = timeout(CALL_TIMEOUT, reach.wait_for(|reach| *reach == Reach::Up)).await;
-    let is_up = matches!(up, Ok(Ok(_)));
+    let up = async { reach.wait_for(|reach| *reach == Reach::Up).await.is_ok() };
+    let is_up = match timeout(CALL_TIMEOUT, up).await {
+        Ok(false) => {
+            // Its task has ended.
+            sleep(CALL_PAUSE).await;
+            false
+        }
+        answered => answered.unwrap_or(false),
+    };
     Ok(is_up.then(|| Arc::new(air) as Arc<dyn Connector>))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next;
+
+    #[test]
+    fn all_hubs_but_the_present_one_are_called_in_turn() {
+        assert_eq!(next(0, 0, 2), 1);
+        assert_eq!(next(1, 0, 2), 1);
+        assert_eq!([next(0, 0, 3), next(1, 0, 3), next(2, 0, 3)], [1, 2, 1]);
+        assert_eq!([next(1, 1, 3), next(2, 1, 3), next(0, 1, 3)], [2, 0, 2]);
+    }
 }
