@@ -16,14 +16,15 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 
 use crate::egress::{Admitted, Egress};
-use crate::forward::{Egresses, From};
+use crate::forward::{Egresses, Origin};
 use crate::registry::Caller;
 use crate::wire::{Control, Decoder, MAX_CONTROL_BYTES, Malformed, Sink};
 
 /// Time within which the first record of a carrier has to arrive. It usually comes with the opening.
 const FIRST_RECORD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum number of new flows that wait to be accepted.
+/// Maximum number of new flows that wait to be accepted. The carriers before them are flows of the
+/// transport, whose limits for each aircraft bound them too.
 const MAX_WAITING: usize = 1024;
 
 /// An acceptor whose streams may be anchored flows.
@@ -47,7 +48,7 @@ impl AnchorAcceptor {
     }
 
     /// Reads the first record of a carrier, and attaches or forwards it.
-    fn admit(&self, from: From, stream: Box<dyn FlowStream>) {
+    fn admit(&self, from: Origin, stream: Box<dyn FlowStream>) {
         let (egress, egresses) = (self.egress.clone(), self.egresses.clone());
         let opened = self.opened.clone();
         tokio::spawn(async move {
@@ -62,7 +63,7 @@ impl AnchorAcceptor {
 async fn admit(
     egress: &Arc<Egress>,
     egresses: &Egresses,
-    mut from: From,
+    mut from: Origin,
     mut stream: Box<dyn FlowStream>,
 ) -> Option<Incoming> {
     let read = timeout(FIRST_RECORD_TIMEOUT, first_record(&mut *stream)).await;
@@ -173,7 +174,7 @@ impl Acceptor for AnchorAcceptor {
                 let caller = Caller { aircraft, session };
                 match carries {
                     Carried::Stream(stream) => {
-                        self.admit(From { caller, class, passenger, claim }, stream);
+                        self.admit(Origin { caller, class, passenger, claim }, stream);
                     }
                     Carried::Datagrams { .. } => carries.reset(ResetCode::Forbidden),
                 }

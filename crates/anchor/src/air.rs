@@ -36,8 +36,8 @@ pub struct AirFlow {
     air: AirEnd,
     /// Carrier in use.
     carrier: Option<Carrier>,
-    /// Its hub, which stays as long as the carrier.
-    hub: Arc<dyn Connector>,
+    /// Its hub, which stays as long as the carrier, and the change that brought it.
+    hub: Option<(Arc<dyn Connector>, u64)>,
     /// Carrier that is to replace it.
     next: Option<Next>,
     /// Change of the hub that the flow has followed.
@@ -56,7 +56,7 @@ pub struct AirFlow {
 }
 
 struct Next {
-    hub: Arc<dyn Connector>,
+    hub: (Arc<dyn Connector>, u64),
     stage: Stage,
 }
 
@@ -83,8 +83,8 @@ impl AirFlow {
             if next.is_empty() {
                 break;
             }
-            let count = next.len();
-            record.extend(next);
+            let count = next.len().min(MAX_FIRST_BYTES - record.len());
+            record.extend(&next[..count]);
             air.end.outgoing.written(count);
         }
         let wakers = Arc::<Wakers>::default();
@@ -106,7 +106,7 @@ impl AirFlow {
             claim,
             air,
             carrier: Some(Carrier::new(stream, attachment, Vec::new())),
-            hub,
+            hub: Some((hub, generation)),
             next: None,
             generation,
             tried_at: None,
@@ -125,8 +125,10 @@ impl AirFlow {
             return;
         }
         loop {
-            let is_changed = self.present.generation() != self.generation;
-            if is_changed || self.carrier.is_none() && self.next.is_none() && self.may_retry(cx) {
+            let present = self.present.generation();
+            let is_changed = present != self.generation;
+            let is_left = self.hub.as_ref().is_none_or(|(_, began)| *began != present);
+            if is_changed || is_left && self.next.is_none() && self.may_retry(cx) {
                 self.retry = None;
                 self.begin();
             }
@@ -158,9 +160,13 @@ impl AirFlow {
             claim: self.claim.clone(),
             first: Bytes::new(),
         };
+        if let Some(Next { stage: Stage::Asking(carrier), .. }) = self.next.take() {
+            carrier.give_up();
+        }
         let opener = hub.clone();
         let opening: Opening = Box::pin(async move { opener.open(open).await });
-        self.next = Some(Next { hub, stage: Stage::Opening { opening, attachment, first } });
+        let (hub, stage) = ((hub, generation), Stage::Opening { opening, attachment, first });
+        self.next = Some(Next { hub, stage });
     }
 
     /// Brings the next carrier forward. Ready once it is in use, or has failed.
@@ -184,6 +190,7 @@ impl AirFlow {
         // The record is short. Until the acceptance there is nothing else to send.
         let mut nothing = crate::end::End::default();
         if let Poll::Ready(Err(broken)) = carrier.poll_send(cx, &mut nothing) {
+            carrier.give_up();
             self.refused(broken);
             return Poll::Ready(());
         }
@@ -195,13 +202,14 @@ impl AirFlow {
                 Poll::Pending
             }
             Poll::Ready(Err(broken)) => {
+                carrier.give_up();
                 self.refused(broken);
                 Poll::Ready(())
             }
             Poll::Ready(Ok(())) if carrier.is_agreed() => {
                 self.unread.extend_from_slice(buffer.filled());
                 self.detach();
-                (self.carrier, self.hub) = (Some(carrier), hub);
+                (self.carrier, self.hub) = (Some(carrier), Some(hub));
                 self.attached();
                 self.has_news = true;
                 Poll::Ready(())
@@ -228,7 +236,9 @@ impl AirFlow {
         if let Some(carrier) = self.carrier.take() {
             self.unheard += carrier.look().standing().unheard;
             self.detached_since = Some(Instant::now());
+            carrier.give_up();
         }
+        self.hub = None;
     }
 
     fn attached(&mut self) {
@@ -239,10 +249,11 @@ impl AirFlow {
 
     /// Handles the end of the carrier in use.
     fn broke(&mut self, broken: Broken) {
+        self.has_news = true;
         if self.air.end.is_done() {
+            self.carrier = None;
             return;
         }
-        self.has_news = true;
         match broken {
             Broken::Ended(code) if self.next.is_none() => self.ended = Some(code),
             // A hub that is being left may end the old carrier for any reason.
@@ -257,13 +268,15 @@ impl AirFlow {
         self.ended.map(|code| io::Error::new(io::ErrorKind::ConnectionReset, code))
     }
 
-    /// Sends what there is.
-    fn send(&mut self, cx: &mut Context<'_>) {
-        if let Some(carrier) = &mut self.carrier
-            && let Poll::Ready(Err(broken)) = carrier.poll_send(cx, &mut self.air.end)
-        {
-            self.broke(broken);
+    /// Sends what there is. Returns `true` if the carrier has all of it.
+    fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(carrier) = &mut self.carrier else { return true };
+        match carrier.poll_send(cx, &mut self.air.end) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(broken)) => self.broke(broken),
         }
+        true
     }
 
     /// Receives records for a writer that waits for one. Data before them is kept for the reader.
@@ -301,7 +314,7 @@ impl AirFlow {
                 buffer.put_slice(&self.unread.split_to(count));
                 break;
             }
-            if self.air.end.incoming.is_finished() {
+            if self.air.end.reads_no_more() {
                 break;
             }
             if let Some(error) = self.error() {
@@ -347,8 +360,7 @@ impl AirFlow {
         self.send(cx);
         self.read_ahead(cx);
         self.air.end.confirm(true);
-        self.send(cx);
-        if self.air.end.outgoing.is_confirmed() {
+        if self.send(cx) && self.air.end.outgoing.is_confirmed() {
             return Poll::Ready(Ok(()));
         }
         match self.error() {

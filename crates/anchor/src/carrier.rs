@@ -49,6 +49,11 @@ impl Carrier {
         Self { read, ..Self::new(stream, attachment, Vec::new()) }
     }
 
+    /// Gives the carrier up without a word about the flow, which goes on with another one.
+    pub fn give_up(mut self) {
+        self.stream.reset(ResetCode::Lost);
+    }
+
     /// The stream.
     pub fn stream(&mut self) -> &mut dyn FlowStream {
         &mut *self.stream

@@ -116,8 +116,12 @@ impl Egress {
             stream.confirm_class(class);
         }
         state.attach(Carrier::begun(stream, attachment, rest));
-        // The acceptance leaves at once, even if the user of the flow has nothing to do.
+        // The acceptance leaves at once, even if the user of the flow has nothing to do. A flow that is
+        // over has no user, and needs no more than the acceptance.
         state.send(&mut Context::from_waker(&Waker::from(cell.wakers.clone())));
+        if state.end.is_done() {
+            state.carrier = None;
+        }
         drop(state);
         std::task::Wake::wake_by_ref(&cell.wakers);
         if !is_new {
@@ -145,7 +149,7 @@ impl Default for Cell {
 }
 
 impl State {
-    /// Uses `carrier` from now on. Dropping the previous one tells its hub.
+    /// Uses `carrier` from now on, and gives up the previous one.
     fn attach(&mut self, carrier: Carrier) {
         self.detach();
         if let Some(since) = self.detached_since.take() {
@@ -159,14 +163,16 @@ impl State {
         if let Some(carrier) = self.carrier.take() {
             self.unheard += carrier.look().standing().unheard;
             self.detached_since = Some(Instant::now());
+            carrier.give_up();
         }
     }
 
     fn broke(&mut self, broken: Broken) {
+        self.has_news = true;
         if self.end.is_done() {
+            self.carrier = None;
             return;
         }
-        self.has_news = true;
         match broken {
             Broken::Ended(code) => self.ended = Some(code),
             Broken::Lost => {
@@ -176,12 +182,15 @@ impl State {
         }
     }
 
-    fn send(&mut self, cx: &mut Context<'_>) {
-        if let Some(carrier) = &mut self.carrier
-            && let Poll::Ready(Err(broken)) = carrier.poll_send(cx, &mut self.end)
-        {
-            self.broke(broken);
+    /// Sends what there is. Returns `true` if the carrier has all of it.
+    fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(carrier) = &mut self.carrier else { return true };
+        match carrier.poll_send(cx, &mut self.end) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(broken)) => self.broke(broken),
         }
+        true
     }
 
     /// Receives records for a writer that waits for one. Data before them is kept for the reader.
@@ -231,7 +240,7 @@ impl State {
                 buffer.put_slice(&self.unread.split_to(count));
                 break;
             }
-            if self.end.incoming.is_finished() {
+            if self.end.reads_no_more() {
                 break;
             }
             self.look_for_end(cx, orphan_timeout);
@@ -286,8 +295,7 @@ impl State {
         self.send(cx);
         self.read_ahead(cx);
         self.end.confirm(true);
-        self.send(cx);
-        if self.end.outgoing.is_confirmed() {
+        if self.send(cx) && self.end.outgoing.is_confirmed() {
             return Poll::Ready(Ok(()));
         }
         self.look_for_end(cx, orphan_timeout);

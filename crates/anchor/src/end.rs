@@ -21,7 +21,7 @@ pub struct End {
     /// Reason for the flow's end, once the peer has said it.
     pub ended: Option<ResetCode>,
     /// Reason why this end reads no more.
-    deaf: Option<ResetCode>,
+    stopped_reading: Option<ResetCode>,
 }
 
 impl End {
@@ -32,18 +32,18 @@ impl End {
 
     /// Returns `true` if no more data is wanted or to come.
     pub fn reads_no_more(&self) -> bool {
-        self.incoming.is_finished() || self.deaf.is_some()
+        self.incoming.is_finished() || self.stopped_reading.is_some()
     }
 
     /// Throws away what comes from now on, and tells the peer.
     pub fn stop_reading(&mut self, code: ResetCode) {
-        self.deaf = Some(code);
+        self.stopped_reading = Some(code);
         self.outgoing.queue(&Control::Stop(code));
     }
 
     /// Tells the peer again on another carrier.
     fn repeat_stop(&mut self) {
-        if let Some(code) = self.deaf {
+        if let Some(code) = self.stopped_reading {
             self.outgoing.queue(&Control::Stop(code));
         }
     }
@@ -51,7 +51,7 @@ impl End {
     /// Queues a confirmation if it is time, see [`Incoming::confirmation`].
     pub fn confirm(&mut self, is_dry: bool) {
         if let Some(offset) = self.incoming.confirmation(is_dry) {
-            self.outgoing.queue(&Control::Confirm(offset));
+            self.outgoing.queue_confirmation(offset);
         }
     }
 
@@ -124,7 +124,7 @@ impl Sink for Receiving<'_> {
         match self.stage {
             Stage::Agreed => {
                 let repeated = self.end.incoming.data(bytes)?;
-                Ok(if self.end.deaf.is_some() { bytes } else { repeated })
+                Ok(if self.end.stopped_reading.is_some() { bytes } else { repeated })
             }
             Stage::First | Stage::Asked => Err(Malformed("data before the acceptance")),
         }
@@ -147,7 +147,6 @@ impl Sink for Receiving<'_> {
                 *self.stage = Stage::Agreed;
                 Ok(())
             }
-            (Control::End(code), _) => end.control(Control::End(code)),
             (record, Stage::Agreed) => end.control(record),
             _ => Err(Malformed("no acceptance")),
         }

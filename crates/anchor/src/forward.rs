@@ -1,18 +1,22 @@
 //! A hub's way to egresses in other processes: HTTP/3 CONNECT.
 
+use std::time::Duration;
+
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service};
 use bentpipe_masque::{Behalf, Client};
 use bentpipe_relay::Bridge;
 use bentpipe_transport::FlowStream;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::registry::Caller;
 use crate::ticket::EgressId;
 use crate::wire::Control;
 
 /// Origin of a carrier, and what its flow asks for.
-pub struct From {
+pub struct Origin {
     /// The aircraft and its session.
     pub caller: Caller,
     /// Requested class.
@@ -27,7 +31,13 @@ pub struct From {
 pub struct OtherEgress {
     id: EgressId,
     client: watch::Receiver<Option<Client>>,
+    /// First failed use since the egress was up.
+    missed_at: Mutex<Option<Instant>>,
 }
+
+/// Time for which a flow waits for an egress that is down, before it ends. Its air asks again twice a
+/// second meanwhile.
+const EGRESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Egresses in other processes, the preferred first. New flows are dialled here if there are none.
 #[derive(Default)]
@@ -41,37 +51,55 @@ impl Egresses {
 
     /// Returns the egress for a carrier that begins with `record`; `None` if that is `here`.
     ///
-    /// A flow that goes on needs its own egress. A new flow goes to the first that is up.
+    /// A flow that goes on needs its own egress. A new flow goes to the first that is up. If there is
+    /// none, the air asks again for a while ([`ResetCode::Lost`]).
     pub fn choose(
         &self,
         record: &Control,
         here: EgressId,
     ) -> Result<Option<&OtherEgress>, ResetCode> {
-        let found = match record {
+        let known = match record {
             Control::Resume { ticket, .. } if ticket.egress() == here => return Ok(None),
-            Control::Resume { ticket, .. } => self.0.iter().find(|it| it.id == ticket.egress()),
+            Control::Resume { ticket, .. } => {
+                let own = self.0.iter().position(|it| it.id == ticket.egress());
+                own.map_or(&[][..], |at| &self.0[at..=at])
+            }
             _ if self.0.is_empty() => return Ok(None),
-            _ => self.0.iter().find(|it| it.is_up()),
+            _ => &self.0[..],
         };
-        // An egress that a ticket only pretends to be from is as unreachable as one that is down.
-        let found = found.filter(|it| it.is_up());
-        found.map(Some).ok_or(ResetCode::Unreachable)
+        if let Some(up) = known.iter().find(|it| it.is_up()) {
+            return Ok(Some(up));
+        }
+        match known.iter().any(OtherEgress::is_awaited) {
+            true => Err(ResetCode::Lost),
+            false => Err(ResetCode::Unreachable),
+        }
     }
 }
 
 impl OtherEgress {
     /// Reaches the egress with `public_key` through `client`, once that is known.
     pub fn new(public_key: &[u8; 32], client: watch::Receiver<Option<Client>>) -> Self {
-        Self { id: egress_id(public_key), client }
+        Self { id: egress_id(public_key), client, missed_at: Mutex::default() }
     }
 
     fn is_up(&self) -> bool {
         let client = self.client.borrow();
-        client.as_ref().is_some_and(|client| *client.watch_reach().borrow() == Reach::Up)
+        let is_up = client.as_ref().is_some_and(|it| *it.watch_reach().borrow() == Reach::Up);
+        if is_up {
+            *self.missed_at.lock() = None;
+        }
+        is_up
+    }
+
+    /// Returns `true` if the egress, which is down, may be back soon.
+    fn is_awaited(&self) -> bool {
+        let missed_at = *self.missed_at.lock().get_or_insert_with(Instant::now);
+        missed_at.elapsed() < EGRESS_PATIENCE
     }
 
     /// Forwards a carrier, of which `first` was read, until it ends.
-    pub async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &From, first: Bytes) {
+    pub async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
         let client = self.client.borrow().clone();
         let Some(client) = client else { return stream.reset(ResetCode::Unreachable) };
         let authority = format!("{}:0", Service::Anchor.name());

@@ -22,8 +22,14 @@ pub struct Hubs(Arc<Shared>);
 struct Shared {
     present: Arc<Present>,
     reach: watch::Sender<Reach>,
-    /// Shares of the classes that were set last.
-    classes: Mutex<Option<PerClass<ClassSettings>>>,
+    settings: Mutex<Settings>,
+}
+
+/// Settings that the next hub gets too.
+#[derive(Default)]
+struct Settings {
+    classes: Option<PerClass<ClassSettings>>,
+    modem_rate: Option<ModemRate>,
 }
 
 impl Hubs {
@@ -31,7 +37,7 @@ impl Hubs {
     pub fn new(hub: Arc<dyn Connector>) -> Self {
         let (reach, _) = watch::channel(hub.reach());
         let present = Arc::new(Present::new(hub));
-        let shared = Arc::new(Shared { present, reach, classes: Mutex::default() });
+        let shared = Arc::new(Shared { present, reach, settings: Mutex::default() });
         tokio::spawn(follow(Arc::downgrade(&shared), shared.present.watch()));
         Self(shared)
     }
@@ -45,11 +51,14 @@ impl Hubs {
     /// and the old hub is released with the last of them. Flows of datagrams and flows to the
     /// ground's services stay with the old hub, and end with it.
     pub fn change_to(&self, hub: Arc<dyn Connector>) {
-        if let Some(classes) = *self.0.classes.lock()
+        // Held, so that no later setting goes to the old hub.
+        let settings = self.0.settings.lock();
+        if let Some(classes) = settings.classes
             && let Err(error) = hub.set_classes(classes)
         {
             tracing::error!(%error, "the classes stay as they were");
         }
+        hub.modem_rate(settings.modem_rate);
         self.0.present.change_to(hub);
     }
 
@@ -107,13 +116,15 @@ impl Connector for Hubs {
     }
 
     fn modem_rate(&self, reported: Option<ModemRate>) {
+        let mut settings = self.0.settings.lock();
+        settings.modem_rate = reported;
         self.hub().modem_rate(reported);
     }
 
     fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
-        let mut last = self.0.classes.lock();
+        let mut settings = self.0.settings.lock();
         self.hub().set_classes(classes)?;
-        *last = Some(classes);
+        settings.classes = Some(classes);
         Ok(())
     }
 

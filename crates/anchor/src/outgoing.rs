@@ -35,6 +35,8 @@ pub struct Outgoing {
     data_left: usize,
     /// Control records for the next gap between records.
     waiting: Vec<u8>,
+    /// Confirmation for that gap. A later one replaces it.
+    confirmation: Option<u64>,
 }
 
 impl Default for Outgoing {
@@ -52,6 +54,7 @@ impl Default for Outgoing {
             head_written: 0,
             data_left: 0,
             waiting: Vec::new(),
+            confirmation: None,
         }
     }
 }
@@ -155,6 +158,12 @@ impl Outgoing {
         self.head_written = 0;
         self.data_left = 0;
         self.waiting.clear();
+        self.confirmation = None;
+    }
+
+    /// Queues a confirmation of the peer's bytes before `offset`.
+    pub fn queue_confirmation(&mut self, offset: u64) {
+        self.confirmation = Some(offset);
     }
 
     /// Queues a control record, before any data that was not given to the carrier.
@@ -199,6 +208,9 @@ impl Outgoing {
 
     /// Begins the next record, if there is one.
     fn next_head(&mut self) {
+        if let Some(offset) = self.confirmation.take() {
+            Control::Confirm(offset).put(&mut self.waiting);
+        }
         if !self.waiting.is_empty() {
             std::mem::swap(&mut self.head, &mut self.waiting);
         } else if self.stopped.is_some() {

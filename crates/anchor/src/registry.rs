@@ -55,6 +55,8 @@ struct Entry<F> {
 
 enum State<F> {
     Open(F),
+    /// Over at this end. Its air may have missed the last confirmation.
+    Done(F),
     Ended(ResetCode),
 }
 
@@ -84,8 +86,11 @@ impl<F: Clone> Registry<F> {
         attempt: u32,
         create: impl FnOnce() -> F,
     ) -> Result<(F, bool), Refusal> {
-        self.fence(caller)?;
         let key = (caller.aircraft, id);
+        if self.flows.get(&key).is_some_and(|entry| attempt <= entry.attempt) {
+            return Err(Refusal::Unknown);
+        }
+        self.fence(caller)?;
         if let Some(entry) = self.flows.get_mut(&key) {
             return entry.attach(attempt).map(|flow| (flow, false));
         }
@@ -102,13 +107,16 @@ impl<F: Clone> Registry<F> {
         ticket: &Ticket,
         now: Duration,
     ) -> Result<F, Refusal> {
-        // First, so that a forged ticket moves no fence.
+        // First, so that neither a forged ticket nor a late carrier moves the fence.
         if !self.key.holds(ticket, &caller.aircraft, &id, caller.session, now) {
             return Err(Refusal::Unknown);
         }
+        let key = (caller.aircraft, id);
+        if self.flows.get(&key).is_none_or(|entry| attempt <= entry.attempt) {
+            return Err(Refusal::Unknown);
+        }
         self.fence(caller)?;
-        let entry = self.flows.get_mut(&(caller.aircraft, id)).ok_or(Refusal::Unknown)?;
-        entry.attach(attempt)
+        self.flows.get_mut(&key).ok_or(Refusal::Unknown)?.attach(attempt)
     }
 
     /// Number of the egress.
@@ -121,15 +129,15 @@ impl<F: Clone> Registry<F> {
         self.key.issue(&caller.aircraft, id, caller.session, now)
     }
 
-    /// Removes a flow. If its air may ask for it again, `reason` is kept for a while.
+    /// Ends a flow: it is done, or over for `reason`. Both are kept for its air, which may ask again.
     pub fn end(&mut self, aircraft: [u8; 32], id: FlowId, reason: Option<ResetCode>) {
         let key = (aircraft, id);
-        let Some(code) = reason else {
-            self.flows.remove(&key);
-            return;
-        };
         let Some(entry) = self.flows.get_mut(&key) else { return };
-        entry.state = State::Ended(code);
+        entry.state = match (reason, &entry.state) {
+            (Some(code), _) => State::Ended(code),
+            (None, State::Open(flow)) => State::Done(flow.clone()),
+            (None, _) => return,
+        };
         self.ended.push_back(key);
         if self.ended.len() > MAX_ENDED
             && let Some(oldest) = self.ended.pop_front()
@@ -163,14 +171,11 @@ impl<F: Clone> Registry<F> {
 }
 
 impl<F: Clone> Entry<F> {
-    /// Admits carrier number `attempt`, which has to be higher than the last.
+    /// Admits carrier number `attempt`, which is higher than the last.
     fn attach(&mut self, attempt: u32) -> Result<F, Refusal> {
-        if attempt <= self.attempt {
-            return Err(Refusal::Unknown);
-        }
         self.attempt = attempt;
         match &self.state {
-            State::Open(flow) => Ok(flow.clone()),
+            State::Open(flow) | State::Done(flow) => Ok(flow.clone()),
             State::Ended(code) => Err(Refusal::Ended(*code)),
         }
     }
@@ -225,8 +230,10 @@ mod tests {
         assert!(registry.is_empty());
         let reason = Err(Refusal::Ended(ResetCode::Refused));
         assert_eq!(registry.resume(&caller(6), (id, 1), &ticket, NOW), reason);
-        registry.end([3; 32], id, None);
-        assert_eq!(registry.resume(&caller(6), (id, 2), &ticket, NOW), Err(Refusal::Unknown));
+        registry.open(&caller(6), [5; 16], 0, || 8).unwrap();
+        registry.end([3; 32], [5; 16], None);
+        let ticket = registry.ticket(&caller(6), &[5; 16], NOW);
+        assert_eq!(registry.resume(&caller(6), ([5; 16], 1), &ticket, NOW), Ok(8), "its last word");
         for other in 0..=MAX_ENDED as u32 {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&other.to_be_bytes());

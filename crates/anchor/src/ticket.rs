@@ -13,8 +13,9 @@ use blake2::digest::{FixedOutput, KeyInit, Update};
 /// Length of a ticket: egress (8 bytes), session (8), expiry (8), seal (16).
 pub const TICKET_BYTES: usize = 40;
 
-/// Time for which a ticket holds. The egress's clock counts it, from the egress's start.
-pub const TICKET_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// Time for which a ticket holds. A flow that is longer on one carrier ends at the next change. The
+/// egress's clock counts it, from the egress's start.
+pub const TICKET_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Number of a flow, drawn by the air.
 pub type FlowId = [u8; 16];

@@ -20,9 +20,13 @@ use tokio::io::{
     AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
 };
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 pub const AIRCRAFT: [u8; 32] = [5; 32];
+
+/// Time for a hub to open a carrier.
+const OPENING: Duration = Duration::from_millis(30);
 
 /// Capacity of a carrier: a flow's share of the radio.
 const CARRIER_BYTES: usize = 8 << 10;
@@ -148,6 +152,7 @@ impl Connector for FakeHub {
             if self.alive.is_cancelled() {
                 return Err(OpenError::Closed);
             }
+            sleep(OPENING).await;
             let (mut air, ground) = carrier(&self.alive);
             air.write_all(&open.first).await.map_err(|_| OpenError::Closed)?;
             let incoming = Incoming {

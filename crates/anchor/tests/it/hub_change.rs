@@ -55,8 +55,9 @@ async fn flows_follow_a_planned_change_in_both_directions() {
     let ground = Ground::start(ORPHANED);
     let hubs = Hubs::new(FakeHub::new(1, &ground.to));
     let flows = exchanges(&hubs, 40);
-    for session in 2..6 {
-        sleep(Duration::from_millis(200)).await;
+    // Later changes begin before the flows have followed the earlier ones.
+    for (session, after_ms) in (2..).zip([200, 200, 10, 35, 31, 200, 29, 30, 5, 5]) {
+        sleep(Duration::from_millis(after_ms)).await;
         hubs.change_to(FakeHub::new(session, &ground.to));
     }
     for flow in flows {
@@ -78,7 +79,12 @@ async fn flows_outlive_the_death_of_their_hub() {
         hub.kill();
         // The outage until the aircraft finds its next hub.
         sleep(Duration::from_secs(session * 7)).await;
-        hub = FakeHub::new(session, &ground.to);
+        // The first attempt fails, while the flows are being accepted.
+        let lost = FakeHub::new(2 * session, &ground.to);
+        hubs.change_to(lost.clone());
+        sleep(Duration::from_millis(20 + session * 5)).await;
+        lost.kill();
+        hub = FakeHub::new(2 * session + 1, &ground.to);
         hubs.change_to(hub.clone());
     }
     for flow in flows {
