@@ -8,29 +8,28 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_flow::places::host_of;
+use bentpipe_flow::places::{Place, Places, host_of};
 use bentpipe_probe::rate::wire::{Cookie, MAX_ARRIVALS, Message, TrainId};
 use bentpipe_probe::rate::{MAX_TRAIN_PACKETS, Packet, Plan};
 use bentpipe_units::{TokenBuckets, TokenRate};
 use ring::hmac;
 use tokio::net::UdpSocket;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{clock, random};
 
-/// Bytes for one host: five measurements of both directions, and one in ten minutes after that.
+/// Bytes for one host: five measurements of 800 kB at once, and five in ten minutes after that.
 const HOST_BYTES: TokenRate = TokenRate::new(6_700, 4_000_000);
 
-/// Most hosts with a quota of their own. The others share one. 4,096 × 50 bytes = 200 kB.
+/// Maximum number of hosts with a quota of their own. The others share one. 4,096 × 50 bytes = 200 kB.
 const MAX_HOSTS: usize = 4096;
 
-/// Most trains sent at a time. At 40 Mbit/s each they take 160 Mbit/s.
+/// Maximum number of trains sent at a time, one for each host. At 40 Mbit/s each they take 160 Mbit/s.
 const MAX_SENDING: usize = 4;
 
 /// Requests remembered, so that a repeated one is not answered twice.
 const MAX_ANSWERED: usize = 256;
 
-/// Most trains of which arrivals are kept, of all hosts and of one: 64 × 1,000 × 8 bytes = 512 kB.
+/// Maximum number of trains of which arrivals are kept, of all hosts and of one: 64 × 1,000 × 8 bytes = 512 kB.
 const MAX_ARRIVING: usize = 64;
 const MAX_ARRIVING_EACH: usize = 8;
 
@@ -43,16 +42,16 @@ const PERIOD_S: u64 = 60;
 /// Largest datagram that is read.
 const BUFFER: usize = 2048;
 
-/// Bytes of the headers before a UDP payload.
+/// Bytes of the headers before a UDP payload. A socket for both IP versions names an IPv4 host by an IPv6 address.
 pub const fn headers(to: IpAddr) -> usize {
-    if to.is_ipv4() { 28 } else { 48 }
+    if to.to_canonical().is_ipv4() { 28 } else { 48 }
 }
 
 /// Answers until the process ends.
 pub async fn serve(socket: UdpSocket) {
     let Ok(key) = random::bytes() else { return };
     let socket = Arc::new(socket);
-    let sending = Arc::new(Semaphore::new(MAX_SENDING));
+    let sending = Places::new(MAX_SENDING);
     let mut trains = Trains::new(key);
     let mut buffer = [0; BUFFER];
     loop {
@@ -61,7 +60,7 @@ pub async fn serve(socket: UdpSocket) {
             tokio::task::yield_now().await;
             continue;
         };
-        let place = Arc::clone(&sending).try_acquire_owned().ok();
+        let place = sending.admit(from.ip());
         match trains.take(from, &buffer[..length], clock::boot(), place.is_some()) {
             Action::Nothing => {}
             Action::Reply(message) => _ = socket.send_to(&message.encode(0), from).await,
@@ -75,13 +74,7 @@ pub async fn serve(socket: UdpSocket) {
 }
 
 /// Sends a train, each packet at its time or as soon after it as possible.
-async fn send(
-    socket: Arc<UdpSocket>,
-    to: SocketAddr,
-    id: TrainId,
-    plan: Plan,
-    _place: OwnedSemaphorePermit,
-) {
+async fn send(socket: Arc<UdpSocket>, to: SocketAddr, id: TrainId, plan: Plan, _place: Place) {
     let start = tokio::time::Instant::now();
     for (number, Packet { sent_us, bytes, .. }) in (0..).zip(plan.packets()) {
         tokio::time::sleep_until(start + Duration::from_micros(sent_us.into())).await;
@@ -128,7 +121,7 @@ impl Trains {
         }
     }
 
-    /// Takes in a datagram. `free` says whether another train can be sent.
+    /// Handles a datagram. `free` says whether another train can be sent to its host.
     fn take(&mut self, from: SocketAddr, bytes: &[u8], now: Duration, free: bool) -> Action {
         let period = now.as_secs() / PERIOD_S;
         let valid = |cookie: &Cookie| {
@@ -211,6 +204,11 @@ impl Trains {
         {
             self.arriving.remove(own);
         }
+        self.is_free(now)
+    }
+
+    /// Returns `true` if there is room for another train. Old trains give way.
+    fn is_free(&mut self, now: Duration) -> bool {
         if self.arriving.len() >= MAX_ARRIVING {
             self.arriving.retain(|train| now.saturating_sub(train.since) < KEEP);
         }
@@ -218,7 +216,12 @@ impl Trains {
     }
 
     fn report(&mut self, from: SocketAddr, id: TrainId, skip: u16, now: Duration) -> Action {
+        let is_free = self.is_free(now);
         let known = self.arriving.iter().find(|train| train.from == from && train.id == id);
+        if known.is_none() && !is_free {
+            // Its packets may have arrived, but there was no room to note them.
+            return Action::Reply(Message::Refusal { id });
+        }
         let all = known.map_or(&[][..], |train| &train.arrivals);
         let some = all.iter().skip(skip.into()).take(MAX_ARRIVALS).copied().collect();
         let total = u16::try_from(all.len()).unwrap_or(u16::MAX);
@@ -233,6 +236,8 @@ impl Trains {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use bentpipe_probe::rate::{Next, Search};
 
     use super::*;
@@ -310,5 +315,93 @@ mod tests {
             trains.take(host(1), &packet, NOW, true);
         }
         assert_eq!(trains.arriving.len(), MAX_ARRIVING_EACH);
+    }
+
+    #[test]
+    fn a_train_without_room_is_not_reported_as_lost() {
+        let mut trains = Trains::new([1; 32]);
+        let id = TrainId { run: 1, train: 0 };
+        let mut send = |number: u8, now| {
+            let from = SocketAddr::from(([192, 0, 2, number], 1));
+            let cookie = cookie(&mut trains, from, now);
+            let packet = Message::Packet { cookie, id, number: 0, sent_us: 0 }.encode(0);
+            trains.take(from, &packet, now, true);
+            let question = Message::Question { cookie, id, skip: 0 }.encode(0);
+            trains.take(from, &question, now, true)
+        };
+        for number in 0..MAX_ARRIVING as u8 {
+            let answer = send(number, NOW);
+            assert!(
+                matches!(answer, Action::Reply(Message::Report { total: 1, .. })),
+                "{answer:?}"
+            );
+        }
+        assert_eq!(send(200, NOW), Action::Reply(Message::Refusal { id }));
+        let answer = send(200, NOW + KEEP);
+        assert!(matches!(answer, Action::Reply(Message::Report { total: 1, .. })), "{answer:?}");
+    }
+
+    /// Trains at `listen`, as long as the test's process lives. Returns their port.
+    fn start(listen: &str) -> std::io::Result<u16> {
+        let socket = std::net::UdpSocket::bind(listen)?;
+        socket.set_nonblocking(true)?;
+        let port = socket.local_addr()?.port();
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async { serve(UdpSocket::from_std(socket).unwrap()).await });
+        });
+        Ok(port)
+    }
+
+    /// Says something to an origin. Returns the first answer and its length.
+    fn say(socket: &std::net::UdpSocket, message: &[u8]) -> (Message, usize) {
+        let mut buffer = [0; BUFFER];
+        socket.send(message).unwrap();
+        let length = socket.recv(&mut buffer).unwrap();
+        (Message::decode(&buffer[..length]).unwrap(), length)
+    }
+
+    /// A socket to an origin, from a host of loopback, and its cookie.
+    fn open(host: u8, port: u16) -> (std::net::UdpSocket, Cookie) {
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::from([127, 0, 0, host]), 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        match say(&socket, &Message::Hello { nonce: 1 }.encode(64)) {
+            (Message::Cookie { cookie, .. }, _) => (socket, cookie),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn packets_to_ipv4_hosts_have_the_size_of_the_plan() {
+        for listen in ["127.0.0.1:0", "[::]:0"] {
+            let port = match start(listen) {
+                Ok(port) => port,
+                Err(error) => {
+                    println!("left out, without IPv6: {error}");
+                    continue;
+                }
+            };
+            let (socket, cookie) = open(1, port);
+            let Next::Send(plan) = Search::default().next() else { panic!("no first train") };
+            let (message, length) = say(&socket, &request(cookie, 1));
+            assert!(matches!(message, Message::Packet { number: 0, .. }), "{message:?}");
+            assert_eq!(length + 28, usize::from(plan.packets()[0].bytes), "{listen}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_one_train_at_a_time() {
+        let port = start("127.0.0.1:0").unwrap();
+        let (first, cookie) = open(1, port);
+        let (message, _) = say(&first, &request(cookie, 1));
+        assert!(matches!(message, Message::Packet { .. }), "{message:?}");
+        let (again, cookie) = open(1, port);
+        let (message, _) = say(&again, &request(cookie, 2));
+        assert!(matches!(message, Message::Refusal { .. }), "{message:?}");
+        let (other, cookie) = open(2, port);
+        let (message, _) = say(&other, &request(cookie, 3));
+        assert!(matches!(message, Message::Packet { .. }), "{message:?}");
     }
 }
