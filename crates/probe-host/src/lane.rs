@@ -7,7 +7,7 @@ use std::time::Duration;
 use bentpipe_probe::dns::names::NameList;
 use bentpipe_probe::dns::{NameKind, ResolverKind};
 use bentpipe_probe::epb as epb_hours;
-use bentpipe_probe::ndt7::public_wait;
+use bentpipe_probe::ndt7::public_wait_since;
 use bentpipe_probe::random::Random;
 use bentpipe_probe::rate::Direction;
 use bentpipe_probe::record::Measurement;
@@ -53,7 +53,7 @@ pub struct Plan {
     pub epb: Option<Provisioned>,
     /// Address of gpsd.
     pub gpsd: Option<SocketAddr>,
-    /// Servers that tell the public address.
+    /// Servers that report the public address.
     pub address_servers: Servers,
     /// Seed of jitter and unique names.
     pub seed: u64,
@@ -86,6 +86,7 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
         addresses: Checker::new(),
         receiver: plan.gpsd.map(Receiver::new),
         objects: Rounds::default(),
+        last_public_us: None,
     };
     let mut number = 0;
     while !events.stopped() {
@@ -96,15 +97,18 @@ pub fn run(plan: &Plan, start: Duration, events: &Events) {
                 number += 1;
                 let activity = Activity { job, number };
                 events.send(Event::Begin(activity, clock::now()));
+                let began_us = clock::now().wall_us;
                 perform(plan, activity, &mut state, events);
                 events.send(Event::End(activity, clock::now()));
                 lane.ran(job, now, clock::boot().saturating_sub(start));
                 if job == Job::Epb {
-                    let now = clock::boot().saturating_sub(start);
-                    lane.postpone(job, now + epb_hours::wait(clock::now().wall_us));
+                    // From its begin, so that a test beyond the end of its hour does not take the next one's place.
+                    lane.postpone(job, now + epb_hours::wait(began_us));
                 }
-                if job == Job::Ndt7 && plan.ndt7 == Some(Server::Public) {
-                    lane.postpone(job, now + public_wait(&mut state.random));
+                if let Some(last_us) = state.last_public_us.filter(|_| job == Job::Ndt7) {
+                    let now = clock::boot().saturating_sub(start);
+                    // By this clock, which does not step.
+                    lane.postpone(job, now + public_wait_since(last_us, last_us));
                 }
             }
         }
@@ -118,6 +122,8 @@ struct State {
     addresses: Checker,
     receiver: Option<Receiver>,
     objects: Rounds,
+    /// Wall clock at the last test of the public ndt7 service, as its record has it.
+    last_public_us: Option<i64>,
 }
 
 fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) {
@@ -149,7 +155,7 @@ fn perform(plan: &Plan, activity: Activity, state: &mut State, events: &Events) 
         }
         Job::Rate => rates(plan, activity, events),
         Job::Epb => files(plan, activity, events),
-        Job::Ndt7 => speeds(plan, activity, events),
+        Job::Ndt7 => state.last_public_us = speeds(plan, activity, events),
     }
 }
 
@@ -179,14 +185,16 @@ fn files(plan: &Plan, activity: Activity, events: &Events) {
     done(activity, began, Measurement::Epb(Box::new(test)), events);
 }
 
-/// An ndt7 test in each direction.
-fn speeds(plan: &Plan, activity: Activity, events: &Events) {
-    let Some(server) = &plan.ndt7 else { return };
-    let mut began = clock::now();
+/// An ndt7 test in each direction. Returns the begin of the last one, if it was one of the public service.
+fn speeds(plan: &Plan, activity: Activity, events: &Events) -> Option<i64> {
+    let server = plan.ndt7.as_ref()?;
+    let (mut began, mut last_us) = (clock::now(), None);
     ndt7::measure(server, &network::look().resolvers, &mut |test| {
         done(activity, began, Measurement::Ndt7(Box::new(test)), events);
+        last_us = Some(began.wall_us);
         began = clock::now();
     });
+    last_us.filter(|_| *server == Server::Public)
 }
 
 /// Traceroutes to the first far target, or to the first of all: UDP, and ICMP if it is allowed.

@@ -75,7 +75,7 @@ pub fn measure(server: &Server, resolvers: &[IpAddr], done: &mut dyn FnMut(Ndt7)
     let mut begin = clock::boot();
     let located = match server {
         Server::Own(url) => Ok(own(url)),
-        Server::Public => locate::nearest(&trust, resolvers),
+        Server::Public => locate::nearest(&trust, resolvers, begin + MAX_TEST),
     };
     for (number, direction) in [Direction::Down, Direction::Up].into_iter().enumerate() {
         let mut test = Ndt7::new("m-lab".into(), direction);
@@ -112,7 +112,8 @@ fn attempt(
     end: Duration,
 ) -> io::Result<()> {
     let port = url.port_or_known_default().unwrap_or(443);
-    let address = SocketAddr::new(web::address(url, resolvers)?, port);
+    let address = web::address_until(url, resolvers, end.saturating_sub(AFTER_HANDSHAKE))?;
+    let address = SocketAddr::new(address, port);
     test.address = Some(address);
     let left = end.saturating_sub(clock::boot());
     let patience = MAX_HANDSHAKE.min(left.saturating_sub(AFTER_HANDSHAKE));
@@ -167,7 +168,7 @@ async fn download(test: &mut Ndt7, mut web: WebSocket, start: Instant) -> io::Re
             Some(Ok(Frame::Text(text))) => {
                 bytes += text.len() as u64;
                 if let Some(message) = Message::parse(text.as_str()) {
-                    test.told(&message);
+                    test.note(&message);
                 }
             }
             Some(Ok(Frame::Close(_))) => closed = true,
@@ -213,7 +214,7 @@ async fn upload(test: &mut Ndt7, web: WebSocket, start: Instant) -> io::Result<(
             match message? {
                 Frame::Text(text) => {
                     if let Some(message) = Message::parse(text.as_str()) {
-                        test.borrow_mut().told(&message);
+                        test.borrow_mut().note(&message);
                     }
                 }
                 Frame::Close(_) => break,

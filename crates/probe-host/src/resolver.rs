@@ -54,7 +54,7 @@ pub fn round(
 
 /// Looks up the IPv4 addresses of a name.
 pub fn lookup(resolver: IpAddr, name: &str) -> Lookup {
-    match exchange(resolver, name, Family::V4) {
+    match exchange(resolver, name, Family::V4, Duration::MAX) {
         Ok((rtt, id, bytes)) => match message::response(id, name, Family::V4, &bytes) {
             Ok(response) => {
                 let rtt_us = Some(bentpipe_probe::micros(rtt));
@@ -66,15 +66,25 @@ pub fn lookup(resolver: IpAddr, name: &str) -> Lookup {
     }
 }
 
-/// Addresses of a name of one family, for a connection to it.
-pub fn addresses(resolver: IpAddr, name: &str, family: Family) -> io::Result<Vec<IpAddr>> {
-    let (_, id, bytes) = exchange(resolver, name, family)?;
+/// Addresses of a name of one family, for a connection to it. The wait ends at the boot time `end`.
+pub fn addresses(
+    resolver: IpAddr,
+    name: &str,
+    family: Family,
+    end: Duration,
+) -> io::Result<Vec<IpAddr>> {
+    let (_, id, bytes) = exchange(resolver, name, family, end)?;
     message::addresses(id, name, family, &bytes).map_err(io::Error::other)
 }
 
 /// Sends a query and waits for its response. Datagrams that do not answer the query are dropped, because
 /// anybody may send them.
-fn exchange(resolver: IpAddr, name: &str, family: Family) -> io::Result<(Duration, u16, Vec<u8>)> {
+fn exchange(
+    resolver: IpAddr,
+    name: &str,
+    family: Family,
+    end: Duration,
+) -> io::Result<(Duration, u16, Vec<u8>)> {
     let id = u16::from_be_bytes(random::bytes()?);
     let query = message::query(id, name, family).map_err(io::Error::other)?;
     let any = Family::of(resolver).unspecified();
@@ -82,10 +92,14 @@ fn exchange(resolver: IpAddr, name: &str, family: Family) -> io::Result<(Duratio
     socket.connect(SocketAddr::new(resolver, PORT))?;
     arrival::stamp(&socket)?;
     let began = clock::boot();
+    let end = end.min(began + PATIENCE);
+    if end <= began {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     socket.send(&query)?;
     let mut buffer = [0; BUFFER];
     loop {
-        let left = PATIENCE.saturating_sub(clock::boot().saturating_sub(began));
+        let left = end.saturating_sub(clock::boot());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use url::Url;
 
 use crate::channel::{self, CLIENT, Trust};
-use crate::web;
+use crate::{clock, web};
 
 /// Wait for an answer, with the handshake.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -33,14 +33,26 @@ pub struct Answer {
 
 /// Requests `url` with the machine's own `resolvers`. `accept` is the type of the answer.
 pub fn get(url: &Url, accept: &str, trust: &Trust, resolvers: &[IpAddr]) -> io::Result<Answer> {
+    get_until(url, accept, trust, resolvers, Duration::MAX)
+}
+
+/// Requests `url`, until the boot time `end` at the latest.
+pub fn get_until(
+    url: &Url,
+    accept: &str,
+    trust: &Trust,
+    resolvers: &[IpAddr],
+    end: Duration,
+) -> io::Result<Answer> {
     if url.scheme() != "https" {
         return Err(io::Error::other("the address does not begin with https://"));
     }
     let port = url.port_or_known_default().unwrap_or(443);
-    let address = SocketAddr::new(web::address(url, resolvers)?, port);
+    let address = SocketAddr::new(web::address_until(url, resolvers, end)?, port);
+    let patience = PATIENCE.min(end.saturating_sub(clock::boot()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        tokio::time::timeout(PATIENCE, exchange(url, address, accept, trust))
+        tokio::time::timeout(patience, exchange(url, address, accept, trust))
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     })
@@ -77,4 +89,28 @@ async fn exchange(
         _ => Bytes::new(),
     };
     Ok(Answer { status, location, body })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::RootCertStore;
+
+    use super::*;
+
+    #[test]
+    fn a_request_without_time_ends() {
+        // It accepts connections and says nothing.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let trust = Trust::new(RootCertStore::empty());
+        let began = clock::boot();
+        let end = began + Duration::from_millis(100);
+        let answer = get_until(&Url::parse(&url).unwrap(), "text/html", &trust, &[], end);
+        assert_eq!(answer.err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+        assert!(clock::boot() - began < PATIENCE, "the end counts, not the patience");
+        // A resolver that nobody asks, because there is no time.
+        let named = Url::parse("https://name.example/").unwrap();
+        let answer = get_until(&named, "text/html", &trust, &[[127, 0, 0, 1].into()], began);
+        assert_eq!(answer.err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+    }
 }

@@ -9,7 +9,6 @@ use bentpipe_probe::dns::names::NameList;
 use bentpipe_probe::live::Live;
 use bentpipe_probe::ndt7::public_wait_since;
 use bentpipe_probe::ping;
-use bentpipe_probe::random::Random;
 use bentpipe_probe::record::{Gap, Measurement, Network, Session, SessionTarget};
 use bentpipe_probe::recorder::Recorder;
 use bentpipe_probe::target::{MAX_TARGETS, Target};
@@ -272,7 +271,7 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
     let resolvers = args.resolvers.clone();
     let origin = args.origin.as_ref().map(|url| in_the_clear("--origin", url)).transpose()?;
     let ndt7_wait = match &args.ndt7 {
-        Some(Server::Public) => public_wait(args, seed),
+        Some(Server::Public) => public_wait(args),
         _ => Duration::ZERO,
     };
     Ok(lane::Plan {
@@ -292,13 +291,10 @@ fn plan(args: &Run, targets: Vec<Target>) -> Result<lane::Plan, Error> {
 }
 
 /// The time until the first test of the public service: a restart does not shorten its schedule.
-fn public_wait(args: &Run, seed: u64) -> Duration {
+fn public_wait(args: &Run) -> Duration {
     let place = args.store.clone().or_else(store::default_place);
     let last_us = place.and_then(|place| store::last_public_test(&place));
-    let mut random = Random::new(seed ^ 2);
-    last_us.map_or(Duration::ZERO, |last_us| {
-        public_wait_since(last_us, clock::now().wall_us, &mut random)
-    })
+    last_us.map_or(Duration::ZERO, |last_us| public_wait_since(last_us, clock::now().wall_us))
 }
 
 /// A URL that the light client can fetch.

@@ -21,7 +21,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Largest response header.
 const MAX_HEADER: usize = 16 * 1024;
 
-/// Most header fields of a response.
+/// Maximum number of header fields of a response.
 const MAX_FIELDS: usize = 64;
 
 /// Bounds of a request.
@@ -141,8 +141,13 @@ pub fn fault(error: hyper::Error) -> io::Error {
 
 /// Address of a URL's host: literal, or the first that a resolver knows. IPv4 is preferred if it has a route.
 pub fn address(url: &Url, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
+    address_until(url, resolvers, Duration::MAX)
+}
+
+/// Address of a URL's host. Lookups end at the boot time `end`.
+pub fn address_until(url: &Url, resolvers: &[IpAddr], end: Duration) -> io::Result<IpAddr> {
     let host = url.host().ok_or_else(|| io::Error::other("the URL has no host"))?;
-    address_of(&host, network::main_family(), resolvers)
+    address_of_until(&host, network::main_family(), resolvers, end)
 }
 
 /// Address of a host: literal, or the first of a family that a resolver knows.
@@ -151,17 +156,26 @@ pub fn address_of(
     family: Family,
     resolvers: &[IpAddr],
 ) -> io::Result<IpAddr> {
+    address_of_until(host, family, resolvers, Duration::MAX)
+}
+
+fn address_of_until(
+    host: &Host<impl AsRef<str>>,
+    family: Family,
+    resolvers: &[IpAddr],
+    end: Duration,
+) -> io::Result<IpAddr> {
     match host {
         Host::Ipv4(v4) => Ok((*v4).into()),
         Host::Ipv6(v6) => Ok((*v6).into()),
-        Host::Domain(name) => lookup(name.as_ref(), family, resolvers),
+        Host::Domain(name) => lookup(name.as_ref(), family, resolvers, end),
     }
 }
 
-fn lookup(host: &str, family: Family, resolvers: &[IpAddr]) -> io::Result<IpAddr> {
+fn lookup(host: &str, family: Family, resolvers: &[IpAddr], end: Duration) -> io::Result<IpAddr> {
     let mut last = io::Error::other("the machine has no resolver");
     for resolver in resolvers {
-        match resolver::addresses(*resolver, host, family) {
+        match resolver::addresses(*resolver, host, family, end) {
             Ok(found) => match found.first() {
                 Some(address) => return Ok(*address),
                 None => last = io::Error::other("dns_no_answer"),

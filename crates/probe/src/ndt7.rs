@@ -35,7 +35,7 @@ pub const MAX_SENT_MESSAGE: usize = 1 << 19;
 /// Longest measurement message that is read.
 const MAX_TEXT: usize = 1 << 14;
 
-/// Most samples of a test: one each 250 ms.
+/// Maximum number of samples of a test: one each 250 ms.
 pub const MAX_SAMPLES: usize = 64;
 
 /// Mean, shortest and longest time between two tests of the public service, in seconds.
@@ -51,17 +51,18 @@ pub fn path(direction: Direction) -> &'static str {
     }
 }
 
-/// The time until the next test of the public service, as its operator asks.
-pub fn public_wait(random: &mut Random) -> Duration {
+/// The time between two tests of the public service, as its operator asks.
+fn public_wait(random: &mut Random) -> Duration {
     let drawn = -MEAN_S * (1.0 - random.unit()).ln();
     Duration::from_secs_f64(drawn.clamp(MIN_S, MAX_S))
 }
 
-/// The time until the next test of the public service, at the wall clock `now_us`, if the last one was at `last_us`. A
-/// clock that was set back makes nothing longer than the longest wait.
-pub fn public_wait_since(last_us: i64, now_us: i64, random: &mut Random) -> Duration {
+/// The time until the next test of the public service, at the wall clock `now_us`, if the last one was at `last_us`. It
+/// is drawn from the time of the last test, so that a restart does not draw another one. A clock that was set back makes
+/// nothing longer than the longest wait.
+pub fn public_wait_since(last_us: i64, now_us: i64) -> Duration {
     let passed = Duration::from_micros(u64::try_from(now_us.saturating_sub(last_us)).unwrap_or(0));
-    public_wait(random).saturating_sub(passed)
+    public_wait(&mut Random::new(last_us.cast_unsigned())).saturating_sub(passed)
 }
 
 /// Size of the next binary message, after `sent` bytes with messages of `size`: it doubles while it is below a
@@ -201,12 +202,12 @@ impl Ndt7 {
     /// Goodput in bits per second, by the receiver if it is known. `None` for less than a second of data.
     pub fn goodput_bps(&self) -> Option<u64> {
         let own = self.samples.last().copied();
-        let told = self.server_app.and_then(|app| {
+        let reported = self.server_app.and_then(|app| {
             Some((u64::try_from(app.elapsed_time).ok()?, u64::try_from(app.num_bytes).ok()?))
         });
         let (elapsed_us, bytes) = match self.direction {
             Direction::Down => own?,
-            Direction::Up => told.or(own)?,
+            Direction::Up => reported.or(own)?,
         };
         (elapsed_us >= 1_000_000 && bytes > 0).then(|| {
             u64::try_from(u128::from(bytes) * 8_000_000 / u128::from(elapsed_us))
@@ -214,8 +215,8 @@ impl Ndt7 {
         })
     }
 
-    /// Takes in the server's message.
-    pub fn told(&mut self, message: &Message) {
+    /// Notes the server's message.
+    pub fn note(&mut self, message: &Message) {
         self.server_app = message.app_info.or(self.server_app);
         self.server_tcp = message.tcp_info.or(self.server_tcp);
     }
@@ -258,14 +259,14 @@ mod tests {
         test.samples.push((10_000_000, 2_000_000));
         assert_eq!(test.goodput_bps(), Some(1_600_000));
         let app_info = Some(AppInfo { elapsed_time: 10_000_000, num_bytes: 1_250_000 });
-        test.told(&Message { app_info, ..Message::default() });
+        test.note(&Message { app_info, ..Message::default() });
         assert_eq!(test.goodput_bps(), Some(1_000_000));
         assert_eq!(
             Ndt7 { direction: Direction::Down, ..test.clone() }.goodput_bps(),
             Some(1_600_000)
         );
         let app_info = Some(AppInfo { elapsed_time: -1, num_bytes: i64::MAX });
-        test.told(&Message { app_info, ..Message::default() });
+        test.note(&Message { app_info, ..Message::default() });
         assert_eq!(test.goodput_bps(), Some(1_600_000));
     }
 
@@ -285,19 +286,32 @@ mod tests {
 
     #[test]
     fn the_public_service_is_used_as_its_operator_asks() {
-        let mut random = Random::new(1);
-        let waits: Vec<f64> = (0..20_000).map(|_| public_wait(&mut random).as_secs_f64()).collect();
+        // Each test is a little more than the shortest wait after the one before.
+        let waits: Vec<f64> = (0..20_000)
+            .map(|test| 2_200_000_000 * test)
+            .map(|last_us| public_wait_since(last_us, last_us).as_secs_f64())
+            .collect();
         assert!(waits.iter().all(|wait| (MIN_S..=MAX_S).contains(wait)));
         // Of the exponential distribution: e^-0.1 above the minimum, and the mean of the clamped one.
         let shortest = waits.iter().filter(|wait| **wait == MIN_S).count() as f64 / 20_000.0;
         assert!((shortest - 0.0952).abs() < 0.01, "{shortest}");
         let minute = 60_000_000;
-        let since = |passed| public_wait_since(minute, minute + passed, &mut Random::new(3));
+        let since = |passed| public_wait_since(minute, minute + passed);
         assert_eq!(since(-minute), since(0), "the clock was set back");
         assert_eq!(since(0), since(minute) + Duration::from_secs(60));
         assert_eq!(since(1000 * minute), Duration::ZERO);
         let mean = waits.iter().sum::<f64>() / 20_000.0;
         let expected = MIN_S + MEAN_S * ((-MIN_S / MEAN_S).exp() - (-MAX_S / MEAN_S).exp());
         assert!((mean / expected - 1.0).abs() < 0.02, "{mean} {expected}");
+    }
+
+    #[test]
+    fn restarts_do_not_change_the_time_of_the_next_public_test() {
+        let last_us = 1_780_000_000_000_000;
+        let due = |at_us| at_us + public_wait_since(last_us, at_us).as_micros() as i64;
+        // A restart each 20 s, within the shortest wait.
+        let found: Vec<i64> = (0..100).map(|restart| due(last_us + restart * 20_000_000)).collect();
+        assert!(found.iter().all(|due| *due == found[0]), "{found:?}");
+        assert!(found[0] >= last_us + 2_160_000_000);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use hyper::StatusCode;
 use serde_json::Value;
@@ -14,14 +15,14 @@ use crate::secure;
 const SERVICE: &str =
     "https://locate.measurementlab.net/v2/nearest/ndt/ndt7?client_name=bentpipe-probe";
 
-/// Most redirects that are followed.
+/// Maximum number of redirects that are followed.
 const MAX_REDIRECTS: usize = 3;
 
-/// Addresses of the tests: downloads first.
-pub fn nearest(trust: &Trust, resolvers: &[IpAddr]) -> io::Result<[Url; 2]> {
+/// Addresses of the tests: downloads first. All requests end at the boot time `end`.
+pub fn nearest(trust: &Trust, resolvers: &[IpAddr], end: Duration) -> io::Result<[Url; 2]> {
     let mut url = Url::parse(SERVICE).map_err(io::Error::other)?;
     for _ in 0..=MAX_REDIRECTS {
-        let answer = secure::get(&url, "application/json", trust, resolvers)?;
+        let answer = secure::get_until(&url, "application/json", trust, resolvers, end)?;
         match (answer.status, answer.location) {
             (StatusCode::OK, _) => return parse(&answer.body),
             (StatusCode::NO_CONTENT, _) => return Err(io::Error::other("no_capacity")),

@@ -31,7 +31,8 @@ use tokio_tungstenite::tungstenite::{self, Message as Frame};
 use crate::channel::Channel;
 use crate::tcp_info;
 
-/// Most tests at a time. A message of 16 MB that arrives takes 16 MB: 64 MB together.
+/// Maximum number of tests at a time. A message in parts takes up to 16 MB, and its next part another 16 MB: 128 MB
+/// together.
 pub const MAX_TESTS: usize = 4;
 
 /// Bytes that wait in the kernel and were not sent yet. A measurement message is late by the time that they take.
