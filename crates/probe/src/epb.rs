@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::rate::Direction;
 
-/// Bytes of a file.
+/// Bytes of a file. The study names the volumes of its tests but no size of a file, so this size is ours. Each file waits
+/// for a round trip: a connection of 20 Mbit/s and 600 ms has data for 0.4 s of each second, a ratio of 40 %.
 pub const FILE: u64 = 1_000_000;
 
 /// Longest test. The files of a slow access are cut then.

@@ -31,7 +31,7 @@ pub fn ndt7(analysis: &Analysis) -> Markup {
         } }
         p.note {
             "Goodput of one TCP connection over 10 s, by the receiver. Round-trip time and repetitions are those of the \
-            sender of the data. If a proxy splits the connection, they are of its part alone."
+            sender of the data. If a proxy splits the connection, they are only those of its own part."
         }
     }
 }
@@ -62,7 +62,9 @@ pub fn epb(analysis: &Analysis) -> Markup {
             "The EPB ratio is the effective bandwidth of one TCP connection, by the provisioned bandwidth that `--epb` \
             names. Tests that failed have none. NetForecast's study of proxies on satellite links (Table 3) has 57 % and \
             40 % up, with the source near the proxy, and 12 % and 2 % down, with the source far from it, at low and at \
-            high congestion. Bytes at the interface include all other traffic."
+            high congestion. Those are averages; the table has medians. The study names no size of its files. Here each has \
+            1 MB and waits for a round trip, so that a perfect connection of 20 Mbit/s and 600 ms has at most 40 %. Bytes at \
+            the interface include all other traffic."
         }
     }
 }
