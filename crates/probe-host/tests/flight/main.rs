@@ -312,7 +312,8 @@ fn a_policer() {
     assert!((95_000..=105_000).contains(&rate_bps), "{rate_bps}");
     // The kernel's bucket for bytes has a second's worth more, 18.5 kB, of which earlier trains took a part.
     assert!((4000..=18_500).contains(&burst_bytes), "{burst_bytes}");
-    assert!(matches!(up.limit, Some(Limit::None { .. })), "{:?}", up.limit);
+    // A busy machine may send a train late, or receive it late.
+    assert!(!matches!(up.limit, None | Some(Limit::Policer { .. })), "{:?}", up.limit);
 }
 
 fn epb_ratios() {
