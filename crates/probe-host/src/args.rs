@@ -90,7 +90,7 @@ pub(crate) struct Run {
     /// File for the records. By default bentpipe/probe.sqlite in $XDG_DATA_HOME or ~/.local/share.
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
-    /// Most bytes that the file may take. A full file ends the storing, not the measuring.
+    /// Maximum size of the file. A full file ends the storing, not the measuring.
     #[arg(long, value_name = "SIZE", default_value = "1 GB")]
     pub store_limit: ByteSize,
     /// Stop after this time, such as "10 min", instead of running until interrupted.

@@ -71,7 +71,7 @@ pub async fn open(url: &Url, address: SocketAddr, trust: &Trust) -> io::Result<(
     Ok((Channel::Tls(Box::new(stream.into())), socket))
 }
 
-/// Takes in a client's connection.
+/// Accepts a client's connection.
 pub async fn accept(stream: TcpStream, acceptor: Option<&TlsAcceptor>) -> io::Result<Channel> {
     stream.set_nodelay(true)?;
     match acceptor {

@@ -8,7 +8,7 @@ use bentpipe_probe::clock::Moment;
 use bentpipe_probe::record::Measurement;
 use bentpipe_probe::recorder::Activity;
 
-/// Most messages that wait for a slow disk: at 20 a second, 8 minutes. 10,000 × 400 bytes = 4 MB.
+/// Maximum number of messages that wait for a slow disk: at 20 a second, 8 minutes. 10,000 × 400 bytes = 4 MB.
 const MAX_WAITING: usize = 10_000;
 
 /// A message.

@@ -13,7 +13,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const BEHIND_THE_STUB: [&str; 2] =
     ["/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"];
 
-/// Most resolvers and gateways used, as the C library has it (MAXNS is 3).
+/// Maximum number of resolvers and gateways used, as the C library has it (MAXNS is 3).
 const MAX_EACH: usize = 3;
 
 /// Public anycast addresses, the same service in both families.

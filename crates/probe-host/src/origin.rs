@@ -38,8 +38,8 @@ pub use trains::headers;
 /// Field with the serial number of a response.
 pub const SERIAL: &str = "x-bentpipe-serial";
 
-/// Most connections at a time, of which a host alone may have a fifth. With 1 MB each in the kernel's buffers they take
-/// 64 MB.
+/// Maximum number of connections at a time, of which a single host may have a fifth. With 1 MB each in
+/// the kernel's buffers they take 64 MB.
 const MAX_CONNECTIONS: usize = 64;
 
 /// Longest time of a connection, and of a request header or a TLS handshake.

@@ -27,7 +27,7 @@ const PORT: u16 = 33_434;
 /// Magic of the data of UDP probes, before their number.
 const MAGIC: [u8; 6] = *b"bentpi";
 
-/// Most messages read at a time.
+/// Maximum number of messages read at a time.
 const MAX_READS: usize = 64;
 
 /// Makes a traceroute to `address`. `events` tells when to stop.

@@ -31,7 +31,7 @@ pub struct AddressCheck {
     /// Version of IP of which the address was asked for.
     #[serde(default)]
     pub family: Family,
-    /// Method that told the address, or that failed last.
+    /// Method that reported the address, or that failed last.
     pub method: Witness,
     /// Server that was asked.
     pub server: String,

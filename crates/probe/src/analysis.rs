@@ -37,7 +37,7 @@ pub use paths::{Ends, HopFigures, Paths};
 pub use pings::{Pings, TargetFigures, TargetKey, WindowFigures};
 pub use rates::Rates;
 
-/// Most pairs of fetches kept: 25 each 15 minutes for a month. 72,000 × 1 kB = 72 MB.
+/// Maximum number of pairs of fetches kept: 25 each 15 minutes for a month. 72,000 × 1 kB = 72 MB.
 const MAX_OBJECTS: usize = 72_000;
 
 /// Figures of all sessions added.
@@ -63,7 +63,7 @@ pub struct Analysis {
     pub rates: Rates,
     /// Checks that found a portal, found none, or learned nothing.
     pub portals: [u64; 3],
-    /// Answers of networks' own APIs that told of a portal, of none, and failures.
+    /// Answers of networks' own APIs that reported a portal, of none, and failures.
     pub portal_apis: [u64; 3],
     /// Records that are missing, with their causes.
     pub gaps: Vec<Gap>,

@@ -18,7 +18,7 @@ use crate::statistics::quantile;
 use crate::target::{Family, Method, Target};
 use crate::trace::{Trace, TraceEnd};
 
-/// Most round-trip times kept for each target: 28 h. 50,400 × 8 bytes = 400 kB.
+/// Maximum number of round-trip times kept for each target: 28 h. 50,400 × 8 bytes = 400 kB.
 const MAX_RTTS: usize = 50_400;
 
 /// Width of the table, so that it fits a terminal of 80 columns.
@@ -94,7 +94,7 @@ impl Live {
         self.notice = notice;
     }
 
-    /// Takes in a record.
+    /// Adds a record.
     pub fn add(&mut self, record: &Record) {
         match &record.measurement {
             Measurement::Ping(ping) if !ping.scout => self.add_ping(record.began.boot_us, ping),

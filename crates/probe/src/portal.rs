@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a response that are kept, such as an address from `Location`.
+/// Maximum number of bytes of a response that are kept, such as an address from `Location`.
 const MAX_TEXT: usize = 512;
 
 /// Word of a network that has no portal (RFC 8910 section 2).

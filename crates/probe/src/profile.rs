@@ -8,7 +8,7 @@ use std::fmt::Write;
 use crate::loss::{WINDOW_S, Windows};
 use crate::ping::{Outcome, Ping};
 
-/// Most steps of a series in a profile: 23 days of pings.
+/// Maximum number of steps of a series in a profile: 23 days of pings.
 const MAX_STEPS: usize = 1_000_000;
 
 /// Windows on each side that tell how much of a window's loss is chance: 11 windows are 18 minutes.

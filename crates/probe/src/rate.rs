@@ -1,6 +1,6 @@
 //! The rate of a direction, and what limits it: a slow link, a shaper or a policer.
 //!
-//! Trains of small packets are sent faster and faster until one is held up or thinned out. A last train, a little
+//! Trains of small packets are sent faster and faster until one is delayed or dropped in part. A last train, a little
 //! faster than that, measures the rate. A policer drops packets and delays none. A shaper and a slow link delay
 //! them. A shaper has a bucket of tokens, so it delays none at first.
 //!

@@ -7,7 +7,7 @@ use crate::ping::PATIENCE;
 use crate::record::{Measurement, Record};
 use crate::schedule::{Job, quiet_until};
 
-/// Most activities remembered. Pings look back 10 s; a lane that runs ten jobs a second fills it in 6 s.
+/// Maximum number of activities remembered. Pings look back 10 s; a lane that runs ten jobs a second fills it in 6 s.
 const MAX_ACTIVITIES: usize = 64;
 
 /// A run of a job, which records name as `dns:7`.

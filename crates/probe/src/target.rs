@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Most targets of a run. Each costs a ping of at most 84 bytes every 2 s in each direction: 16 targets
+/// Maximum number of targets of a run. Each costs a ping of at most 84 bytes every 2 s in each direction: 16 targets
 /// take 10.8 kbit/s.
 pub const MAX_TARGETS: usize = 16;
 

@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::tcp_info;
 
-/// Most handshakes at a time: 10 s at one each 2 s, for the current method and a scout.
+/// Maximum number of handshakes at a time: 10 s at one each 2 s, for the current method and a scout.
 const MAX: usize = 16;
 
 /// Handshakes by the number of their ping.

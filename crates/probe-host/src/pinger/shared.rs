@@ -7,7 +7,7 @@ use bentpipe_probe::target::Family;
 
 use crate::icmp::Icmp;
 
-/// Most messages read from a socket before the schedule is looked at again: a flood must not delay pings.
+/// Maximum number of messages read from a socket before the schedule is looked at again: a flood must not delay pings.
 pub(crate) const MAX_READS: usize = 64;
 
 /// A measurement that ended: sent at, duration, value.

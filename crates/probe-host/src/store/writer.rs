@@ -11,7 +11,7 @@ use super::check::checked_version;
 use super::error::StoreError;
 use super::schema::{INSERT, insert, prepare};
 
-/// Most records kept in memory while the disk refuses them: 30 minutes of pings to 6 targets.
+/// Maximum number of records kept in memory while the disk refuses them: 30 minutes of pings to 6 targets.
 /// 6,000 × 500 bytes = 3 MB.
 const MAX_PENDING: usize = 6000;
 

@@ -9,10 +9,10 @@ use thiserror::Error;
 
 use super::providers::{self, Provider};
 
-/// Most ranges of a table. The whole Internet has about 700,000: 2,000,000 × 48 bytes = 96 MB.
+/// Maximum number of ranges of a table. The whole Internet has about 700,000: 2,000,000 × 48 bytes = 96 MB.
 const MAX_RANGES: usize = 2_000_000;
 
-/// Most bytes of a name that are kept.
+/// Maximum number of bytes of a name that are kept.
 const MAX_NAME: usize = 60;
 
 /// Ranges of the providers of access in flight.

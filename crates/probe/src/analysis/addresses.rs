@@ -6,7 +6,7 @@ use crate::address::{AddressCheck, AsTable, System, Witness};
 use crate::orbit::Kind;
 use crate::target::Family;
 
-/// Most stays that are kept. An access that changes its address with every check fills them in 14 days.
+/// Maximum number of stays that are kept. An access that changes its address with every check fills them in 14 days.
 const MAX_STAYS: usize = 10_000;
 
 /// Checks of the public address.

@@ -6,7 +6,7 @@ use crate::epb::Epb;
 use crate::ndt7::Ndt7;
 use crate::rate::{Direction, Limit, RateCheck};
 
-/// Most findings kept: one each half an hour in both directions for a month.
+/// Maximum number of findings kept: one each half an hour in both directions for a month.
 const MAX_FINDINGS: usize = 3000;
 
 /// Measurements of rates.

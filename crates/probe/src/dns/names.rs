@@ -8,7 +8,7 @@ use crate::target::Family;
 /// Identifier of the built-in list, as in records.
 pub const BUILT_IN_ID: &str = "bentpipe-100-2026-11-27";
 
-/// Most names of a list. A round of 1,000 pairs at 0.8 s each takes 13 minutes with one in flight.
+/// Maximum number of names of a list. A round of 1,000 pairs at 0.8 s each takes 13 minutes with one in flight.
 pub const MAX_NAMES: usize = 1000;
 
 /// A list of names with an identifier.

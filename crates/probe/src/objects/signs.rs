@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a field that are kept. The end of a longer one is kept, because the nearest proxy is there.
+/// Maximum number of bytes of a field. The end of a longer one is kept, because the nearest proxy is there.
 const MAX_FIELD: usize = 300;
 
 /// Fields of proxies and caches. Several fields of one name are joined by commas.

@@ -9,8 +9,8 @@ use crate::target::Method;
 /// Time for which a lost ping is remembered, so that a straggling reply can be recorded.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// Most pings remembered: 60 s at one each 2 s, for the current method and a scout. 64 × 40 bytes = 2.5 KiB
-/// for each target.
+/// Maximum number of pings remembered: 60 s at one each 2 s, for the current method and a scout. 64 × 40 bytes =
+/// 2.5 KiB for each target.
 const MAX_REMEMBERED: usize = 64;
 
 /// A ping that was sent.

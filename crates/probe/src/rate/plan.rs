@@ -5,10 +5,10 @@ use super::Packet;
 /// Longest time of all trains of a measurement together, in microseconds.
 pub const MAX_TRAFFIC: u64 = 3_000_000;
 
-/// Most bytes of a train.
+/// Maximum number of bytes of a train.
 pub const MAX_TRAIN_BYTES: u64 = 360_000;
 
-/// Most packets of a train.
+/// Maximum number of packets of a train.
 pub const MAX_TRAIN_PACKETS: u16 = 1000;
 
 /// Smallest and largest packet, with the IP header. The smallest has room for a message over IPv6, the largest fits
@@ -34,7 +34,7 @@ const PASSED: u64 = 200;
 /// Length of the last train's steady part in microseconds.
 const STEADY_US: u64 = 1_200_000;
 
-/// Most bytes that empty a bucket, and those of the steady part after them.
+/// Maximum number of bytes that empty a bucket, and those of the steady part after them.
 const MAX_DRAIN_BYTES: u64 = 60_000;
 const MAX_STEADY_BYTES: u64 = MAX_TRAIN_BYTES - MAX_DRAIN_BYTES;
 

@@ -11,7 +11,7 @@ const POLICER_FACTOR: f64 = 3.0;
 /// Smallest share of a train that a policer drops at that speed.
 const MIN_POLICED: f64 = 0.5;
 
-/// Smallest bucket of a shaper: packets, and part of the bytes from which it is told.
+/// Smallest bucket of a shaper: packets, and part of the bytes from which it is recognized.
 const MIN_BUCKET_PACKETS: f64 = 4.0;
 const MIN_BUCKET_PART: f64 = 0.06;
 
@@ -78,7 +78,7 @@ impl Search {
         Next::Send(plan)
     }
 
-    /// Takes in the train that [`Self::next`] asked for.
+    /// Adds the train that [`Self::next`] asked for.
     pub fn add(&mut self, plan: Plan, packets: &[Packet]) {
         self.spent_us += plan.time_us();
         let Some(reading) = Reading::of(packets) else {
@@ -130,7 +130,7 @@ impl Search {
             let rate = reading.queue_rate().or_else(|| reading.late_rate(loss));
             self.end = Some(rate.map_or(Limit::Unknown, |rate| queue(&limited, rate)));
         } else if !policed {
-            // Chance had thinned out the earlier train. The search goes on above this one.
+            // Chance had dropped packets of the earlier train. The search goes on above this one.
             self.pass(reading);
             let above = STAGES.iter().position(|stage| stage.bps > plan.steady.bps);
             self.passed = above.unwrap_or(STAGES.len());

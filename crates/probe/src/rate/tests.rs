@@ -93,18 +93,18 @@ fn shaper(limit: Limit) -> Option<u64> {
     }
 }
 
-/// Checks that at most one search of twenty is wrong, at least `told` of 100 find the kind, and `close` the rate.
-fn check(cases: &[(String, u64)], is: fn(Limit) -> Option<u64>, told: u64, close: u64) {
+/// Checks that at most one search of twenty is wrong, at least `named` of 100 find the kind, and `close` the rate.
+fn check(cases: &[(String, u64)], is: fn(Limit) -> Option<u64>, named: u64, close: u64) {
     let mut failed = Vec::new();
     for (case, rate) in cases {
         for behind in BEHIND {
             let (kind, near, others) = count(&format!("{case}\n{behind}"), *rate, is);
             let line =
-                format!("{case}; {behind}: {kind} of {SEEDS} told, {near} within 5 %, {others:?}");
+                format!("{case}; {behind}: {kind} of {SEEDS} named, {near} within 5 %, {others:?}");
             println!("{line}");
             let unknown = others.get("unknown").copied().unwrap_or(0);
             let wrong = SEEDS - kind - unknown;
-            if wrong * 20 > SEEDS || kind * 100 < SEEDS * told || near * 100 < SEEDS * close {
+            if wrong * 20 > SEEDS || kind * 100 < SEEDS * named || near * 100 < SEEDS * close {
                 failed.push(line);
             }
         }

@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = *b"bpt1";
 /// Bytes of a hello. The cookie that answers it is shorter.
 pub const HELLO_BYTES: usize = 64;
 
-/// Most arrivals of a report: 1,121 bytes.
+/// Maximum number of arrivals of a report: 1,121 bytes.
 pub const MAX_ARRIVALS: usize = 180;
 
 /// Proof that a message comes from the address that it names.

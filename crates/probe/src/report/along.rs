@@ -15,10 +15,10 @@ use crate::track::Track;
 /// Upper bounds of the classes of loss but the last, as shares.
 const LOSSES: [f64; CLASSES - 1] = [0.0, 0.02, 0.05, 0.15];
 
-/// Most points of the line of altitude.
+/// Maximum number of points of the line of altitude.
 const MAX_POINTS: usize = 400;
 
-/// Most dots of a map. At 6 units each they hardly overlap along a map's width.
+/// Maximum number of dots of a map. At 6 units each they hardly overlap along a map's width.
 const MAX_DOTS: usize = 80;
 
 /// The section.

@@ -6,11 +6,11 @@ use super::chart::{Axis, Chart, Marks, Series};
 use crate::analysis::{Analysis, Resolver, TargetFigures};
 use crate::statistics::{cumulative, quantile};
 
-/// Most points of a line, and most dots of a scatter plot: 2,000 dots take 60 kB of the page.
+/// Maximum number of points of a line, and most dots of a scatter plot: 2,000 dots take 60 kB of the page.
 const MAX_POINTS: usize = 400;
 const MAX_DOTS: usize = 2000;
 
-/// Most lines in one figure.
+/// Maximum number of lines in one figure.
 const MAX_LINES: usize = 6;
 
 /// Distribution of round-trip times of each target (2).

@@ -18,7 +18,7 @@ const MARGIN: f64 = 0.12;
 /// Smallest factor of longitudes: near the poles a map of this kind is not true to shape.
 const MIN_FACTOR: f64 = 0.2;
 
-/// Most points of a drawn track.
+/// Maximum number of points of a drawn track.
 const MAX_POINTS: usize = 600;
 
 /// Distance of fixes in time beyond which the line between them is dashed.

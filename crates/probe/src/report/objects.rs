@@ -11,7 +11,7 @@ use crate::live::ms;
 use crate::objects::{Fetch, Verdict, Verdicts, Witness};
 use crate::statistics::cumulative;
 
-/// Most dots and points of a figure.
+/// Maximum number of dots and points of a figure.
 const MAX_DOTS: usize = 2000;
 const MAX_POINTS: usize = 400;
 
@@ -48,7 +48,7 @@ pub fn section(analysis: &Analysis) -> Markup {
         (sizes(analysis))
         @match minimum {
             Some(minimum_us) => (caches(&analysis.objects, minimum_us)),
-            None => p { "Without a minimum round-trip time to the ground, caches in flight cannot be told." },
+            None => p { "Without a minimum round-trip time to the ground, caches in flight cannot be recognized." },
         }
     }
 }

@@ -90,7 +90,7 @@ pub fn providers(analysis: &Analysis) -> Markup {
         p.note {
             "A line ends when the public address changes, also within a network. Checks without an answer: "
             (analysis.addresses.failed) ". Ranges of the built-in table: " (list.ranges_source) ", "
-            (list.ranges_date) ". It has providers of access in flight alone; --as-table names a full one."
+            (list.ranges_date) ". It has only providers of access in flight; --as-table names a full one."
         }
         div.wide { table {
             tr { th { "provider in the paper" } th.text { "AS" } th.text { "carriers" } th { "networks here" } }
@@ -173,7 +173,7 @@ pub fn resolvers(analysis: &Analysis) -> Markup {
 /// Records by kind, portals and gaps.
 pub fn records(analysis: &Analysis) -> Markup {
     let [captive, open, unknown] = analysis.portals;
-    let [told_captive, told_open, failed] = analysis.portal_apis;
+    let [api_captive, api_open, failed] = analysis.portal_apis;
     let missing: u64 = analysis.gaps.iter().map(|gap| gap.records).sum();
     html! {
         div.wide { table {
@@ -182,7 +182,7 @@ pub fn records(analysis: &Analysis) -> Markup {
         } }
         p.note {
             "Portal checks: " (captive) " captive, " (open) " open, " (unknown) " without an answer. Answers of \
-            networks' own APIs (RFC 8908): " (told_captive) " captive, " (told_open) " open, " (failed) " failed. Steps of the clock \
+            networks' own APIs (RFC 8908): " (api_captive) " captive, " (api_open) " open, " (failed) " failed. Steps of the clock \
             and suspensions: " (analysis.clock_events) ". Records that could not be stored: " (missing) "."
         }
         @for session in &analysis.sessions {

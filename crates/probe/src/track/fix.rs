@@ -4,7 +4,7 @@ use thiserror::Error;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Most fixes of a track: a day with two a second. 172,800 × 48 bytes = 8 MB.
+/// Maximum number of fixes of a track: a day with two a second. 172,800 × 48 bytes = 8 MB.
 pub const MAX_FIXES: usize = 172_800;
 
 /// Feet in a metre.
