@@ -36,6 +36,8 @@ pub fn keep(hubs: &Hubs, config: &AirConfig) {
         let mut other = config.clone();
         other.link.peer = hub.peer.clone();
         other.link.peer_public_key = hub.public_key;
+        // Addresses of radios are those of the first hub.
+        other.paths.iter_mut().for_each(|path| path.peer = None);
         other
     }));
     tokio::spawn(follow(hubs.watch(), all));
