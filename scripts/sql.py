@@ -62,7 +62,7 @@ def differences(report, label, columns, first):
         yield f"docs/results.md has {len(rows)} rows {label!r}"
         return
     # After the label: the paper, today, with Bentpipe.
-    for column, cell in zip(columns, rows[0][2:]):
+    for column, cell in zip(columns, rows[0][2 : 2 + len(columns)], strict=True):
         said, found = number(cell.rstrip(" |")), first.get(column)
         if found is None or abs(found - said) > ROUNDING * abs(said):
             yield f"{label}: the report has {said:g}, column {column} has {found}"
@@ -81,7 +81,7 @@ def main():
     update = parser.parse_args().update
     os.chdir(ROOT)
     page, report = PAGE.read_text(encoding="utf-8"), REPORT.read_text(encoding="utf-8")
-    database, faults, queries, compared, written, end = duckdb.connect(), [], 0, 0, "", 0
+    database, faults, queries, labelled, compared, written, end = duckdb.connect(), [], 0, 0, 0, "", 0
     for block in BLOCK.finditer(page):
         line = page[: block.start("code")].count("\n") + 1
         first = {}
@@ -93,6 +93,7 @@ def main():
             result, first = table(relation) if is_query else ("", {})
         queries += 1
         if block["label"]:
+            labelled += 1
             columns = [column.strip() for column in block["columns"].split(",")]
             compared += len(columns)
             faults += [f"{PAGE.name}:{line}: {one}" for one in differences(report, block["label"], columns, first)]
@@ -102,6 +103,9 @@ def main():
         written += page[end : block.start()] + page[block.start() : block.end("code")] + "```\n"
         written += f"\n```text\n{result}```\n" if result else ""
         end = block.end()
+    comments = page.count("<!-- in results.md")
+    if comments != labelled:
+        faults.append(f"{PAGE.name}: {comments} comments `in results.md`, but {labelled} of them stand above a query")
     if update:
         PAGE.write_text(written + page[end:], encoding="utf-8")
     for fault in faults:
