@@ -78,6 +78,11 @@ pub(crate) fn least_of(metric: &str) -> f64 {
     if metric == "extra-traffic" { -1.0 } else { 0.0 }
 }
 
+/// Largest possible value of a metric.
+pub(crate) fn most_of(metric: &str) -> f64 {
+    if PARTS.contains(&metric) { 1.0 } else { f64::INFINITY }
+}
+
 /// Unit of a metric. `None` if the metric is unknown.
 pub fn unit_of(metric: &str) -> Option<&'static str> {
     METRICS.iter().find(|(name, _)| *name == metric).map(|(_, unit)| *unit)
@@ -265,8 +270,8 @@ impl Row {
     /// negative. Any other value is a measurement error. It is reported as such, and excluded from
     /// all figures and verdicts.
     pub fn is_possible(&self) -> bool {
-        let most = if PARTS.contains(&self.metric.as_str()) { 1.0 } else { f64::INFINITY };
-        (least_of(&self.metric) - ROUNDING..=most + ROUNDING).contains(&self.value)
+        let (least, most) = (least_of(&self.metric), most_of(&self.metric));
+        (least - ROUNDING..=most + ROUNDING).contains(&self.value)
     }
 
     /// Value for ranking. A time that did not finish counts as infinite; rates and fractions count

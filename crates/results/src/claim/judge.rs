@@ -8,8 +8,8 @@ use rand_chacha::ChaCha8Rng;
 use super::sample::Sample;
 use super::verdict::{Cover, FEW_RUNS, Figure, Outcome, Verdict};
 use super::{Bound, Claim, Compare, Take};
-use crate::measured::{Cell, Measured, Pattern, least_of};
-use crate::statistics::{RESAMPLES, Statistic, percentile};
+use crate::measured::{Cell, Measured, Pattern, least_of, most_of};
+use crate::statistics::{MIN_FOR_P95, RESAMPLES, Statistic, percentile};
 
 /// Seed of the bootstrap, so that equal measurements give equal verdicts.
 const SEED: u64 = 1;
@@ -155,7 +155,10 @@ impl Claim {
             combinations.into_iter().map(|one| self.prepared(one, &cells)).collect();
         let values: Vec<f64> = used.iter().map(|sample| sample.value(self)).collect();
         let valued = self.all_valued(&prepared, &values);
-        let (outcome, found, interval) = self.decided(&prepared, &valued, &used, cover.runs.0);
+        let (mut outcome, found, interval) = self.decided(&prepared, &valued, &used, cover.runs.0);
+        if self.has_blind_side(&prepared, &values, cover.values.0) {
+            outcome = Outcome::Undecided;
+        }
         let figures = prepared.iter().zip(&valued);
         let figures = figures.map(|(one, valued)| self.figure(one, *valued, &cells)).collect();
         let runs_to_decide = self.runs_to_decide(outcome, found, interval, &cover);
@@ -175,7 +178,7 @@ impl Claim {
         let is_near = runs <= FEW_RUNS && [-NEAR, NEAR].iter().any(|by| by_bound(*by) != point);
         let of_near = if is_near { Outcome::Undecided } else { point };
         if !used.iter().any(|sample| sample.has_spread()) {
-            return (of_near, found, None);
+            return (if self.is_exact() { of_near } else { Outcome::Undecided }, found, None);
         }
         let mut random = ChaCha8Rng::seed_from_u64(SEED);
         let resampled = (0..RESAMPLES).map(|_| {
@@ -189,6 +192,47 @@ impl Claim {
         let others = outcomes.iter().filter(|outcome| **outcome != point).count();
         let is_sure = others as f64 <= TAIL * RESAMPLES as f64;
         (if is_sure { of_near } else { Outcome::Undecided }, found, found.and(ends))
+    }
+
+    /// Returns `true` if the bound is an exact value, which needs no spread.
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(self.bound, Bound::Between(low, high) if low == high)
+    }
+
+    /// Extreme values beyond which the statistic sees nothing, for cells with at least `count` values.
+    /// A sample of the runs is never above their greatest value, nor below their smallest.
+    pub(super) fn unseen(&self, count: usize) -> Vec<f64> {
+        let (least, most) = (least_of(&self.metric), most_of(&self.metric));
+        match self.statistic {
+            Statistic::Min | Statistic::Max if self.over.is_some() => vec![0.0, f64::INFINITY],
+            Statistic::P95 if count < MIN_FOR_P95 && self.over.is_some() => {
+                vec![0.0, f64::INFINITY]
+            }
+            Statistic::P95 if count < MIN_FOR_P95 => vec![most],
+            Statistic::Max => vec![most],
+            Statistic::Min => vec![least],
+            Statistic::Median | Statistic::Mean | Statistic::P95 => Vec::new(),
+        }
+    }
+
+    /// Returns `true` if values beyond the observed extremes would give another outcome.
+    fn has_blind_side(&self, prepared: &[Prepared<'_>], values: &[f64], count: usize) -> bool {
+        if self.is_exact() {
+            return false;
+        }
+        let outcome =
+            |values: &[f64]| self.verdict(self.bound, &self.all_valued(prepared, values)).0;
+        let beyond = |extreme: f64, sides: [usize; 2]| {
+            let mut values = values.to_vec();
+            let cells = prepared.iter().flat_map(|one| sides.map(|side| one.sides.get(side)));
+            cells.flatten().flatten().for_each(|cell| values[*cell] = extreme);
+            outcome(&values)
+        };
+        let point = outcome(values);
+        // Sides 0 and 3 raise the value, and sides 1 and 2 lower it.
+        self.unseen(count).into_iter().any(|extreme| {
+            [[0, 3], [1, 2]].into_iter().any(|sides| beyond(extreme, sides) != point)
+        })
     }
 
     fn all_valued(&self, prepared: &[Prepared<'_>], values: &[f64]) -> Vec<Valued> {

@@ -2,14 +2,21 @@
 //!
 //! The width of an interval falls with the square root of the number of runs. So a claim whose
 //! interval contains its bound needs (reach ÷ distance)² times as many runs: the reach of the
-//! interval towards the bound, and the distance of the bound, both from the measured value.
+//! interval towards the bound, and the distance of the bound, both from the measured value. The
+//! reach is that without the widening of few runs, which applies again to the number that results.
+//! This number is [`FOR_SURE`] times as large, because half of the later runs have larger values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::sample::widening;
 use super::verdict::{Cover, FEW_RUNS, MAX_RUNS, Outcome};
 use super::{Bound, Claim, Claims, Take};
 use crate::measured::{Cell, Measured};
+use crate::statistics::{MIN_FOR_P95, Statistic};
 use crate::study::Study;
+
+/// Factor for a power of 80 % instead of 50 %: ((1.96 + 0.84) ÷ 1.96)², by the normal distribution.
+const FOR_SURE: f64 = 2.04;
 
 impl Claim {
     /// Number of runs of each cell that would probably decide an undecided claim. `None` if it is
@@ -39,7 +46,19 @@ impl Claim {
             (reach / (bound - found)).powi(2)
         });
         let most = times.fold(0.0, f64::max);
-        let runs = (cover.runs.1 as f64 * most).ceil().max((FEW_RUNS + 1) as f64);
+        let present = cover.runs.0 as f64;
+        let plain = present * most * FOR_SURE / widening(cover.runs.0).powi(2);
+        let needed = |runs: usize| plain * widening(runs).powi(2);
+        let few = (FEW_RUNS + 1..=10).find(|runs| needed(*runs) <= *runs as f64);
+        let mut runs = few.map_or(plain.ceil().max(11.0), |runs| runs as f64);
+        if !self.is_exact() && !self.unseen(cover.values.0).is_empty() {
+            // Only a 95th percentile sees both sides, from a number of values on.
+            if self.statistic != Statistic::P95 {
+                return None;
+            }
+            let values = (cover.values.0 as f64 / present).max(1.0);
+            runs = runs.max((MIN_FOR_P95 as f64 / values).ceil());
+        }
         (runs <= f64::from(u32::MAX)).then_some(runs as u32)
     }
 }
@@ -52,9 +71,8 @@ impl Claims {
     pub fn plan_runs(&self, studies: &mut [Study], pilot: &[Measured], is_quick: bool) -> usize {
         let mut wanted: BTreeMap<(String, String, Cell), u32> = BTreeMap::new();
         for (claim, verdict) in self.judge(studies, pilot, is_quick) {
-            let Some(runs) = verdict.runs_to_decide.filter(|runs| *runs <= MAX_RUNS) else {
-                continue;
-            };
+            let Some(runs) = verdict.runs_to_decide else { continue };
+            let runs = runs.min(MAX_RUNS);
             let study = studies.iter().find(|study| study.name == claim.experiment);
             let section = study.and_then(|study| study.section(&claim.section));
             let grid = section.and_then(|section| study?.grid(&section.grid));

@@ -84,7 +84,7 @@ fn as_many_runs_as_a_pilot_asks_for_decide_most_claims() {
         let verdict = judge_of(&format!("of = {{ page = 'a' }}\n{rest}"), &cells, &cells);
         decided += usize::from(verdict.outcome == Outcome::Reproduced);
     }
-    assert!((10..=20).contains(&decided), "{decided} of 20");
+    assert!((14..=20).contains(&decided), "{decided} of 20");
 }
 
 #[test]
@@ -93,11 +93,11 @@ fn an_undecided_claim_says_how_many_runs_decide_it() {
     assert_eq!(runs(&[0.5; 3], "below = 1"), None, "decided");
     assert_eq!(runs(&[1.0; 3], "below = 1"), None, "no distance from the bound");
     assert_eq!(runs(&[NEVER, NEVER, 1.0], "below = 2"), None, "no finite value");
-    // The interval reaches 0.2 beyond the value, twice as far as the bound.
+    // Without the widening of few runs the interval reaches 0.12 to 0.14 beyond the value.
     let values = [0.7, 0.8, 0.9, 1.0, 1.1];
     let few = runs(&values, "statistic = 'mean'\nbelow = 1").unwrap();
     let many = runs(&values, "statistic = 'mean'\nbelow = 0.95").unwrap();
-    assert!((5..=10).contains(&few) && (16..=32).contains(&many), "{few} {many}");
+    assert!((10..=20).contains(&few) && (40..=80).contains(&many), "{few} {many}");
     assert_eq!(runs(&values, "statistic = 'mean'\nbetween = [0, 0.95]"), Some(many));
 }
 
@@ -125,7 +125,7 @@ fn a_pilot_raises_the_runs_of_the_cells_that_decide_open_claims() {
     // The cells in alphabetical order of their columns: contender, then link.
     let (changed, full, quick, same) = planned(&[0.7, 0.8, 0.9, 1.0, 1.1]);
     let raised = full[2];
-    assert!(raised > 5 && raised < 11, "{full:?}");
+    assert!(raised > 10 && raised < 25, "{full:?}");
     assert_eq!((changed, same), (1, false));
     assert_eq!(full, [5, 5, raised, 5]);
     assert_eq!(quick, [2, 2, raised, 2]);

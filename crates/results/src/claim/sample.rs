@@ -6,9 +6,22 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Bound, Claim};
-use crate::measured::{Cell, Measured};
+use super::Claim;
+use crate::measured::{Cell, Measured, least_of, most_of};
 use crate::statistics::Statistic;
+
+/// 97.5th percentile of Student's t distribution, for 2 to 10 runs.
+const T: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+/// The same percentile of the normal distribution.
+const Z: f64 = 1.96;
+
+/// Factor by which the bootstrap of `runs` is too narrow. The percentile bootstrap takes the variance
+/// of the sample for that of the population, and Student's t for normal. More than 10 runs stay.
+pub(super) fn widening(runs: usize) -> f64 {
+    let count = runs as f64;
+    let t = runs.checked_sub(2).and_then(|place| T.get(place));
+    t.map_or(1.0, |t| t / Z * (count / (count - 1.0)).sqrt())
+}
 
 /// Runs of one cell, as a claim uses them.
 pub(super) struct Sample {
@@ -56,18 +69,33 @@ impl Sample {
         value(claim, &self.runs).unwrap_or(f64::NAN)
     }
 
-    /// Value of the cell after its runs were drawn again.
+    /// Value of the cell after its runs were drawn again. The deviation from the cell's value is
+    /// [widened](widening), as a factor if the values are positive.
     pub fn drawn(&self, claim: &Claim, random: &mut ChaCha8Rng) -> f64 {
         if let [run] = self.runs.as_slice() {
             let value = value(claim, [run]).unwrap_or(f64::NAN);
             if self.borrowed.is_empty() || value == 0.0 {
                 return value;
             }
-            return value * self.borrowed[random.random_range(0..self.borrowed.len())];
+            let multiple = self.borrowed[random.random_range(0..self.borrowed.len())];
+            return possible(claim, value * multiple);
         }
         let draw = (0..self.runs.len()).map(|_| random.random_range(0..self.runs.len()));
         let drawn: Vec<usize> = draw.collect();
-        value(claim, drawn.into_iter().map(|run| &self.runs[run])).unwrap_or(f64::NAN)
+        let drawn = value(claim, drawn.into_iter().map(|run| &self.runs[run]));
+        let (drawn, value) = (drawn.unwrap_or(f64::NAN), self.value(claim));
+        if drawn == value || !drawn.is_finite() || !value.is_finite() {
+            return drawn;
+        }
+        let wider = widening(self.runs());
+        possible(
+            claim,
+            if value > 0.0 && drawn >= 0.0 {
+                value * (drawn / value).powf(wider)
+            } else {
+                value + wider * (drawn - value)
+            },
+        )
     }
 
     /// Returns `true` if drawing the runs again can change the value.
@@ -78,7 +106,7 @@ impl Sample {
     /// Gives each cell with a single run the spread of other cells: those of the same system under
     /// test, or of all systems if that has none with several runs. An exact bound has no spread.
     pub fn borrow(claim: &Claim, samples: &mut BTreeMap<&Cell, Self>) {
-        if matches!(claim.bound, Bound::Between(low, high) if low == high) {
+        if claim.is_exact() {
             return;
         }
         let mut spreads: BTreeMap<Option<String>, Vec<f64>> = BTreeMap::new();
@@ -86,8 +114,7 @@ impl Sample {
             let system = cell.on("contender").map(str::to_owned);
             spreads.entry(system).or_default().extend(sample.multiples(claim));
         }
-        let is_usual = |one: &f64| one.is_finite() && *one > 0.0;
-        let all: Vec<f64> = spreads.values().flatten().copied().filter(is_usual).collect();
+        let all: Vec<f64> = spreads.values().flatten().copied().collect();
         for (cell, sample) in samples.iter_mut().filter(|(_, sample)| sample.runs.len() == 1) {
             let own = spreads.get(&cell.on("contender").map(str::to_owned));
             sample.borrowed = own.filter(|own| !own.is_empty()).unwrap_or(&all).clone();
@@ -95,15 +122,25 @@ impl Sample {
     }
 
     /// Values of single runs as multiples of their median, widened to the deviations of an unbiased
-    /// variance. Empty if there is one run, or if the median is 0, negative or infinite.
+    /// variance. Empty if there is one run, or if the median is 0, negative or infinite. A run with
+    /// the value 0 or without an end says nothing about the spread of other cells, so it is left out.
     fn multiples(&self, claim: &Claim) -> Vec<f64> {
         let each: Vec<f64> = self.runs.iter().filter_map(|run| value(claim, [run])).collect();
         let count = each.len() as f64;
         let usual = |median: &f64| *median > 0.0 && median.is_finite() && each.len() > 1;
         let Some(median) = Statistic::Median.of(&each).filter(usual) else { return Vec::new() };
         let wider = (count / (count - 1.0)).sqrt();
-        each.iter().map(|one| (one / median).powf(wider)).collect()
+        let multiples = each.iter().map(|one| (one / median).powf(wider));
+        multiples.filter(|one| one.is_finite() && *one > 0.0).collect()
     }
+}
+
+/// Nearest possible value of the metric. A quotient has no limits of its own.
+fn possible(claim: &Claim, value: f64) -> f64 {
+    if claim.over.is_some() {
+        return value;
+    }
+    value.clamp(least_of(&claim.metric), most_of(&claim.metric))
 }
 
 fn value<'a>(claim: &Claim, runs: impl IntoIterator<Item = &'a Run> + Clone) -> Option<f64> {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::measured::{Cell, Row, unit_of};
+use crate::statistics::Statistic;
 
 const SETTING: &str = r#"
 id = "c"
@@ -10,7 +11,7 @@ claim = "C."
 metric = "plt"
 "#;
 
-fn claim(text: &str) -> Claim {
+pub(super) fn claim(text: &str) -> Claim {
     toml::from_str(&format!("{SETTING}{text}")).unwrap()
 }
 
@@ -73,7 +74,7 @@ fn a_value_is_held_against_its_bound() {
     assert_eq!(of("between = [2.0, 3.0]"), (Outcome::Reproduced, Some(2.0)));
     assert_eq!(of("between = [2.5, 3.0]"), (Outcome::NotReproduced, Some(2.0)));
     let cells = [cell("bentpipe a", &[1.0, 2.0, 9.0])];
-    for (statistic, value) in [("mean", 4.0), ("p95", 9.0), ("max", 9.0), ("min", 1.0)] {
+    for (statistic, value) in [("mean", 4.0), ("p95", 9.0), ("max", 9.0)] {
         assert_eq!(
             judged(&cells, &format!("statistic = '{statistic}'\nabove = 0")),
             (Outcome::Reproduced, Some(value))
@@ -233,7 +234,7 @@ fn a_verdict_says_how_many_cells_and_runs_it_is_of() {
 fn a_difference_keeps_the_sign_that_a_quotient_loses() {
     let of_extra = |name: &str, value: f64| {
         let mut one = cell(name, &[]);
-        one.rows.push(row("extra-traffic", 0, value));
+        one.rows.extend((0..RUNS).map(|run| row("extra-traffic", run, value)));
         one
     };
     let of = |one: f64, two: f64, bound: &str| {
@@ -279,8 +280,12 @@ fn impossible_values_count_as_unmeasured() {
         (verdict.outcome, verdict.found, verdict.cover.words())
     };
     let of_one = |words: &str| (Outcome::NotReproduced, Some(0.8), words.to_owned());
-    assert_eq!(of(&[0.8]), of_one("1 of 1 cell, 1 run each"));
-    assert_eq!(of(&[0.8, 1.8]), of_one("1 of 1 cell, 1 run each, values of 1 set aside"));
+    let four = [0.8; 4];
+    assert_eq!(of(&four), of_one("1 of 1 cell, 4 runs each"));
+    assert_eq!(
+        of(&[&four[..], &[1.8]].concat()),
+        of_one("1 of 1 cell, 4 runs each, values of 1 set aside")
+    );
     let none = "0 of 1 cell, values of 1 set aside";
     assert_eq!(of(&[1.8]), (Outcome::NotMeasured, None, none.to_owned()));
 }
@@ -445,7 +450,10 @@ fn every_claim_is_judged_when_its_cells_are_there() {
                 assert!(quick && verdict.outcome == Outcome::NotMeasured, "{}", claim.id);
                 continue;
             }
-            let decided = matches!(verdict.outcome, Outcome::Reproduced | Outcome::NotReproduced);
+            // Few runs show only one side of the other statistics.
+            let sees_all = matches!(claim.statistic, Statistic::Median | Statistic::Mean);
+            let decided = !sees_all
+                || matches!(verdict.outcome, Outcome::Reproduced | Outcome::NotReproduced);
             assert!(decided && verdict.found.is_some(), "{}: {verdict:?}", claim.id);
             assert_eq!(verdict.cover.measured, verdict.cover.planned, "{}", claim.id);
         }

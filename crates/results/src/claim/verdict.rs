@@ -7,7 +7,7 @@ use crate::measured::Cell;
 pub(super) const FEW_RUNS: usize = 3;
 
 /// Maximum number of runs of a cell that a pilot asks for. The full plan has 13 on average, and a
-/// hundred narrow an interval to a third. A claim that needs more stays undecided.
+/// hundred narrow an interval to a third. A claim that needs more gets these.
 pub const MAX_RUNS: u32 = 100;
 
 /// Verdict of the measured cells on a claim.
@@ -20,7 +20,7 @@ pub struct Verdict {
     /// the bound. If cells are missing, it covers only the measured ones.
     pub found: Option<f64>,
     /// Bootstrap interval of `found`, of 95 %. `None` if there is no spread: each cell has one run,
-    /// and no cell of the same metric has several.
+    /// and no cell of the same metric has several. Then only an exact bound decides.
     pub interval: Option<(f64, f64)>,
     /// Number of runs of each cell that would probably decide an undecided claim. `None` if it is
     /// decided, if cells are missing, or if no number would decide it.
@@ -39,7 +39,7 @@ pub enum Outcome {
     /// Not reproduced in 97.5 % of the resamples, whatever the missing cells may give.
     NotReproduced,
     /// Undecided, for one of these reasons: cells are missing; the interval contains the bound; few
-    /// runs are near the bound; a quotient of two infinite or two zero values leaves it open.
+    /// runs are near the bound; no cell has a spread; a value beyond the observed extremes matters; a quotient of two infinite or two zero values leaves it open.
     Undecided,
     /// No cell of the claim was measured.
     NotMeasured,

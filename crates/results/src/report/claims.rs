@@ -218,9 +218,7 @@ fn p95((least, most): (usize, usize)) -> String {
         (_, 0) | (MIN_FOR_P95.., _) => ", 95th percentiles of runs".into(),
         (least, most) => {
             let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
-            format!(
-                ", 95th percentiles (of fewer than {MIN_FOR_P95} values the greatest: a cell has {count})"
-            )
+            format!(", 95th percentiles, or maxima ({count} values in a cell)")
         }
     }
 }

@@ -135,7 +135,8 @@ fn overview(worked: &Worked<'_>) -> Markup {
                 }
                 li {
                     "A claim is decided by the 95 % interval in brackets, of " (RESAMPLES) " samples of the runs. A cell with one run has "
-                    "the spread of other cells of its system, or of all systems."
+                    "the spread of other cells of its system, or of all systems; few runs are widened by Student's t. "
+                    "An exact bound needs no spread."
                 }
                 li { "Beside every verdict stands how many of the cells that were planned for it it rests on, and of how many runs each." }
                 li { b { "never" } ": what should end did not before the deadline." }
@@ -144,7 +145,8 @@ fn overview(worked: &Worked<'_>) -> Markup {
                 li { b { "lost" } ": the paper has the value, the text that we have of it has not." }
                 li {
                     (badge(Outcome::Undecided, Outcome::Undecided.words())) " its 95 % interval contains the bound; at most three "
-                    "runs are within 2 % of it; cells are missing; or two endless or two empty values were to be divided. "
+                    "runs are within 2 % of it; cells are missing; no cell has several runs; the quotient of two infinite or two zero values leaves it open; "
+                    "or a smallest or greatest value (a 95th percentile of few values too) might be exceeded by later runs. "
                     (badge(Outcome::NotMeasured, Outcome::NotMeasured.words())) " this run has no cells that judge it."
                 }
             }

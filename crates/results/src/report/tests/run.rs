@@ -95,7 +95,7 @@ of = { contender = "e2e-cubic", protocol = "http/2" }
 against = { contender = "e2e-cubic", protocol = "http/1.1" }
 each = ["link"]
 take = "all"
-above = 1.25
+above = 0.25
 differs = "It is not known why."
 
 [[claim]]
@@ -107,7 +107,7 @@ at = "ours"
 claim = "Bentpipe takes a second."
 metric = "plt"
 of = { contender = "bentpipe", protocol = "http/1.1", link = "mss" }
-below = 1.0
+below = 0.25
 differs = "Light takes longer."
 
 [[claim]]
