@@ -218,7 +218,7 @@ async fn refusals_keep_their_reason() {
     }
     let mut unanswered = client.open("192.0.2.1:9", 2, 1, Bytes::new());
     drop(timeout(LIMIT, server.accept()).await.unwrap().unwrap());
-    assert_eq!(read_error(&mut unanswered).await, ResetCode::Lost);
+    assert_eq!(read_error(&mut unanswered).await, ResetCode::Aborted);
     let mut nonsense = client.open("not an authority", 2, 1, Bytes::new());
     assert_eq!(read_error(&mut nonsense).await, ResetCode::Internal);
     let mut no_port = client.open("example.com", 2, 1, Bytes::new());
@@ -339,7 +339,7 @@ async fn garbage_on_the_socket_is_ignored() {
 async fn a_closed_client_opens_nothing() {
     let (_server, client, mut flow, _far) = pair(b"").await;
     timeout(LIMIT, client.close()).await.unwrap();
-    assert_eq!(read_error(&mut flow).await, ResetCode::Aborted);
+    assert_eq!(read_error(&mut flow).await, ResetCode::Lost);
     let mut late = client.open("example.com:80", 2, 1, Bytes::new());
     assert_eq!(read_error(&mut late).await, ResetCode::Unreachable);
     assert_eq!(client.status(), Err(ConnectError::Closed));
