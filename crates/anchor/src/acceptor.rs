@@ -116,7 +116,7 @@ async fn admit(
     })
 }
 
-/// Reads the first record of a carrier. Returns it with its bytes, and those that came behind it.
+/// Reads the first record of a carrier. Returns it with its bytes, and those that came after it.
 async fn first_record(stream: &mut dyn FlowStream) -> io::Result<(Control, BytesMut, BytesMut)> {
     let (mut decoder, mut first) = (Decoder::default(), FirstRecord(None));
     let mut read = BytesMut::with_capacity(MAX_CONTROL_BYTES);
@@ -152,7 +152,7 @@ impl Sink for FirstRecord {
                 self.0 = Some(record);
                 Ok(())
             }
-            _ => Err(Malformed("another first record than OPEN and RESUME")),
+            _ => Err(Malformed("the first record is not OPEN or RESUME")),
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::ReadBuf;
 
 use crate::end::{Attachment, End};
 
-/// Maximum number of data bytes that an end reads ahead of its user, to find confirmations behind
+/// Maximum number of data bytes that an end reads ahead of its user, to find confirmations after
 /// them.
 pub const MAX_UNREAD_BYTES: usize = 64 << 10;
 

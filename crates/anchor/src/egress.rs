@@ -77,7 +77,7 @@ impl Egress {
         self.registry.lock().len()
     }
 
-    /// Admits a carrier that began with `record`, which is an OPEN or a RESUME. The bytes behind it that
+    /// Admits a carrier that began with `record`, which is an OPEN or a RESUME. The bytes after it that
     /// were read are `rest`.
     pub fn admit(
         self: &Arc<Self>,
@@ -317,10 +317,14 @@ pub struct EgressFlow {
 impl Drop for EgressFlow {
     fn drop(&mut self) {
         let mut state = self.cell.state.lock();
-        let reason = match state.end.is_done() {
+        // A done flow is kept for its air, so it must not keep data: one that the air has stopped may
+        // have megabytes of it.
+        let is_done = state.end.is_done() && state.end.outgoing.unconfirmed_bytes() == 0;
+        let reason = match is_done {
             true => None,
             false => Some(state.ended.unwrap_or(ResetCode::Aborted)),
         };
+        state.unread = BytesMut::new();
         // Dropping the carrier of an unfinished flow resets it.
         state.carrier = None;
         drop(state);

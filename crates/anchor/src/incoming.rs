@@ -51,7 +51,7 @@ impl Incoming {
         let old = bytes.min(self.repeated);
         self.repeated -= old;
         if bytes > old && self.is_finished {
-            return Err(Malformed("data behind the end"));
+            return Err(Malformed("data after the end"));
         }
         self.received += bytes - old;
         Ok(old as usize)

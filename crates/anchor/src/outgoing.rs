@@ -110,7 +110,7 @@ impl Outgoing {
         self.bytes.len()
     }
 
-    /// Offset behind the last byte.
+    /// Offset after the last byte.
     fn end(&self) -> u64 {
         self.confirmed + self.bytes.len() as u64
     }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(outgoing.write(&block), block.len());
         assert_eq!(outgoing.write(&block), 0, "the carrier is the bottleneck");
         send_all(&mut outgoing);
-        assert_eq!(outgoing.write(&block), block.len(), "the way is longer than the room");
+        assert_eq!(outgoing.write(&block), block.len(), "the path holds more than the bound");
         send_all(&mut outgoing);
         while outgoing.write(&block) > 0 {
             send_all(&mut outgoing);

@@ -19,7 +19,7 @@
 //! | 7 | END | reset code (1) |
 //! | 8 | STOP | reset code (1): the sender reads no more |
 //!
-//! Integers are in network order. The end of a stream counts as one byte of it: an offset behind the
+//! Integers are in network order. The end of a stream counts as one byte of it: an offset after the
 //! last byte confirms the FIN too. Targets and reset codes are those of the radio protocol.
 
 use bentpipe_flow::{ResetCode, Target};

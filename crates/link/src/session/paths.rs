@@ -24,8 +24,8 @@ const MAX_CHALLENGE_INTERVAL: Duration = Duration::from_secs(10);
 const DOUBT_ROUND_TRIPS: f64 = 1.25;
 /// … plus this, for the reporter's own pacing.
 const DOUBT_SLACK: Duration = Duration::from_millis(50);
-/// Part of a path's packets up to which losses are left to repairs that leave before any loss is known.
-/// Of more, symbols go again, a round trip later, until no more than this are missing …
+/// Maximum part of a path's packets whose loss is left to repairs that leave before any loss is known.
+/// If more are lost, symbols go again, a round trip later, until no more than this are missing …
 const REPAIRED_LOSS: f64 = 0.1;
 /// … and such a round trip with the pacing of its report.
 const REPAIR_ROUND_TRIPS: f64 = 1.125;
