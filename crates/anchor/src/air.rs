@@ -3,20 +3,21 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bentpipe_flow::{Claim, Class, Host, ResetCode, Service, Target};
 use bentpipe_net::BufferSizes;
 use bentpipe_transport::{Connector, FlowStream, MAX_FIRST_BYTES, Open, OpenError, Standing};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::carrier::{Broken, Carrier, MAX_UNREAD_BYTES, SCRATCH_BYTES};
-use crate::current::{Listed, Numbered, Present};
-use crate::end::{AirEnd, Attachment};
+use crate::carrier::{Broken, Carrier, SCRATCH_BYTES};
+use crate::current::{Hub, Present, Subscription};
+use crate::end::{Attachment, End, Identity};
+use crate::streams::Streams;
 use crate::wakers::Wakers;
 
 /// Time between attempts to find a carrier through the same hub.
@@ -29,14 +30,13 @@ pub struct AirFlow {
     present: Arc<Present>,
     wakers: Arc<Wakers>,
     /// Entry in the list of flows that a change of the hub wakes.
-    _listed: Listed,
+    _subscription: Subscription,
     class: Class,
     passenger: u32,
     claim: Option<Claim>,
-    air: AirEnd,
-    /// Carrier in use.
-    carrier: Option<Carrier>,
-    /// Its hub, which stays as long as the carrier, and the change that brought it.
+    identity: Identity,
+    streams: Streams,
+    /// Hub of the carrier in use, which stays as long as the carrier, and the change that brought it.
     hub: Option<(Arc<dyn Connector>, u64)>,
     /// Carrier that is to replace it.
     next: Option<Next>,
@@ -45,14 +45,6 @@ pub struct AirFlow {
     /// Time of the last attempt to find a carrier, and of the next.
     tried_at: Option<Instant>,
     retry: Option<Pin<Box<Sleep>>>,
-    detached_since: Option<Instant>,
-    /// Outages of earlier carriers, and times without a carrier.
-    unheard: Duration,
-    /// Data that was read ahead of the user.
-    unread: BytesMut,
-    ended: Option<ResetCode>,
-    /// `true` if something was received that may concern the other half.
-    has_news: bool,
 }
 
 struct Next {
@@ -62,7 +54,7 @@ struct Next {
 
 enum Stage {
     Opening { opening: Opening, attachment: Attachment, first: Vec<u8> },
-    Asking(Carrier),
+    Unanswered(Carrier),
 }
 
 impl AirFlow {
@@ -70,25 +62,27 @@ impl AirFlow {
     pub async fn open(present: Arc<Present>, open: Open) -> Result<Self, OpenError> {
         // The target travels in a record, so that a bad one is found now.
         open.target.encode(&mut Vec::new())?;
-        let Numbered { generation, hub } = present.get();
+        let Hub { generation, hub } = present.get();
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|error| OpenError::Down(error.to_string()))?;
         let Open { target, class, passenger, claim, first } = open;
-        let mut air = AirEnd::new(id, target);
-        let taken = air.end.outgoing.write(&first);
+        let mut identity = Identity::new(id, target);
+        let mut streams = Streams::default();
+        let taken = streams.end.outgoing.write(&first);
         debug_assert_eq!(taken, first.len(), "the first bytes fit into a new flow");
-        let (attachment, mut record) = air.begin();
+        let (attachment, mut record) = identity.begin(&streams.end);
+        let outgoing = &mut streams.end.outgoing;
         while record.len() < MAX_FIRST_BYTES {
-            let next = air.end.outgoing.output();
+            let next = outgoing.output();
             if next.is_empty() {
                 break;
             }
             let count = next.len().min(MAX_FIRST_BYTES - record.len());
             record.extend(&next[..count]);
-            air.end.outgoing.written(count);
+            outgoing.written(count);
         }
         let wakers = Arc::<Wakers>::default();
-        let listed = present.list(&wakers);
+        let subscription = present.subscribe(&wakers);
         let open = Open {
             target: anchor(),
             class,
@@ -97,32 +91,31 @@ impl AirFlow {
             first: Bytes::from(record),
         };
         let stream = hub.open(open).await?;
+        streams.attach(Carrier::new(stream, attachment, Vec::new()));
         Ok(Self {
             present,
             wakers,
-            _listed: listed,
+            _subscription: subscription,
             class,
             passenger,
             claim,
-            air,
-            carrier: Some(Carrier::new(stream, attachment, Vec::new())),
+            identity,
+            streams,
             hub: Some((hub, generation)),
             next: None,
             generation,
             tried_at: None,
             retry: None,
-            detached_since: None,
-            unheard: Duration::ZERO,
-            unread: BytesMut::new(),
-            ended: None,
-            has_news: false,
         })
     }
 
     /// Follows changes of the hub, and finds another carrier if there is none.
     fn follow(&mut self, cx: &mut Context<'_>) {
-        if self.ended.is_some() || self.air.end.is_done() {
+        if self.streams.is_over() {
             return;
+        }
+        if self.streams.carrier.is_none() {
+            self.hub = None;
         }
         loop {
             let present = self.present.generation();
@@ -133,7 +126,7 @@ impl AirFlow {
                 self.begin();
             }
             let Some(next) = self.next.take() else { return };
-            if self.poll_next(cx, next).is_pending() || self.ended.is_some() {
+            if self.poll_next(cx, next).is_pending() || self.streams.ended.is_some() {
                 return;
             }
         }
@@ -149,10 +142,10 @@ impl AirFlow {
 
     /// Begins a carrier through the present hub.
     fn begin(&mut self) {
-        let Numbered { generation, hub } = self.present.get();
+        let Hub { generation, hub } = self.present.get();
         self.generation = generation;
         self.tried_at = Some(Instant::now());
-        let (attachment, first) = self.air.begin();
+        let (attachment, first) = self.identity.begin(&self.streams.end);
         let open = Open {
             target: anchor(),
             class: self.class,
@@ -160,7 +153,7 @@ impl AirFlow {
             claim: self.claim.clone(),
             first: Bytes::new(),
         };
-        if let Some(Next { stage: Stage::Asking(carrier), .. }) = self.next.take() {
+        if let Some(Next { stage: Stage::Unanswered(carrier), .. }) = self.next.take() {
             carrier.give_up();
         }
         let opener = hub.clone();
@@ -185,10 +178,10 @@ impl AirFlow {
                 }
                 Poll::Ready(Ok(stream)) => Carrier::new(stream, attachment, first),
             },
-            Stage::Asking(carrier) => carrier,
+            Stage::Unanswered(carrier) => carrier,
         };
         // The record is short. Until the acceptance there is nothing else to send.
-        let mut nothing = crate::end::End::default();
+        let mut nothing = End::default();
         if let Poll::Ready(Err(broken)) = carrier.poll_send(cx, &mut nothing) {
             carrier.give_up();
             self.refused(broken);
@@ -196,9 +189,9 @@ impl AirFlow {
         }
         let mut scratch = [0; SCRATCH_BYTES];
         let mut buffer = ReadBuf::new(&mut scratch);
-        match carrier.poll_receive(cx, &mut self.air.end, &mut buffer) {
+        match carrier.poll_receive(cx, &mut self.streams.end, &mut buffer) {
             Poll::Pending => {
-                self.next = Some(Next { hub, stage: Stage::Asking(carrier) });
+                self.next = Some(Next { hub, stage: Stage::Unanswered(carrier) });
                 Poll::Pending
             }
             Poll::Ready(Err(broken)) => {
@@ -207,15 +200,14 @@ impl AirFlow {
                 Poll::Ready(())
             }
             Poll::Ready(Ok(())) if carrier.is_agreed() => {
-                self.unread.extend_from_slice(buffer.filled());
-                self.detach();
-                (self.carrier, self.hub) = (Some(carrier), Some(hub));
-                self.attached();
-                self.has_news = true;
+                self.streams.unread.extend_from_slice(buffer.filled());
+                self.streams.attach(carrier);
+                self.hub = Some(hub);
+                self.streams.has_news = true;
                 Poll::Ready(())
             }
             Poll::Ready(Ok(())) => {
-                self.next = Some(Next { hub, stage: Stage::Asking(carrier) });
+                self.next = Some(Next { hub, stage: Stage::Unanswered(carrier) });
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -224,76 +216,10 @@ impl AirFlow {
 
     /// Notes that a carrier was not accepted.
     fn refused(&mut self, broken: Broken) {
-        self.has_news = true;
+        self.streams.has_news = true;
         // With another carrier in use, its own end decides.
-        if let (Broken::Ended(code), None) = (broken, &self.carrier) {
-            self.ended = Some(code);
-        }
-    }
-
-    /// Gives up the carrier in use.
-    fn detach(&mut self) {
-        if let Some(carrier) = self.carrier.take() {
-            self.unheard += carrier.look().standing().unheard;
-            self.detached_since = Some(Instant::now());
-            carrier.give_up();
-        }
-        self.hub = None;
-    }
-
-    fn attached(&mut self) {
-        if let Some(since) = self.detached_since.take() {
-            self.unheard += since.elapsed();
-        }
-    }
-
-    /// Handles the end of the carrier in use.
-    fn broke(&mut self, broken: Broken) {
-        self.has_news = true;
-        if self.air.end.is_done() {
-            self.carrier = None;
-            return;
-        }
-        match broken {
-            Broken::Ended(code) if self.next.is_none() => self.ended = Some(code),
-            // A hub that is being left may end the old carrier for any reason.
-            _ => {
-                self.detach();
-                self.air.end.outgoing.detach();
-            }
-        }
-    }
-
-    fn error(&self) -> Option<io::Error> {
-        self.ended.map(|code| io::Error::new(io::ErrorKind::ConnectionReset, code))
-    }
-
-    /// Sends what there is. Returns `true` if the carrier has all of it.
-    fn send(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(carrier) = &mut self.carrier else { return true };
-        match carrier.poll_send(cx, &mut self.air.end) {
-            Poll::Pending => return false,
-            Poll::Ready(Ok(())) => {}
-            Poll::Ready(Err(broken)) => self.broke(broken),
-        }
-        true
-    }
-
-    /// Receives records for a writer that waits for one. Data before them is kept for the reader.
-    fn read_ahead(&mut self, cx: &mut Context<'_>) {
-        let mut scratch = [0; SCRATCH_BYTES];
-        while self.unread.len() < MAX_UNREAD_BYTES
-            && let Some(carrier) = &mut self.carrier
-        {
-            let mut buffer = ReadBuf::new(&mut scratch);
-            match carrier.poll_receive(cx, &mut self.air.end, &mut buffer) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(())) => {
-                    self.unread.extend_from_slice(buffer.filled());
-                    self.has_news = true;
-                }
-                Poll::Ready(Err(broken)) => return self.broke(broken),
-            }
+        if let (Broken::Ended(code), None) = (broken, &self.streams.carrier) {
+            self.streams.ended = Some(code);
         }
     }
 }
@@ -304,83 +230,31 @@ fn anchor() -> Target {
 }
 
 impl AirFlow {
-    fn read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let mut is_dry = false;
-        while buffer.filled().len() == before && buffer.remaining() > 0 {
-            self.follow(cx);
-            if !self.unread.is_empty() {
-                let count = self.unread.len().min(buffer.remaining());
-                buffer.put_slice(&self.unread.split_to(count));
-                break;
-            }
-            if self.air.end.reads_no_more() {
-                break;
-            }
-            if let Some(error) = self.error() {
-                return Poll::Ready(Err(error));
-            }
-            let Some(carrier) = &mut self.carrier else { return Poll::Pending };
-            match carrier.poll_receive(cx, &mut self.air.end, buffer) {
-                Poll::Pending => {
-                    is_dry = true;
-                    break;
-                }
-                Poll::Ready(Ok(())) => self.has_news = true,
-                Poll::Ready(Err(broken)) => self.broke(broken),
-            }
-        }
-        self.air.end.confirm(is_dry);
-        self.send(cx);
-        if is_dry { Poll::Pending } else { Poll::Ready(Ok(())) }
-    }
-
-    fn write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    /// Polls the streams with `poll`, after the carrier. News wakes the other half by `wake`.
+    fn poll<T>(
+        &mut self,
+        waker: Waker,
+        wake: fn(&Wakers),
+        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let cx = &mut Context::from_waker(&waker);
         self.follow(cx);
-        let mut taken = self.air.end.outgoing.write(bytes);
-        self.send(cx);
-        if taken == 0 {
-            // A confirmation makes room, and so does a carrier that has everything.
-            self.read_ahead(cx);
-            taken = self.air.end.outgoing.write(bytes);
-            self.send(cx);
+        self.streams.is_leaving = self.next.is_some();
+        let polled = poll(&mut self.streams, cx);
+        if std::mem::take(&mut self.streams.has_news) {
+            wake(&self.wakers);
         }
-        if let Some(error) = self.error() {
-            return Poll::Ready(Err(error));
-        }
-        if let Some(code) = self.air.end.outgoing.stopped() {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, code)));
-        }
-        if taken == 0 && !bytes.is_empty() { Poll::Pending } else { Poll::Ready(Ok(taken)) }
+        polled
     }
 
-    fn finish(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.air.end.outgoing.finish();
-        self.follow(cx);
-        self.send(cx);
-        self.read_ahead(cx);
-        self.air.end.confirm(true);
-        if self.send(cx) && self.air.end.outgoing.is_confirmed() {
-            return Poll::Ready(Ok(()));
-        }
-        match self.error() {
-            Some(error) => Poll::Ready(Err(error)),
-            None => Poll::Pending,
-        }
-    }
-
-    /// Polls the writing half by `poll`.
+    /// Polls the writing half with `poll`.
     fn as_writer<T>(
         &mut self,
         cx: &Context<'_>,
-        poll: impl FnOnce(&mut Self, &mut Context<'_>) -> Poll<T>,
+        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let waker = self.wakers.of_writer(cx);
-        let polled = poll(self, &mut Context::from_waker(&waker));
-        if std::mem::take(&mut self.has_news) {
-            self.wakers.wake_reader();
-        }
-        polled
+        self.poll(waker, Wakers::wake_reader, poll)
     }
 }
 
@@ -391,11 +265,7 @@ impl AsyncRead for AirFlow {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let waker = self.wakers.of_reader(cx);
-        let polled = self.read(&mut Context::from_waker(&waker), buffer);
-        if std::mem::take(&mut self.has_news) {
-            self.wakers.wake_writer();
-        }
-        polled
+        self.poll(waker, Wakers::wake_writer, |streams, cx| streams.poll_read(cx, buffer))
     }
 }
 
@@ -405,60 +275,54 @@ impl AsyncWrite for AirFlow {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.as_writer(cx, |flow, cx| flow.write(cx, bytes))
+        self.as_writer(cx, |streams, cx| streams.poll_write(cx, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.as_writer(cx, |flow, cx| {
-            flow.send(cx);
+        self.as_writer(cx, |streams, cx| {
+            streams.send(cx);
             Poll::Ready(Ok(()))
         })
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.as_writer(cx, Self::finish)
+        self.as_writer(cx, Streams::poll_shutdown)
     }
 }
 
 impl FlowStream for AirFlow {
     fn reset(&mut self, code: ResetCode) {
-        if let Some(carrier) = &mut self.carrier {
+        if let Some(carrier) = &mut self.streams.carrier {
             carrier.stream().reset(code);
         }
         self.next = None;
-        self.ended = self.ended.or(Some(code));
+        self.streams.ended = self.streams.ended.or(Some(code));
     }
 
     fn stop_reading(&mut self, code: ResetCode) {
-        self.air.end.stop_reading(code);
+        self.streams.end.stop_reading(code);
     }
 
     fn reset_code(&self) -> Option<ResetCode> {
-        self.ended.or(self.air.end.outgoing.stopped())
+        self.streams.reset_code()
     }
 
     fn standing(&self) -> Standing {
-        let of_carrier = self.carrier.as_ref().map(|it| it.look().standing()).unwrap_or_default();
-        let detached = self.detached_since.map(|since| since.elapsed()).unwrap_or_default();
-        Standing {
-            unheard: self.unheard + of_carrier.unheard + detached,
-            unsent_bytes: of_carrier.unsent_bytes + self.air.end.outgoing.unsent_bytes(),
-            unopened: of_carrier.unopened,
-        }
+        self.streams.standing()
     }
 
     fn local_buffers(&self) -> BufferSizes {
-        self.carrier.as_ref().map(|it| it.look().local_buffers()).unwrap_or_default()
+        self.streams.local_buffers()
     }
 
     fn demote(&mut self, class: Class) {
         self.class = class;
-        if let Some(carrier) = &mut self.carrier {
+        if let Some(carrier) = &mut self.streams.carrier {
             carrier.stream().demote(class);
         }
     }
 
     fn class(&self) -> Option<Class> {
-        self.air.end.class.and_then(Class::from_u8)
+        self.streams.end.class.and_then(Class::from_u8)
     }
 }

@@ -12,13 +12,13 @@ use crate::wakers::Wakers;
 
 /// The present hub, and the flows that follow its changes.
 pub struct Present {
-    hub: watch::Sender<Numbered>,
+    hub: watch::Sender<Hub>,
     flows: Mutex<Flows>,
 }
 
 /// A hub, and the number of changes before it.
 #[derive(Clone)]
-pub struct Numbered {
+pub struct Hub {
     /// Number of changes.
     pub generation: u64,
     /// The hub.
@@ -31,13 +31,13 @@ struct Flows {
     wakers: HashMap<u64, Arc<Wakers>>,
 }
 
-/// Entry of a flow in the list. Dropping it removes the flow.
-pub struct Listed {
+/// Entry of a flow in the list of flows that follow. Dropping it removes the flow.
+pub struct Subscription {
     present: Weak<Present>,
     number: u64,
 }
 
-impl Drop for Listed {
+impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(present) = self.present.upgrade() {
             present.flows.lock().wakers.remove(&self.number);
@@ -48,7 +48,7 @@ impl Drop for Listed {
 impl Present {
     /// Starts with `hub`.
     pub fn new(hub: Arc<dyn Connector>) -> Self {
-        let (hub, _) = watch::channel(Numbered { generation: 0, hub });
+        let (hub, _) = watch::channel(Hub { generation: 0, hub });
         Self { hub, flows: Mutex::default() }
     }
 
@@ -58,12 +58,12 @@ impl Present {
     }
 
     /// The present hub.
-    pub fn get(&self) -> Numbered {
+    pub fn get(&self) -> Hub {
         self.hub.borrow().clone()
     }
 
     /// The present hub, and every change.
-    pub fn watch(&self) -> watch::Receiver<Numbered> {
+    pub fn watch(&self) -> watch::Receiver<Hub> {
         self.hub.subscribe()
     }
 
@@ -77,12 +77,12 @@ impl Present {
         wakers.into_iter().for_each(Wake::wake);
     }
 
-    /// Lists a flow.
-    pub fn list(self: &Arc<Self>, wakers: &Arc<Wakers>) -> Listed {
+    /// Lists a flow, which a change of the hub wakes.
+    pub fn subscribe(self: &Arc<Self>, wakers: &Arc<Wakers>) -> Subscription {
         let mut flows = self.flows.lock();
         let number = flows.next;
         flows.next += 1;
         flows.wakers.insert(number, wakers.clone());
-        Listed { present: Arc::downgrade(self), number }
+        Subscription { present: Arc::downgrade(self), number }
     }
 }

@@ -87,23 +87,23 @@ pub struct Attachment {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The air has opened the flow, and sends data before it is accepted.
-    First,
+    Opening,
     /// The air waits to be accepted.
-    Asked,
+    Request,
     /// Both ends know each other's positions.
     #[default]
-    Agreed,
+    Agreement,
 }
 
 impl Attachment {
     /// Returns `true` if data may be sent.
     pub fn may_send(&self) -> bool {
-        self.stage != Stage::Asked
+        self.stage != Stage::Request
     }
 
     /// Returns `true` if the egress has accepted the carrier.
     pub fn is_agreed(&self) -> bool {
-        self.stage == Stage::Agreed
+        self.stage == Stage::Agreement
     }
 
     /// Gives received `bytes` to `end`, and moves data to their front. Returns its length.
@@ -122,20 +122,23 @@ struct Receiving<'a> {
 impl Sink for Receiving<'_> {
     fn data(&mut self, bytes: usize) -> Result<usize, Malformed> {
         match self.stage {
-            Stage::Agreed => {
+            Stage::Agreement => {
                 let repeated = self.end.incoming.data(bytes)?;
                 Ok(if self.end.stopped_reading.is_some() { bytes } else { repeated })
             }
-            Stage::First | Stage::Asked => Err(Malformed("data before the acceptance")),
+            Stage::Opening | Stage::Request => Err(Malformed("data before the acceptance")),
         }
     }
 
     fn control(&mut self, record: Control) -> Result<(), Malformed> {
         let end = &mut *self.end;
         match (record, *self.stage) {
-            (Control::Accept { received, start, ticket, class }, Stage::First | Stage::Asked) => {
+            (
+                Control::Accept { received, start, ticket, class },
+                Stage::Opening | Stage::Request,
+            ) => {
                 let expected = match *self.stage {
-                    Stage::Asked => end.outgoing.attach(received)?,
+                    Stage::Request => end.outgoing.attach(received)?,
                     _ => 0,
                 };
                 if received != expected {
@@ -144,39 +147,37 @@ impl Sink for Receiving<'_> {
                 end.incoming.attach(start, start)?;
                 (end.ticket, end.class) = (Some(ticket), class.or(end.class));
                 end.repeat_stop();
-                *self.stage = Stage::Agreed;
+                *self.stage = Stage::Agreement;
                 Ok(())
             }
-            (record, Stage::Agreed) => end.control(record),
+            (record, Stage::Agreement) => end.control(record),
             _ => Err(Malformed("no acceptance")),
         }
     }
 }
 
-/// The air's end, with what identifies its flow.
+/// Identity of a flow at the air, and the number of its carriers.
 #[derive(Debug)]
-pub struct AirEnd {
+pub struct Identity {
     id: FlowId,
     target: Target,
     attempts: u32,
-    /// The end.
-    pub end: End,
 }
 
-impl AirEnd {
-    /// Creates the end of a new flow with a random `id`. `target` must have an encoding.
+impl Identity {
+    /// Identifies a new flow by a random `id`. `target` must have an encoding.
     pub fn new(id: FlowId, target: Target) -> Self {
-        Self { id, target, attempts: 0, end: End::default() }
+        Self { id, target, attempts: 0 }
     }
 
-    /// Begins a carrier. Returns its state, and its first record.
-    pub fn begin(&mut self) -> (Attachment, Vec<u8>) {
+    /// Begins a carrier for `end`. Returns its state, and its first record.
+    pub fn begin(&mut self, end: &End) -> (Attachment, Vec<u8>) {
         let (id, attempt) = (self.id, self.attempts);
         self.attempts += 1;
-        let stage = if attempt == 0 { Stage::First } else { Stage::Asked };
-        let record = match self.end.ticket {
+        let stage = if attempt == 0 { Stage::Opening } else { Stage::Request };
+        let record = match end.ticket {
             Some(ticket) => {
-                Control::Resume { id, attempt, ticket, received: self.end.incoming.offset() }
+                Control::Resume { id, attempt, ticket, received: end.incoming.offset() }
             }
             None => Control::Open { id, attempt, target: self.target.clone() },
         };

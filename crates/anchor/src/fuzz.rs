@@ -2,23 +2,23 @@
 
 use bentpipe_flow::Target;
 
-use crate::end::{AirEnd, End};
+use crate::end::{End, Identity};
 use crate::ticket::TicketKey;
 
 /// Gives `bytes` to both ends of a flow as the records of a hostile peer, in pieces of different sizes.
 pub fn records(bytes: &[u8]) {
     let Some((size, bytes)) = bytes.split_first() else { return };
     let target: Target = "server.test:80".parse().unwrap_or_else(|_| unreachable!("a target"));
-    let mut air = AirEnd::new([1; 16], target);
-    air.end.outgoing.write(bytes);
+    let (mut air, mut identity) = (End::default(), Identity::new([1; 16], target));
+    air.outgoing.write(bytes);
     let ticket = TicketKey::new([2; 32], [3; 8]).issue(&[4; 32], &[1; 16], 1, Default::default());
     let mut egress = End::default();
     egress.outgoing.write(bytes);
-    let (mut at_air, _) = air.begin();
+    let (mut at_air, _) = identity.begin(&air);
     let Ok(mut at_egress) = egress.accept(0, ticket) else { return };
     let mut is_broken = [false; 2];
     for piece in bytes.chunks(usize::from(*size) + 1) {
-        let ends = [(&mut air.end, &mut at_air), (&mut egress, &mut at_egress)];
+        let ends = [(&mut air, &mut at_air), (&mut egress, &mut at_egress)];
         for ((end, attachment), is_broken) in ends.into_iter().zip(&mut is_broken) {
             if *is_broken {
                 continue;

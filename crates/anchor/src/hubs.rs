@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::air::AirFlow;
-use crate::current::{Numbered, Present};
+use crate::current::{Hub, Present};
 
 /// A connector whose streams outlive a change of the hub. Clones share it.
 #[derive(Clone)]
@@ -79,7 +79,7 @@ impl HubsWatch {
 }
 
 /// Repeats the reachability of the present hub.
-async fn follow(shared: Weak<Shared>, mut hubs: watch::Receiver<Numbered>) {
+async fn follow(shared: Weak<Shared>, mut hubs: watch::Receiver<Hub>) {
     loop {
         let mut reach = hubs.borrow_and_update().hub.watch_reach();
         loop {

@@ -47,6 +47,7 @@ pub mod incoming;
 mod model;
 pub mod outgoing;
 pub mod registry;
+mod streams;
 pub mod ticket;
 mod wakers;
 pub mod wire;

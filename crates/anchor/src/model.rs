@@ -8,7 +8,7 @@ use bentpipe_flow::Target;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::end::{AirEnd, Attachment, End};
+use crate::end::{Attachment, End, Identity};
 use crate::registry::{Caller, Registry};
 use crate::ticket::{FlowId, TicketKey};
 use crate::wire::{Control, Decoder, Malformed, Sink};
@@ -54,7 +54,8 @@ enum Egress {
 
 /// A flow: both ends, and what their users wrote and read.
 struct Flow {
-    air: AirEnd,
+    identity: Identity,
+    air: End,
     air_written: Vec<u8>,
     air_read: Vec<u8>,
     air_wants: usize,
@@ -103,7 +104,8 @@ impl World {
         let target: Target = "server.test:80".parse().unwrap();
         let flows = (0..FLOWS)
             .map(|number| Flow {
-                air: AirEnd::new([number as u8; 16], target.clone()),
+                identity: Identity::new([number as u8; 16], target.clone()),
+                air: End::default(),
                 air_written: Vec::new(),
                 air_read: Vec::new(),
                 air_wants: rng.random_range(0..3_000),
@@ -118,7 +120,8 @@ impl World {
 
     /// Begins a carrier for a flow in the aircraft's present session.
     fn begin(&mut self, flow: usize) -> usize {
-        let (attachment, first) = self.flows[flow].air.begin();
+        let Flow { identity, air, .. } = &mut self.flows[flow];
+        let (attachment, first) = identity.begin(air);
         let up = Pipe { bytes: first.iter().copied().collect() };
         self.carriers.push(Carrier {
             session: self.session,
@@ -139,10 +142,10 @@ impl World {
         let left = flow.air_wants - flow.air_written.len();
         let chunk: Vec<u8> =
             (0..self.rng.random_range(0..=left.min(300))).map(|_| self.rng.random()).collect();
-        let taken = flow.air.end.outgoing.write(&chunk);
+        let taken = flow.air.outgoing.write(&chunk);
         flow.air_written.extend(&chunk[..taken]);
         if flow.air_written.len() == flow.air_wants {
-            flow.air.end.outgoing.finish();
+            flow.air.outgoing.finish();
         }
         if flow.carrier.is_none() && flow.next.is_none() {
             let carrier = self.begin(number);
@@ -159,7 +162,7 @@ impl World {
         let carrier = &mut self.carriers[carrier];
         if carrier.air.as_ref().is_some_and(Attachment::may_send) {
             let most = self.rng.random_range(0..500);
-            let sent = send(&mut flow.air.end, most);
+            let sent = send(&mut flow.air, most);
             carrier.up.bytes.extend(sent);
         }
     }
@@ -175,20 +178,20 @@ impl World {
                 flow.next = None;
             } else {
                 flow.carrier = None;
-                flow.air.end.outgoing.detach();
+                flow.air.outgoing.detach();
             }
             return;
         }
         let mut bytes = carrier.down.take(&mut self.rng);
         let Some(attachment) = &mut carrier.air else { return };
-        let kept = attachment.decode(&mut flow.air.end, &mut bytes).unwrap();
+        let kept = attachment.decode(&mut flow.air, &mut bytes).unwrap();
         flow.air_read.extend(&bytes[..kept]);
         if attachment.is_agreed() && is_next {
             (flow.carrier, flow.next) = (Some(index), None);
         }
         let is_dry = self.rng.random();
         if attachment.is_agreed() {
-            flow.air.end.confirm(is_dry);
+            flow.air.confirm(is_dry);
         }
     }
 
@@ -372,7 +375,7 @@ impl World {
     fn is_over(&self) -> bool {
         self.far.len() == FLOWS
             && self.far.iter().all(|far| far.end.is_done())
-            && self.flows.iter().all(|flow| flow.air.end.is_done())
+            && self.flows.iter().all(|flow| flow.air.is_done())
     }
 
     fn check(&self) {
