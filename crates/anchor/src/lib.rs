@@ -37,6 +37,7 @@ pub mod carrier;
 mod current;
 pub mod egress;
 pub mod end;
+mod ended;
 pub mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -4,15 +4,13 @@
 //! twice. Once the egress has seen a session, carriers of earlier ones are refused: their hub is not
 //! the aircraft's any more. Within a session the carriers of a flow are numbered.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bentpipe_flow::ResetCode;
 
+use crate::ended::Ended;
 use crate::ticket::{EgressId, FlowId, Ticket, TicketKey};
-
-/// Maximum number of ended flows whose reason is kept for their air.
-pub const MAX_ENDED: usize = 4_096;
 
 /// Maximum number of aircraft. An aircraft beyond it is refused until the egress restarts.
 pub const MAX_AIRCRAFT: usize = 65_536;
@@ -64,8 +62,8 @@ enum State<F> {
 pub struct Registry<F> {
     key: TicketKey,
     flows: HashMap<Key, Entry<F>>,
-    /// Keys of ended flows, the oldest first.
-    ended: VecDeque<Key>,
+    /// Ended flows that are remembered.
+    ended: Ended,
     /// Highest session of each aircraft.
     sessions: HashMap<[u8; 32], u64>,
 }
@@ -73,8 +71,7 @@ pub struct Registry<F> {
 impl<F: Clone> Registry<F> {
     /// Creates an empty table, whose tickets are sealed with `key`.
     pub fn new(key: TicketKey) -> Self {
-        let (flows, ended) = (HashMap::new(), VecDeque::new());
-        Self { key, flows, ended, sessions: HashMap::new() }
+        Self { key, flows: HashMap::new(), ended: Ended::default(), sessions: HashMap::new() }
     }
 
     /// Admits the carrier of an OPEN. A new flow gets its handle from `create`; `true` tells that it is
@@ -133,15 +130,13 @@ impl<F: Clone> Registry<F> {
     pub fn end(&mut self, aircraft: [u8; 32], id: FlowId, reason: Option<ResetCode>) {
         let key = (aircraft, id);
         let Some(entry) = self.flows.get_mut(&key) else { return };
+        let is_remembered = !matches!(entry.state, State::Open(_));
         entry.state = match (reason, &entry.state) {
             (Some(code), _) => State::Ended(code),
             (None, State::Open(flow)) => State::Done(flow.clone()),
             (None, _) => return,
         };
-        self.ended.push_back(key);
-        if self.ended.len() > MAX_ENDED
-            && let Some(oldest) = self.ended.pop_front()
-        {
+        if !is_remembered && let Some(oldest) = self.ended.push(aircraft, id) {
             self.flows.remove(&oldest);
         }
     }
@@ -184,6 +179,7 @@ impl<F: Clone> Entry<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ended::MAX_ENDED_OF_AIRCRAFT;
 
     const NOW: Duration = Duration::from_secs(1);
 
@@ -234,12 +230,12 @@ mod tests {
         registry.end([3; 32], [5; 16], None);
         let ticket = registry.ticket(&caller(6), &[5; 16], NOW);
         assert_eq!(registry.resume(&caller(6), ([5; 16], 1), &ticket, NOW), Ok(8), "its last word");
-        for other in 0..=MAX_ENDED as u32 {
+        for other in 0..=MAX_ENDED_OF_AIRCRAFT as u32 {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&other.to_be_bytes());
             registry.open(&caller(6), id, 0, || 1).unwrap();
             registry.end([3; 32], id, Some(ResetCode::Idle));
         }
-        assert_eq!(registry.flows.len(), MAX_ENDED, "the oldest is gone");
+        assert_eq!(registry.flows.len(), MAX_ENDED_OF_AIRCRAFT, "the oldest is gone");
     }
 }

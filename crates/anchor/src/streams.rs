@@ -1,0 +1,210 @@
+//! Both streams of one end of a flow, over the carrier in use.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bentpipe_flow::ResetCode;
+use bentpipe_net::BufferSizes;
+use bentpipe_transport::Standing;
+use bytes::BytesMut;
+use tokio::io::ReadBuf;
+use tokio::time::Instant;
+
+use crate::carrier::{Broken, Carrier, MAX_UNREAD_BYTES, SCRATCH_BYTES};
+use crate::end::End;
+
+/// Both streams of one end of a flow.
+///
+/// If the carrier breaks, the current task is woken, so that the owner of the streams finds another
+/// one.
+#[derive(Default)]
+pub struct Streams {
+    /// The end.
+    pub end: End,
+    /// Carrier in use.
+    pub carrier: Option<Carrier>,
+    /// Time of the loss of the last carrier.
+    detached_since: Option<Instant>,
+    /// Outages of earlier carriers, and times without a carrier.
+    unheard: Duration,
+    /// Data that was read ahead of the user.
+    pub unread: BytesMut,
+    /// Reason for the end of the flow.
+    pub ended: Option<ResetCode>,
+    /// `true` if something was received that may concern the other half.
+    pub has_news: bool,
+    /// `true` while another carrier is being opened: the end of the present one says nothing about the
+    /// flow.
+    pub is_leaving: bool,
+}
+
+impl Streams {
+    /// Uses `carrier` from now on, and gives up the previous one.
+    pub fn attach(&mut self, carrier: Carrier) {
+        self.detach();
+        if let Some(since) = self.detached_since.take() {
+            self.unheard += since.elapsed();
+        }
+        self.carrier = Some(carrier);
+    }
+
+    /// Gives up the carrier.
+    fn detach(&mut self) {
+        if let Some(carrier) = self.carrier.take() {
+            self.unheard += carrier.look().standing().unheard;
+            self.detached_since = Some(Instant::now());
+            carrier.give_up();
+        }
+    }
+
+    /// Time without a carrier and without an answer from the peer, so far.
+    pub fn unheard(&self) -> Duration {
+        let of_carrier = self.carrier.as_ref().map(|it| it.look().standing().unheard);
+        let detached = self.detached_since.map(|since| since.elapsed());
+        self.unheard + of_carrier.unwrap_or_default() + detached.unwrap_or_default()
+    }
+
+    /// Returns `true` if nothing more will happen.
+    pub fn is_over(&self) -> bool {
+        self.ended.is_some() || self.end.is_done()
+    }
+
+    fn broke(&mut self, cx: &mut Context<'_>, broken: Broken) {
+        self.has_news = true;
+        cx.waker().wake_by_ref();
+        if self.end.is_done() {
+            self.carrier = None;
+            return;
+        }
+        match broken {
+            Broken::Ended(code) if !self.is_leaving => self.ended = Some(code),
+            _ => {
+                self.detach();
+                self.end.outgoing.detach();
+            }
+        }
+    }
+
+    fn error(&self) -> Option<io::Error> {
+        self.ended.map(|code| io::Error::new(io::ErrorKind::ConnectionReset, code))
+    }
+
+    /// Sends what there is. Returns `true` if the carrier has all of it.
+    pub fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(carrier) = &mut self.carrier else { return true };
+        match carrier.poll_send(cx, &mut self.end) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(broken)) => self.broke(cx, broken),
+        }
+        true
+    }
+
+    /// Receives records for a writer that waits for one. Data before them is kept for the reader.
+    fn read_ahead(&mut self, cx: &mut Context<'_>) {
+        let mut scratch = [0; SCRATCH_BYTES];
+        while self.unread.len() < MAX_UNREAD_BYTES
+            && let Some(carrier) = &mut self.carrier
+        {
+            let mut buffer = ReadBuf::new(&mut scratch);
+            match carrier.poll_receive(cx, &mut self.end, &mut buffer) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(())) => {
+                    self.unread.extend_from_slice(buffer.filled());
+                    self.has_news = true;
+                }
+                Poll::Ready(Err(broken)) => return self.broke(cx, broken),
+            }
+        }
+    }
+
+    /// Reads data for the user. Pending without a carrier.
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let mut is_dry = false;
+        while buffer.filled().len() == before && buffer.remaining() > 0 {
+            if !self.unread.is_empty() {
+                let count = self.unread.len().min(buffer.remaining());
+                buffer.put_slice(&self.unread.split_to(count));
+                break;
+            }
+            if self.end.reads_no_more() {
+                break;
+            }
+            if let Some(error) = self.error() {
+                return Poll::Ready(Err(error));
+            }
+            let Some(carrier) = &mut self.carrier else { return Poll::Pending };
+            match carrier.poll_receive(cx, &mut self.end, buffer) {
+                Poll::Pending => {
+                    is_dry = true;
+                    break;
+                }
+                Poll::Ready(Ok(())) => self.has_news = true,
+                Poll::Ready(Err(broken)) => self.broke(cx, broken),
+            }
+        }
+        self.end.confirm(is_dry);
+        self.send(cx);
+        if is_dry { Poll::Pending } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Takes bytes of the user.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut taken = self.end.outgoing.write(bytes);
+        self.send(cx);
+        if taken == 0 {
+            // A confirmation makes room, and so does a carrier that has everything.
+            self.read_ahead(cx);
+            taken = self.end.outgoing.write(bytes);
+            self.send(cx);
+        }
+        if let Some(error) = self.error() {
+            return Poll::Ready(Err(error));
+        }
+        if let Some(code) = self.end.outgoing.stopped() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, code)));
+        }
+        if taken == 0 && !bytes.is_empty() { Poll::Pending } else { Poll::Ready(Ok(taken)) }
+    }
+
+    /// Ends the user's stream. Ready once the peer has confirmed all of it.
+    pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end.outgoing.finish();
+        self.send(cx);
+        self.read_ahead(cx);
+        self.end.confirm(true);
+        if self.send(cx) && self.end.outgoing.is_confirmed() {
+            return Poll::Ready(Ok(()));
+        }
+        match self.error() {
+            Some(error) => Poll::Ready(Err(error)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Reason for the end of the flow, or for which the peer reads no more.
+    pub fn reset_code(&self) -> Option<ResetCode> {
+        self.ended.or(self.end.outgoing.stopped())
+    }
+
+    /// State of the flow.
+    pub fn standing(&self) -> Standing {
+        let of_carrier = self.carrier.as_ref().map(|it| it.look().standing()).unwrap_or_default();
+        Standing {
+            unheard: self.unheard(),
+            unsent_bytes: of_carrier.unsent_bytes + self.end.outgoing.unsent_bytes(),
+            unopened: of_carrier.unopened,
+        }
+    }
+
+    /// Sizes of the buffers of the user's TCP connection.
+    pub fn local_buffers(&self) -> BufferSizes {
+        self.carrier.as_ref().map(|it| it.look().local_buffers()).unwrap_or_default()
+    }
+}
