@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::carrier::{Broken, Carrier, SCRATCH_BYTES};
 use crate::current::{Hub, Present, Subscription};
 use crate::end::{Attachment, End, Identity};
+use crate::parts::AirParts;
 use crate::streams::Streams;
 use crate::wakers::Wakers;
 
@@ -107,6 +108,26 @@ impl AirFlow {
             tried_at: None,
             retry: None,
         })
+    }
+
+    /// Continues a flow of the previous process through the present hub.
+    pub fn from_parts(present: Arc<Present>, parts: AirParts) -> Self {
+        let wakers = Arc::<Wakers>::default();
+        Self {
+            _subscription: present.subscribe(&wakers),
+            wakers,
+            class: parts.class,
+            passenger: parts.passenger,
+            claim: parts.claim,
+            identity: parts.identity,
+            streams: Streams::continued(parts.streams),
+            hub: None,
+            next: None,
+            generation: present.generation(),
+            tried_at: None,
+            retry: None,
+            present,
+        }
     }
 
     /// Follows changes of the hub, and finds another carrier if there is none.
@@ -324,5 +345,20 @@ impl FlowStream for AirFlow {
 
     fn class(&self) -> Option<Class> {
         self.streams.end.class.and_then(Class::from_u8)
+    }
+
+    fn hand_over(&mut self) -> Option<Vec<u8>> {
+        if self.streams.is_over() {
+            return None;
+        }
+        self.next = None;
+        let parts = AirParts {
+            identity: self.identity.clone(),
+            class: self.class,
+            passenger: self.passenger,
+            claim: self.claim.take(),
+            streams: self.streams.take_parts(),
+        };
+        Some(parts.encode())
     }
 }

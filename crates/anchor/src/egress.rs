@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::carrier::Carrier;
-use crate::registry::{Caller, Refusal, Registry};
+use crate::parts::{EgressParts, FlowParts, StreamParts};
+use crate::registry::{Caller, Memory, Refusal, Registry, Remembered};
 use crate::streams::Streams;
 use crate::ticket::{EgressId, FlowId, TicketKey};
 use crate::wakers::Wakers;
@@ -24,7 +26,11 @@ use crate::wire::Control;
 /// An egress: the flows whose destinations it has dialled.
 pub struct Egress {
     registry: Mutex<Registry<Arc<Cell>>>,
+    /// `true` once the flows are being handed over.
+    is_closed: AtomicBool,
     epoch: Instant,
+    /// Time of the tickets at `epoch`.
+    began: Duration,
     orphan_timeout: Duration,
 }
 
@@ -55,8 +61,62 @@ impl Egress {
     pub fn new(id: EgressId, orphan_timeout: Duration) -> io::Result<Arc<Self>> {
         let mut key = [0; 32];
         getrandom::fill(&mut key)?;
-        let registry = Mutex::new(Registry::new(TicketKey::new(key, id)));
-        Ok(Arc::new(Self { registry, epoch: Instant::now(), orphan_timeout }))
+        let registry = Registry::new(TicketKey::new(key, id));
+        Ok(Self::with(registry, Duration::ZERO, orphan_timeout))
+    }
+
+    fn with(registry: Registry<Arc<Cell>>, began: Duration, orphan_timeout: Duration) -> Arc<Self> {
+        let (registry, is_closed) = (Mutex::new(registry), AtomicBool::new(false));
+        Arc::new(Self { registry, is_closed, epoch: Instant::now(), began, orphan_timeout })
+    }
+
+    /// Continues the egress of the previous process. Its flows have to be [adopted](Self::adopt)
+    /// before the first carrier is admitted.
+    pub fn from_parts(parts: EgressParts, orphan_timeout: Duration) -> Arc<Self> {
+        let Memory { sessions, ended } = parts.memory;
+        let cell = |flow: Remembered<StreamParts>| {
+            let Remembered { aircraft, id, attempt, outcome } = flow;
+            let outcome = outcome.map(Cell::continued);
+            Remembered { aircraft, id, attempt, outcome }
+        };
+        let ended = ended.into_iter().map(cell).collect();
+        let key = TicketKey::new(parts.key, parts.id);
+        let registry = Registry::continued(key, Memory { sessions, ended });
+        Self::with(registry, parts.now, orphan_timeout)
+    }
+
+    /// Admits no carrier from now on. Their airs ask again, and find the next process.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    /// State for the next process. The egress has to be [closed](Self::close) before, and its flows
+    /// [handed over](FlowStream::hand_over).
+    pub fn parts(&self) -> EgressParts {
+        let registry = self.registry.lock();
+        let (key, id, memory) = (*registry.key().as_bytes(), registry.egress(), registry.memory());
+        drop(registry);
+        let parts = |flow: Remembered<Arc<Cell>>| {
+            let Remembered { aircraft, id, attempt, outcome } = flow;
+            let outcome = outcome.map(|cell| cell.state.lock().streams.take_parts());
+            Remembered { aircraft, id, attempt, outcome }
+        };
+        let ended = memory.ended.into_iter().map(parts).collect();
+        let memory = Memory { sessions: memory.sessions, ended };
+        EgressParts { key, id, now: self.now(), memory }
+    }
+
+    /// Continues a flow of the previous process; `None` if the flow is known.
+    pub fn adopt(self: &Arc<Self>, parts: FlowParts) -> Option<EgressFlow> {
+        let FlowParts { aircraft, id, attempt, streams } = parts;
+        let cell = Cell::continued(streams);
+        let is_new = self.registry.lock().adopt(aircraft, id, attempt, cell.clone());
+        is_new.then(|| EgressFlow { cell, egress: self.clone(), aircraft, id })
+    }
+
+    /// Time of the tickets.
+    fn now(&self) -> Duration {
+        self.began + self.epoch.elapsed()
     }
 
     /// Number of this egress.
@@ -78,8 +138,11 @@ impl Egress {
         mut stream: Box<dyn FlowStream>,
         rest: BytesMut,
     ) -> Result<Admitted, (Refusal, Box<dyn FlowStream>)> {
-        let now = self.epoch.elapsed();
+        let now = self.now();
         let mut registry = self.registry.lock();
+        if self.is_closed.load(Ordering::SeqCst) {
+            return Err((Refusal::Ended(ResetCode::Lost), stream));
+        }
         let (id, received, admitted) = match record {
             Control::Open { id, attempt, .. } => {
                 (*id, 0, registry.open(caller, *id, *attempt, Arc::<Cell>::default))
@@ -121,6 +184,13 @@ impl Egress {
         }
         let (egress, aircraft) = (self.clone(), caller.aircraft);
         Ok(Admitted::New(EgressFlow { cell, egress, aircraft, id }))
+    }
+}
+
+impl Cell {
+    fn continued(parts: StreamParts) -> Arc<Self> {
+        let state = State { streams: Streams::continued(parts), orphaned: None };
+        Arc::new(Self { state: Mutex::new(state), wakers: Arc::default() })
     }
 }
 
@@ -285,5 +355,17 @@ impl FlowStream for EgressFlow {
         if let Some(carrier) = &mut self.cell.state.lock().streams.carrier {
             carrier.stream().demote(class);
         }
+    }
+
+    fn hand_over(&mut self) -> Option<Vec<u8>> {
+        let (aircraft, id) = (self.aircraft, self.id);
+        let mut state = self.cell.state.lock();
+        if state.streams.is_over() {
+            return None;
+        }
+        let streams = state.streams.take_parts();
+        drop(state);
+        let attempt = self.egress.registry.lock().take(aircraft, id)?;
+        Some(FlowParts { aircraft, id, attempt, streams }.encode())
     }
 }

@@ -5,7 +5,7 @@ use bentpipe_flow::{ResetCode, Target};
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 use crate::ticket::{FlowId, Ticket};
-use crate::wire::{Control, Decoder, Malformed, Sink};
+use crate::wire::{Control, Decoder, Left, Malformed, Sink, put_code};
 
 /// Both directions of a flow at one end, and what the peer said of it.
 #[derive(Debug, Default)]
@@ -53,6 +53,32 @@ impl End {
         if let Some(offset) = self.incoming.confirmation(is_dry) {
             self.outgoing.queue_confirmation(offset);
         }
+    }
+
+    /// Appends the state that outlives the carrier.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        self.outgoing.put(out);
+        self.incoming.put(out);
+        out.extend([self.class.is_some().into(), self.class.unwrap_or_default()]);
+        out.push(self.ticket.is_some().into());
+        if let Some(ticket) = &self.ticket {
+            out.extend(ticket.as_bytes());
+        }
+        put_code(out, self.ended);
+        put_code(out, self.stopped_reading);
+    }
+
+    /// Reads what [`put`](Self::put) wrote; `None` if it is invalid.
+    pub fn read(left: &mut Left<'_>) -> Option<Self> {
+        let (outgoing, incoming) = (Outgoing::read(left)?, Incoming::read(left)?);
+        let [has_class, class] = left.array()?;
+        let ticket = match left.u8()? {
+            0 => None,
+            _ => Some(left.ticket()?),
+        };
+        let class = (has_class != 0).then_some(class);
+        let (ended, stopped_reading) = (left.code()?, left.code()?);
+        Some(Self { outgoing, incoming, class, ticket, ended, stopped_reading })
     }
 
     fn control(&mut self, record: Control) -> Result<(), Malformed> {
@@ -157,7 +183,7 @@ impl Sink for Receiving<'_> {
 }
 
 /// Identity of a flow at the air, and the number of its carriers.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Identity {
     id: FlowId,
     target: Target,
@@ -168,6 +194,22 @@ impl Identity {
     /// Identifies a new flow by a random `id`. `target` must have an encoding.
     pub fn new(id: FlowId, target: Target) -> Self {
         Self { id, target, attempts: 0 }
+    }
+
+    /// Appends the identity.
+    ///
+    /// # Panics
+    ///
+    /// If the target has no encoding, see [`new`](Self::new).
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.id);
+        out.extend(self.attempts.to_be_bytes());
+        self.target.encode(out).expect("the target was checked");
+    }
+
+    /// Reads what [`put`](Self::put) wrote; `None` if it is invalid.
+    pub fn read(left: &mut Left<'_>) -> Option<Self> {
+        Some(Self { id: left.array()?, attempts: left.u32()?, target: left.target()? })
     }
 
     /// Begins a carrier for `end`. Returns its state, and its first record.

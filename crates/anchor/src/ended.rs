@@ -40,6 +40,11 @@ impl Ended {
         self.count -= 1;
         Some((payer, oldest))
     }
+
+    /// All flows, those of an aircraft in the order of their ends.
+    pub fn iter(&self) -> impl Iterator<Item = ([u8; 32], FlowId)> {
+        self.flows.iter().flat_map(|(aircraft, flows)| flows.iter().map(|id| (*aircraft, *id)))
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::air::AirFlow;
 use crate::current::{Hub, Present};
+use crate::parts::AirParts;
 
 /// A connector whose streams outlive a change of the hub. Clones share it.
 #[derive(Clone)]
@@ -60,6 +61,11 @@ impl Hubs {
         }
         hub.modem_rate(settings.modem_rate);
         self.0.present.change_to(hub);
+    }
+
+    /// Continues a flow of the previous process.
+    pub fn resume(&self, parts: AirParts) -> AirFlow {
+        AirFlow::from_parts(self.0.present.clone(), parts)
     }
 
     /// Returns an observer that does not keep the hubs.

@@ -1,6 +1,6 @@
 //! The receiving direction of a flow: what was passed on, and what of it is confirmed.
 
-use crate::wire::Malformed;
+use crate::wire::{Left, Malformed};
 
 /// Bytes passed on after which they are confirmed at once.
 pub const CONFIRM_AT_ONCE_BYTES: u64 = 256 << 10;
@@ -43,6 +43,19 @@ impl Incoming {
         self.repeated = self.received.saturating_sub(start);
         self.is_end_repeated = self.is_finished && start <= self.received;
         Ok(())
+    }
+
+    /// Appends the state that outlives the carrier.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.received.to_be_bytes());
+        out.push(self.is_finished.into());
+    }
+
+    /// Reads what [`put`](Self::put) wrote; `None` if it is invalid.
+    pub fn read(left: &mut Left<'_>) -> Option<Self> {
+        let (received, is_finished) = (left.u64()?, left.u8()?);
+        let is_valid = received < u64::MAX / 2 && is_finished < 2;
+        is_valid.then(|| Self { received, is_finished: is_finished == 1, ..Self::default() })
     }
 
     /// Takes `bytes` of data, and returns how many of them came before.

@@ -25,6 +25,7 @@
 //! | [`ticket`] | tickets |
 //! | [`outgoing`], [`incoming`] | the two directions of a flow at one end |
 //! | [`end`] | an end of a flow, and the state of a carrier |
+//! | [`parts`] | state of flows and of an egress, for the next process |
 //! | [`registry`] | the egress's table of flows, and who may attach a carrier |
 //!
 //! These modules have no sockets, clocks or tasks.
@@ -47,6 +48,7 @@ pub mod incoming;
 #[cfg(test)]
 mod model;
 pub mod outgoing;
+pub mod parts;
 pub mod registry;
 mod streams;
 pub mod ticket;

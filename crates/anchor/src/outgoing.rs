@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bentpipe_flow::ResetCode;
 
-use crate::wire::{Control, MAX_DATA_BYTES, Malformed, put_data_header};
+use crate::wire::{Control, Left, MAX_DATA_BYTES, Malformed, put_code, put_data_header};
 
 /// Maximum number of unconfirmed bytes of a new flow. It must be more than the peer passes on before
 /// it confirms ([`CONFIRM_BYTES`](crate::incoming::CONFIRM_BYTES)).
@@ -159,6 +159,39 @@ impl Outgoing {
         self.data_left = 0;
         self.waiting.clear();
         self.confirmation = None;
+    }
+
+    /// Appends the state that outlives the carrier.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self.confirmed.to_be_bytes());
+        out.extend((self.max_bytes as u32).to_be_bytes());
+        out.push(u8::from(self.is_finished) | u8::from(self.is_fin_confirmed) << 1);
+        put_code(out, self.stopped);
+        out.extend((self.bytes.len() as u32).to_be_bytes());
+        let (first, second) = self.bytes.as_slices();
+        out.extend(first);
+        out.extend(second);
+    }
+
+    /// Reads what [`put`](Self::put) wrote; `None` if it is invalid.
+    pub fn read(left: &mut Left<'_>) -> Option<Self> {
+        let (confirmed, max_bytes) = (left.u64()?, left.u32()? as usize);
+        let (flags, stopped) = (left.u8()?, left.code()?);
+        let bytes = left.counted(MAX_UNCONFIRMED_BYTES)?;
+        // Offsets are far from their end.
+        let is_valid = (MIN_UNCONFIRMED_BYTES..=MAX_UNCONFIRMED_BYTES).contains(&max_bytes)
+            && flags < 4
+            && confirmed < u64::MAX / 2;
+        is_valid.then(|| Self {
+            bytes: bytes.iter().copied().collect(),
+            confirmed,
+            sent: confirmed,
+            max_bytes,
+            is_finished: flags & 1 != 0,
+            is_fin_confirmed: flags & 2 != 0,
+            stopped,
+            ..Self::default()
+        })
     }
 
     /// Queues a confirmation of the peer's bytes before `offset`.

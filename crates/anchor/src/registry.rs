@@ -4,7 +4,7 @@
 //! twice. Once the egress has seen a session, carriers of earlier ones are refused: their hub is not
 //! the aircraft's any more. Within a session the carriers of a flow are numbered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::time::Duration;
 
 use bentpipe_flow::ResetCode;
@@ -58,6 +58,28 @@ enum State<F> {
     Ended(ResetCode),
 }
 
+/// Contents of a registry that are not open flows.
+#[derive(Debug)]
+pub struct Memory<F> {
+    /// Highest session of each aircraft.
+    pub sessions: Vec<([u8; 32], u64)>,
+    /// Flows that have ended, those of an aircraft in the order of their ends.
+    pub ended: Vec<Remembered<F>>,
+}
+
+/// A flow that has ended.
+#[derive(Debug)]
+pub struct Remembered<F> {
+    /// Public key of the aircraft.
+    pub aircraft: [u8; 32],
+    /// The flow.
+    pub id: FlowId,
+    /// Number of its last carrier.
+    pub attempt: u32,
+    /// Its handle if it is done, or the reason of its end.
+    pub outcome: Result<F, ResetCode>,
+}
+
 /// The flows, with an owner's handle on each.
 pub struct Registry<F> {
     key: TicketKey,
@@ -72,6 +94,60 @@ impl<F: Clone> Registry<F> {
     /// Creates an empty table, whose tickets are sealed with `key`.
     pub fn new(key: TicketKey) -> Self {
         Self { key, flows: HashMap::new(), ended: Ended::default(), sessions: HashMap::new() }
+    }
+
+    /// Continues with the memory of an earlier registry.
+    pub fn continued(key: TicketKey, memory: Memory<F>) -> Self {
+        let mut registry = Self::new(key);
+        registry.sessions = memory.sessions.into_iter().collect();
+        for Remembered { aircraft, id, attempt, outcome } in memory.ended {
+            let state = match outcome {
+                Ok(flow) => State::Done(flow),
+                Err(code) => State::Ended(code),
+            };
+            registry.flows.insert((aircraft, id), Entry { state, attempt });
+            if let Some(oldest) = registry.ended.push(aircraft, id) {
+                registry.flows.remove(&oldest);
+            }
+        }
+        registry
+    }
+
+    /// Returns what the next registry has to know, apart from open flows.
+    pub fn memory(&self) -> Memory<F> {
+        let sessions = self.sessions.iter().map(|(aircraft, session)| (*aircraft, *session));
+        let remembered = |(aircraft, id)| {
+            let entry = self.flows.get(&(aircraft, id))?;
+            let outcome = match &entry.state {
+                State::Open(flow) | State::Done(flow) => Ok(flow.clone()),
+                State::Ended(code) => Err(*code),
+            };
+            Some(Remembered { aircraft, id, attempt: entry.attempt, outcome })
+        };
+        let ended = self.ended.iter().filter_map(remembered).collect();
+        Memory { sessions: sessions.collect(), ended }
+    }
+
+    /// Takes an open flow out, for another registry. Returns the number of its last carrier.
+    pub fn take(&mut self, aircraft: [u8; 32], id: FlowId) -> Option<u32> {
+        let key = (aircraft, id);
+        match self.flows.get(&key)?.state {
+            State::Open(_) => self.flows.remove(&key).map(|entry| entry.attempt),
+            _ => None,
+        }
+    }
+
+    /// Adds an open flow of another registry. Returns `false` if the flow is known.
+    pub fn adopt(&mut self, aircraft: [u8; 32], id: FlowId, attempt: u32, flow: F) -> bool {
+        let entry = self.flows.entry((aircraft, id));
+        let is_new = matches!(entry, hash_map::Entry::Vacant(_));
+        entry.or_insert(Entry { state: State::Open(flow), attempt });
+        is_new
+    }
+
+    /// Key of the tickets.
+    pub fn key(&self) -> &TicketKey {
+        &self.key
     }
 
     /// Admits the carrier of an OPEN. A new flow gets its handle from `create`; `true` tells that it is
@@ -128,8 +204,7 @@ impl<F: Clone> Registry<F> {
 
     /// Ends a flow: it is done, or over for `reason`. Both are kept for its air, which may ask again.
     pub fn end(&mut self, aircraft: [u8; 32], id: FlowId, reason: Option<ResetCode>) {
-        let key = (aircraft, id);
-        let Some(entry) = self.flows.get_mut(&key) else { return };
+        let Some(entry) = self.flows.get_mut(&(aircraft, id)) else { return };
         let is_remembered = !matches!(entry.state, State::Open(_));
         entry.state = match (reason, &entry.state) {
             (Some(code), _) => State::Ended(code),

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::carrier::{Broken, Carrier, MAX_UNREAD_BYTES, SCRATCH_BYTES};
 use crate::end::End;
+use crate::parts::StreamParts;
 
 /// Both streams of one end of a flow.
 ///
@@ -40,6 +41,24 @@ pub struct Streams {
 }
 
 impl Streams {
+    /// Continues streams without a carrier.
+    pub fn continued(parts: StreamParts) -> Self {
+        let StreamParts { end, unread, unheard, ended } = parts;
+        let detached_since = Some(Instant::now());
+        Self { end, unread, unheard, ended, detached_since, ..Self::default() }
+    }
+
+    /// Takes the streams off their carrier, which is given up.
+    pub fn take_parts(&mut self) -> StreamParts {
+        let unheard = self.unheard();
+        let Self { mut end, unread, ended, carrier, .. } = std::mem::take(self);
+        if let Some(carrier) = carrier {
+            carrier.give_up();
+        }
+        end.outgoing.detach();
+        StreamParts { end, unread, unheard, ended }
+    }
+
     /// Uses `carrier` from now on, and gives up the previous one.
     pub fn attach(&mut self, carrier: Carrier) {
         self.detach();

@@ -68,6 +68,11 @@ impl TicketKey {
         self.egress
     }
 
+    /// The key itself, for the next process of this egress.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.key
+    }
+
     /// Issues a ticket for a flow, in the aircraft's session `session`.
     pub fn issue(&self, aircraft: &[u8; 32], id: &FlowId, session: u64, now: Duration) -> Ticket {
         let expiry = (now + TICKET_LIFETIME).as_secs();

@@ -39,6 +39,8 @@ const CONTROL: u8 = 0b1100_0000;
 const LOW_BITS: u8 = 0b0011_1111;
 /// Class of a flow whose claim is not confirmed.
 const NO_CLASS: u8 = 0xff;
+/// No reset code.
+const NO_CODE: u8 = 0xff;
 
 /// A control record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,21 +159,73 @@ impl Control {
     }
 }
 
-/// Bytes that are left to read.
-struct Left<'a>(&'a [u8]);
+/// Appends a reset code, or that there is none.
+pub fn put_code(out: &mut Vec<u8>, code: Option<ResetCode>) {
+    out.push(code.map_or(NO_CODE, ResetCode::to_u8));
+}
 
-impl Left<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+/// Bytes that are left to read. Everything returns `None` if they are too few.
+pub struct Left<'a>(&'a [u8]);
+
+impl<'a> Left<'a> {
+    /// Reads `bytes`.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns `true` if nothing is left.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Reads `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*head)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    /// Reads a byte.
+    pub fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+
+    /// Reads an integer.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// Reads an integer.
+    pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_be_bytes)
     }
 
-    fn ticket(&mut self) -> Option<Ticket> {
+    /// Reads what [`put_code`] wrote.
+    pub fn code(&mut self) -> Option<Option<ResetCode>> {
+        let byte = self.u8()?;
+        Some((byte != NO_CODE).then(|| ResetCode::from_u8(byte)))
+    }
+
+    /// Reads at most `max` bytes after their number (4 bytes).
+    pub fn counted(&mut self, max: usize) -> Option<&'a [u8]> {
+        let count = self.u32()? as usize;
+        if count > max {
+            return None;
+        }
+        let (bytes, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// Reads a target.
+    pub fn target(&mut self) -> Option<Target> {
+        let (target, length) = Target::decode(self.0).ok()?;
+        self.0 = self.0.get(length..)?;
+        Some(target)
+    }
+
+    /// Reads a ticket.
+    pub fn ticket(&mut self) -> Option<Ticket> {
         self.array::<TICKET_BYTES>().map(Ticket::from)
     }
 

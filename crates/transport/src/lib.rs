@@ -233,6 +233,12 @@ pub trait FlowStream: AsyncRead + AsyncWrite + Send + Unpin {
     fn class(&self) -> Option<Class> {
         None
     }
+
+    /// Takes the flow's state as bytes, from which the next process of the gateway continues it.
+    /// Nothing else may be called then. `None` if the flow cannot outlive this process.
+    fn hand_over(&mut self) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// Reason why a datagram could not be sent.

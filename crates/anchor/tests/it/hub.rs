@@ -194,6 +194,13 @@ impl Acceptor for Forwarded {
     }
 }
 
+/// Returns an acceptor of what hubs send, for `egress`.
+pub fn acceptor(egress: &Arc<Egress>) -> (mpsc::Sender<Incoming>, AnchorAcceptor) {
+    let (to, forwarded) = mpsc::channel(64);
+    let inner = Arc::new(Forwarded(Mutex::new(forwarded)));
+    (to, AnchorAcceptor::new(inner, egress.clone(), Arc::new(Egresses::default())))
+}
+
 /// A ground whose destinations answer each byte with its complement.
 pub struct Ground {
     pub to: mpsc::Sender<Incoming>,
@@ -204,11 +211,9 @@ pub struct Ground {
 
 impl Ground {
     pub fn start(orphan_timeout: Duration) -> Self {
-        let (to, forwarded) = mpsc::channel(64);
         let egress = Egress::new([1; 8], orphan_timeout).unwrap();
+        let (to, acceptor) = acceptor(&egress);
         let (tell, ended) = mpsc::unbounded_channel();
-        let inner = Arc::new(Forwarded(Mutex::new(forwarded)));
-        let acceptor = AnchorAcceptor::new(inner, egress.clone(), Arc::new(Egresses::default()));
         let task = tokio::spawn(async move {
             while let Some(incoming) = acceptor.accept().await {
                 let tell = tell.clone();

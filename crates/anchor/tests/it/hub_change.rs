@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::hub::{FakeHub, Ground};
 
-const ORPHANED: Duration = Duration::from_secs(120);
+pub const ORPHANED: Duration = Duration::from_secs(120);
 
-async fn open(hubs: &Hubs, port: u16, first: &[u8]) -> Box<dyn FlowStream> {
+pub async fn open(hubs: &Hubs, port: u16, first: &[u8]) -> Box<dyn FlowStream> {
     let target = Target { host: "server.test".parse().unwrap(), port };
     let (class, first) = (Class::BestEffort, Bytes::copy_from_slice(first));
     hubs.open(Open { target, class, passenger: 1, claim: None, first }).await.unwrap()

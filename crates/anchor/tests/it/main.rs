@@ -1,4 +1,5 @@
 //! Flows whose hubs come and go, in memory.
 
+mod handover;
 mod hub;
 mod hub_change;
