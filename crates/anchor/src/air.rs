@@ -14,12 +14,20 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::carrier::{Broken, Carrier, SCRATCH_BYTES};
+use crate::budget::passenger as owner;
+use crate::carrier::{Broken, Carrier};
 use crate::current::{Hub, Present, Subscription};
 use crate::end::{Attachment, End, Identity};
 use crate::parts::AirParts;
 use crate::streams::Streams;
 use crate::wakers::Wakers;
+
+/// Time for which a flow waits for a hub. The egress waits for 120 s by default, and the answer that
+/// it has ended needs some more.
+pub const MAX_DETACHED: Duration = Duration::from_secs(150);
+
+/// Bytes read at once from a carrier that may not be accepted yet. An acceptance has 58 bytes.
+const ACCEPT_BYTES: usize = 64;
 
 /// Time between attempts to find a carrier through the same hub.
 const RETRY: Duration = Duration::from_millis(500);
@@ -46,6 +54,8 @@ pub struct AirFlow {
     /// Time of the last attempt to find a carrier, and of the next.
     tried_at: Option<Instant>,
     retry: Option<Pin<Box<Sleep>>>,
+    /// End of the wait for a hub.
+    abandoned: Option<Pin<Box<Sleep>>>,
 }
 
 struct Next {
@@ -68,8 +78,8 @@ impl AirFlow {
         getrandom::fill(&mut id).map_err(|error| OpenError::Down(error.to_string()))?;
         let Open { target, class, passenger, claim, first } = open;
         let mut identity = Identity::new(id, target);
-        let mut streams = Streams::default();
-        let taken = streams.end.outgoing.write(&first);
+        let mut streams = Streams::new(present.budget.account(owner(passenger)));
+        let taken = streams.take_bytes(&first);
         debug_assert_eq!(taken, first.len(), "the first bytes fit into a new flow");
         let (attachment, mut record) = identity.begin(&streams.end);
         let outgoing = &mut streams.end.outgoing;
@@ -107,6 +117,7 @@ impl AirFlow {
             generation,
             tried_at: None,
             retry: None,
+            abandoned: None,
         })
     }
 
@@ -120,12 +131,16 @@ impl AirFlow {
             passenger: parts.passenger,
             claim: parts.claim,
             identity: parts.identity,
-            streams: Streams::continued(parts.streams),
+            streams: Streams::continued(
+                parts.streams,
+                present.budget.account(owner(parts.passenger)),
+            ),
             hub: None,
             next: None,
             generation: present.generation(),
             tried_at: None,
             retry: None,
+            abandoned: None,
             present,
         }
     }
@@ -137,6 +152,11 @@ impl AirFlow {
         }
         if self.streams.carrier.is_none() {
             self.hub = None;
+            if self.is_abandoned(cx) {
+                self.next = None;
+                self.streams.ended = Some(ResetCode::Lost);
+                return;
+            }
         }
         loop {
             let present = self.present.generation();
@@ -151,6 +171,13 @@ impl AirFlow {
                 return;
             }
         }
+    }
+
+    /// Returns `true` if the flow has waited for a hub for too long.
+    fn is_abandoned(&mut self, cx: &mut Context<'_>) -> bool {
+        let left = MAX_DETACHED.saturating_sub(self.streams.detached().unwrap_or_default());
+        let abandoned = self.abandoned.get_or_insert_with(|| Box::pin(sleep(left)));
+        abandoned.as_mut().poll(cx).is_ready()
     }
 
     /// Returns `true` if it is time for another attempt. The first is due at once.
@@ -208,7 +235,7 @@ impl AirFlow {
             self.refused(broken);
             return Poll::Ready(());
         }
-        let mut scratch = [0; SCRATCH_BYTES];
+        let mut scratch = [0; ACCEPT_BYTES];
         let mut buffer = ReadBuf::new(&mut scratch);
         match carrier.poll_receive(cx, &mut self.streams.end, &mut buffer) {
             Poll::Pending => {
@@ -223,6 +250,7 @@ impl AirFlow {
             Poll::Ready(Ok(())) if carrier.is_agreed() => {
                 self.streams.unread.extend_from_slice(buffer.filled());
                 self.streams.attach(carrier);
+                self.abandoned = None;
                 self.hub = Some(hub);
                 self.streams.has_news = true;
                 Poll::Ready(())

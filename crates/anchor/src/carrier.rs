@@ -11,10 +11,6 @@ use tokio::io::ReadBuf;
 
 use crate::end::{Attachment, End};
 
-/// Maximum number of data bytes that an end reads ahead of its user, to find confirmations after
-/// them.
-pub const MAX_UNREAD_BYTES: usize = 64 << 10;
-
 /// Bytes read at once ahead of the user.
 pub const SCRATCH_BYTES: usize = 4 << 10;
 

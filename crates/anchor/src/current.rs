@@ -8,12 +8,15 @@ use bentpipe_transport::Connector;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::budget::{Budget, MAX_AIR_BYTES, MAX_PASSENGER_BYTES};
 use crate::wakers::Wakers;
 
 /// The present hub, and the flows that follow its changes.
 pub struct Present {
     hub: watch::Sender<Hub>,
     flows: Mutex<Flows>,
+    /// Memory of the flows.
+    pub budget: Arc<Budget>,
 }
 
 /// A hub, and the number of changes before it.
@@ -49,7 +52,8 @@ impl Present {
     /// Starts with `hub`.
     pub fn new(hub: Arc<dyn Connector>) -> Self {
         let (hub, _) = watch::channel(Hub { generation: 0, hub });
-        Self { hub, flows: Mutex::default() }
+        let budget = Budget::new(MAX_PASSENGER_BYTES, MAX_AIR_BYTES);
+        Self { hub, flows: Mutex::default(), budget }
     }
 
     /// Number of changes so far.

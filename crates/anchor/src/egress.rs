@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::budget::{Account, Budget, MAX_AIRCRAFT_BYTES, MAX_EGRESS_BYTES};
 use crate::carrier::Carrier;
 use crate::parts::{EgressParts, FlowParts, StreamParts};
 use crate::registry::{Caller, Memory, Refusal, Registry, Remembered};
@@ -28,6 +29,7 @@ pub struct Egress {
     registry: Mutex<Registry<Arc<Cell>>>,
     /// `true` once the flows are being handed over.
     is_closed: AtomicBool,
+    budget: Arc<Budget>,
     epoch: Instant,
     /// Time of the tickets at `epoch`.
     began: Duration,
@@ -35,13 +37,11 @@ pub struct Egress {
 }
 
 /// The shared part of a flow: its carriers come from one side, its user is on the other.
-#[derive(Default)]
 pub struct Cell {
     state: Mutex<State>,
     wakers: Arc<Wakers>,
 }
 
-#[derive(Default)]
 struct State {
     streams: Streams,
     /// End of the wait for another carrier.
@@ -62,27 +62,33 @@ impl Egress {
         let mut key = [0; 32];
         getrandom::fill(&mut key)?;
         let registry = Registry::new(TicketKey::new(key, id));
-        Ok(Self::with(registry, Duration::ZERO, orphan_timeout))
+        Ok(Self::with(registry, budget(), Duration::ZERO, orphan_timeout))
     }
 
-    fn with(registry: Registry<Arc<Cell>>, began: Duration, orphan_timeout: Duration) -> Arc<Self> {
+    fn with(
+        registry: Registry<Arc<Cell>>,
+        budget: Arc<Budget>,
+        began: Duration,
+        orphan_timeout: Duration,
+    ) -> Arc<Self> {
         let (registry, is_closed) = (Mutex::new(registry), AtomicBool::new(false));
-        Arc::new(Self { registry, is_closed, epoch: Instant::now(), began, orphan_timeout })
+        Arc::new(Self { registry, is_closed, budget, epoch: Instant::now(), began, orphan_timeout })
     }
 
     /// Continues the egress of the previous process. Its flows have to be [adopted](Self::adopt)
     /// before the first carrier is admitted.
     pub fn from_parts(parts: EgressParts, orphan_timeout: Duration) -> Arc<Self> {
         let Memory { sessions, ended } = parts.memory;
+        let budget = budget();
         let cell = |flow: Remembered<StreamParts>| {
             let Remembered { aircraft, id, attempt, outcome } = flow;
-            let outcome = outcome.map(Cell::continued);
+            let outcome = outcome.map(|it| Cell::continued(it, budget.account(aircraft)));
             Remembered { aircraft, id, attempt, outcome }
         };
         let ended = ended.into_iter().map(cell).collect();
         let key = TicketKey::new(parts.key, parts.id);
         let registry = Registry::continued(key, Memory { sessions, ended });
-        Self::with(registry, parts.now, orphan_timeout)
+        Self::with(registry, budget, parts.now, orphan_timeout)
     }
 
     /// Admits no carrier from now on. Their airs ask again, and find the next process.
@@ -109,7 +115,7 @@ impl Egress {
     /// Continues a flow of the previous process; `None` if the flow is known.
     pub fn adopt(self: &Arc<Self>, parts: FlowParts) -> Option<EgressFlow> {
         let FlowParts { aircraft, id, attempt, streams } = parts;
-        let cell = Cell::continued(streams);
+        let cell = Cell::continued(streams, self.budget.account(aircraft));
         let is_new = self.registry.lock().adopt(aircraft, id, attempt, cell.clone());
         is_new.then(|| EgressFlow { cell, egress: self.clone(), aircraft, id })
     }
@@ -129,6 +135,11 @@ impl Egress {
         self.registry.lock().len()
     }
 
+    /// Bytes of flows beyond those that every flow may keep: see [`crate::budget`].
+    pub fn charged_bytes(&self) -> usize {
+        self.budget.charged_bytes()
+    }
+
     /// Admits a carrier that began with `record`, which is an OPEN or a RESUME. The bytes after it that
     /// were read are `rest`.
     pub fn admit(
@@ -143,9 +154,10 @@ impl Egress {
         if self.is_closed.load(Ordering::SeqCst) {
             return Err((Refusal::Ended(ResetCode::Lost), stream));
         }
+        let create = || Cell::new(self.budget.account(caller.aircraft));
         let (id, received, admitted) = match record {
             Control::Open { id, attempt, .. } => {
-                (*id, 0, registry.open(caller, *id, *attempt, Arc::<Cell>::default))
+                (*id, 0, registry.open(caller, *id, *attempt, create))
             }
             Control::Resume { id, attempt, ticket, received } => {
                 let resumed = registry.resume(caller, (*id, *attempt), ticket, now);
@@ -187,9 +199,22 @@ impl Egress {
     }
 }
 
+/// Memory of an egress.
+fn budget() -> Arc<Budget> {
+    Budget::new(MAX_AIRCRAFT_BYTES, MAX_EGRESS_BYTES)
+}
+
 impl Cell {
-    fn continued(parts: StreamParts) -> Arc<Self> {
-        let state = State { streams: Streams::continued(parts), orphaned: None };
+    fn new(account: Account) -> Arc<Self> {
+        Self::with(Streams::new(account))
+    }
+
+    fn continued(parts: StreamParts, account: Account) -> Arc<Self> {
+        Self::with(Streams::continued(parts, account))
+    }
+
+    fn with(streams: Streams) -> Arc<Self> {
+        let state = State { streams, orphaned: None };
         Arc::new(Self { state: Mutex::new(state), wakers: Arc::default() })
     }
 }
@@ -233,6 +258,7 @@ impl Drop for EgressFlow {
             false => Some(state.streams.ended.unwrap_or(ResetCode::Aborted)),
         };
         state.streams.unread = BytesMut::new();
+        state.streams.settle();
         // Dropping the carrier of an unfinished flow resets it.
         state.streams.carrier = None;
         drop(state);

@@ -49,8 +49,8 @@ impl End {
     }
 
     /// Queues a confirmation if it is time, see [`Incoming::confirmation`].
-    pub fn confirm(&mut self, is_dry: bool) {
-        if let Some(offset) = self.incoming.confirmation(is_dry) {
+    pub fn confirm(&mut self, is_dry: bool, unread: usize) {
+        if let Some(offset) = self.incoming.confirmation(is_dry, unread) {
             self.outgoing.queue_confirmation(offset);
         }
     }

@@ -28,7 +28,7 @@ pub fn records(bytes: &[u8]) {
                 Ok(kept) => assert!(kept <= piece.len()),
                 Err(_) => *is_broken = true,
             }
-            end.confirm(true);
+            end.confirm(true, 0);
             let count = end.outgoing.output().len();
             end.outgoing.written(count);
         }

@@ -81,18 +81,23 @@ impl Incoming {
     }
 
     /// Returns the offset to confirm, if it is time. `is_dry` tells that the carrier has nothing more
-    /// for now. Nothing is confirmed that was not received on this carrier: the peer has not sent it
-    /// there yet.
-    pub fn confirmation(&mut self, is_dry: bool) -> Option<u64> {
+    /// for now. The last `unread` bytes were not passed on yet. Nothing is confirmed that was not
+    /// received on this carrier: the peer has not sent it there yet.
+    pub fn confirmation(&mut self, is_dry: bool, unread: usize) -> Option<u64> {
         if self.repeated > 0 || self.is_end_repeated {
             return None;
         }
-        let unconfirmed = self.offset().saturating_sub(self.told);
+        let passed_on = match unread {
+            0 => self.offset(),
+            unread => self.received.saturating_sub(unread as u64),
+        };
+        let unconfirmed = passed_on.saturating_sub(self.told);
         let enough = if is_dry { CONFIRM_BYTES } else { CONFIRM_AT_ONCE_BYTES };
-        let is_due = unconfirmed >= enough || self.is_finished && unconfirmed > 0;
+        let is_end = self.is_finished && unread == 0;
+        let is_due = unconfirmed >= enough || is_end && unconfirmed > 0;
         is_due.then(|| {
-            self.told = self.offset();
-            self.told
+            self.told = passed_on;
+            passed_on
         })
     }
 }
@@ -123,13 +128,26 @@ mod tests {
     fn confirmations_are_few_but_the_end_is_confirmed_at_once() {
         let mut incoming = Incoming::default();
         incoming.data(CONFIRM_BYTES as usize).unwrap();
-        assert_eq!(incoming.confirmation(false), None);
-        assert_eq!(incoming.confirmation(true), Some(CONFIRM_BYTES));
-        assert_eq!(incoming.confirmation(true), None);
+        assert_eq!(incoming.confirmation(false, 0), None);
+        assert_eq!(incoming.confirmation(true, 0), Some(CONFIRM_BYTES));
+        assert_eq!(incoming.confirmation(true, 0), None);
         incoming.data(CONFIRM_AT_ONCE_BYTES as usize).unwrap();
-        assert!(incoming.confirmation(false).is_some());
+        assert!(incoming.confirmation(false, 0).is_some());
         incoming.fin().unwrap();
-        assert!(incoming.confirmation(false).is_some());
-        assert_eq!(incoming.confirmation(true), None);
+        assert!(incoming.confirmation(false, 0).is_some());
+        assert_eq!(incoming.confirmation(true, 0), None);
+    }
+
+    #[test]
+    fn bytes_that_wait_for_the_user_are_not_confirmed() {
+        let mut incoming = Incoming::default();
+        let unread = 3 * CONFIRM_AT_ONCE_BYTES as usize;
+        incoming.data(unread).unwrap();
+        incoming.fin().unwrap();
+        assert_eq!(incoming.confirmation(true, unread), None);
+        let rest = CONFIRM_BYTES as usize;
+        assert_eq!(incoming.confirmation(true, rest), Some((unread - rest) as u64));
+        assert_eq!(incoming.confirmation(true, 1), None);
+        assert_eq!(incoming.confirmation(true, 0), Some(unread as u64 + 1), "and the end");
     }
 }

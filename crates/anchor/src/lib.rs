@@ -25,6 +25,7 @@
 //! | [`ticket`] | tickets |
 //! | [`outgoing`], [`incoming`] | the two directions of a flow at one end |
 //! | [`end`] | an end of a flow, and the state of a carrier |
+//! | [`budget`] | memory of the flows |
 //! | [`parts`] | state of flows and of an egress, for the next process |
 //! | [`registry`] | the egress's table of flows, and who may attach a carrier |
 //!
@@ -34,6 +35,7 @@
 
 pub mod acceptor;
 pub mod air;
+pub mod budget;
 pub mod carrier;
 mod current;
 pub mod egress;

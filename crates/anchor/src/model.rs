@@ -191,7 +191,7 @@ impl World {
         }
         let is_dry = self.rng.random();
         if attachment.is_agreed() {
-            flow.air.confirm(is_dry);
+            flow.air.confirm(is_dry, 0);
         }
     }
 
@@ -228,7 +228,7 @@ impl World {
                 let mut bytes = carrier.up.take(&mut self.rng);
                 let kept = attachment.decode(&mut far.end, &mut bytes).unwrap();
                 far.read.extend(&bytes[..kept]);
-                far.end.confirm(self.rng.random());
+                far.end.confirm(self.rng.random(), 0);
             }
         }
     }

@@ -10,13 +10,16 @@ use std::time::Duration;
 use bentpipe_flow::{Claim, Class, ResetCode};
 use bytes::BytesMut;
 
-use crate::carrier::MAX_UNREAD_BYTES;
 use crate::end::{End, Identity};
 use crate::ended::MAX_ENDED;
 use crate::outgoing::MAX_UNCONFIRMED_BYTES;
 use crate::registry::{MAX_AIRCRAFT, Memory, Remembered};
 use crate::ticket::{EgressId, FlowId};
 use crate::wire::{Left, put_code};
+
+/// Maximum number of bytes of a flow that were read ahead of the user: everything that the peer may
+/// have unconfirmed, and what came with the acceptance of other carriers.
+pub const MAX_UNREAD_BYTES: usize = MAX_UNCONFIRMED_BYTES + (64 << 10);
 
 /// Version of the encodings.
 const VERSION: u8 = 1;

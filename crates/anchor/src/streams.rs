@@ -1,6 +1,7 @@
 //! Both streams of one end of a flow, over the carrier in use.
 
 use std::io;
+use std::mem::take;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,16 +12,19 @@ use bytes::BytesMut;
 use tokio::io::ReadBuf;
 use tokio::time::Instant;
 
-use crate::carrier::{Broken, Carrier, MAX_UNREAD_BYTES, SCRATCH_BYTES};
+use crate::budget::{Account, FREE_UNCONFIRMED_BYTES, FREE_UNREAD_BYTES};
+use crate::carrier::{Broken, Carrier, SCRATCH_BYTES};
 use crate::end::End;
+use crate::outgoing::MAX_UNCONFIRMED_BYTES;
 use crate::parts::StreamParts;
 
 /// Both streams of one end of a flow.
 ///
 /// If the carrier breaks, the current task is woken, so that the owner of the streams finds another
 /// one.
-#[derive(Default)]
 pub struct Streams {
+    /// Charge for the bytes that are kept.
+    account: Account,
     /// The end.
     pub end: End,
     /// Carrier in use.
@@ -41,22 +45,69 @@ pub struct Streams {
 }
 
 impl Streams {
+    /// Creates the streams of a new flow.
+    pub fn new(account: Account) -> Self {
+        let mut streams = Self::continued(StreamParts::default(), account);
+        streams.detached_since = None;
+        streams
+    }
+
     /// Continues streams without a carrier.
-    pub fn continued(parts: StreamParts) -> Self {
+    pub fn continued(parts: StreamParts, account: Account) -> Self {
         let StreamParts { end, unread, unheard, ended } = parts;
-        let detached_since = Some(Instant::now());
-        Self { end, unread, unheard, ended, detached_since, ..Self::default() }
+        let mut streams = Self {
+            account,
+            end,
+            carrier: None,
+            detached_since: Some(Instant::now()),
+            unheard,
+            unread,
+            ended,
+            has_news: false,
+            is_leaving: false,
+        };
+        streams.settle();
+        streams
     }
 
     /// Takes the streams off their carrier, which is given up.
     pub fn take_parts(&mut self) -> StreamParts {
         let unheard = self.unheard();
-        let Self { mut end, unread, ended, carrier, .. } = std::mem::take(self);
-        if let Some(carrier) = carrier {
+        if let Some(carrier) = self.carrier.take() {
             carrier.give_up();
         }
-        end.outgoing.detach();
-        StreamParts { end, unread, unheard, ended }
+        self.end.outgoing.detach();
+        let (end, unread) = (take(&mut self.end), take(&mut self.unread));
+        self.settle();
+        StreamParts { end, unread, unheard, ended: self.ended }
+    }
+
+    /// Corrects the charge to what is kept now.
+    pub fn settle(&mut self) {
+        let unconfirmed = self.end.outgoing.unconfirmed_bytes();
+        self.account.settle(
+            unconfirmed.saturating_sub(FREE_UNCONFIRMED_BYTES)
+                + self.unread.len().saturating_sub(FREE_UNREAD_BYTES),
+        );
+    }
+
+    /// Takes as many of the user's bytes as there is room and memory for.
+    pub fn take_bytes(&mut self, bytes: &[u8]) -> usize {
+        let free = FREE_UNCONFIRMED_BYTES.saturating_sub(self.end.outgoing.unconfirmed_bytes());
+        let charged = self.account.charge(bytes.len().saturating_sub(free));
+        let room = bytes.len().min(free + charged);
+        let taken = if room == 0 { 0 } else { self.end.outgoing.write(&bytes[..room]) };
+        self.settle();
+        taken
+    }
+
+    /// Returns `true` if there is memory for data ahead of the user. It has room for everything that
+    /// the peer may have unconfirmed, so that the peer's confirmations come through.
+    fn may_read_ahead(&mut self) -> bool {
+        let next = self.unread.len() + SCRATCH_BYTES;
+        next <= FREE_UNREAD_BYTES
+            || next <= MAX_UNCONFIRMED_BYTES + SCRATCH_BYTES
+                && self.account.charge(SCRATCH_BYTES) == SCRATCH_BYTES
     }
 
     /// Uses `carrier` from now on, and gives up the previous one.
@@ -82,6 +133,11 @@ impl Streams {
         let of_carrier = self.carrier.as_ref().map(|it| it.look().standing().unheard);
         let detached = self.detached_since.map(|since| since.elapsed());
         self.unheard + of_carrier.unwrap_or_default() + detached.unwrap_or_default()
+    }
+
+    /// Time without a carrier since the last one.
+    pub fn detached(&self) -> Option<Duration> {
+        self.detached_since.map(|since| since.elapsed())
     }
 
     /// Returns `true` if nothing more will happen.
@@ -123,9 +179,8 @@ impl Streams {
     /// Receives records for a writer that waits for one. Data before them is kept for the reader.
     fn read_ahead(&mut self, cx: &mut Context<'_>) {
         let mut scratch = [0; SCRATCH_BYTES];
-        while self.unread.len() < MAX_UNREAD_BYTES
-            && let Some(carrier) = &mut self.carrier
-        {
+        while self.carrier.is_some() && self.may_read_ahead() {
+            let Some(carrier) = &mut self.carrier else { return };
             let mut buffer = ReadBuf::new(&mut scratch);
             match carrier.poll_receive(cx, &mut self.end, &mut buffer) {
                 Poll::Pending => return,
@@ -150,6 +205,10 @@ impl Streams {
             if !self.unread.is_empty() {
                 let count = self.unread.len().min(buffer.remaining());
                 buffer.put_slice(&self.unread.split_to(count));
+                if self.unread.is_empty() {
+                    // An idle flow holds no buffer.
+                    self.unread = BytesMut::new();
+                }
                 break;
             }
             if self.end.reads_no_more() {
@@ -168,19 +227,20 @@ impl Streams {
                 Poll::Ready(Err(broken)) => self.broke(cx, broken),
             }
         }
-        self.end.confirm(is_dry);
+        self.end.confirm(is_dry, self.unread.len());
         self.send(cx);
+        self.settle();
         if is_dry { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     /// Takes bytes of the user.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut taken = self.end.outgoing.write(bytes);
+        let mut taken = self.take_bytes(bytes);
         self.send(cx);
         if taken == 0 {
             // A confirmation makes room, and so does a carrier that has everything.
             self.read_ahead(cx);
-            taken = self.end.outgoing.write(bytes);
+            taken = self.take_bytes(bytes);
             self.send(cx);
         }
         if let Some(error) = self.error() {
@@ -197,7 +257,8 @@ impl Streams {
         self.end.outgoing.finish();
         self.send(cx);
         self.read_ahead(cx);
-        self.end.confirm(true);
+        self.end.confirm(true, self.unread.len());
+        self.settle();
         if self.send(cx) && self.end.outgoing.is_confirmed() {
             return Poll::Ready(Ok(()));
         }

@@ -112,6 +112,15 @@ async fn the_next_air_continues_its_flows() {
     let serve = tokio::spawn(async move { accepting.accept().await });
     let hubs = Hubs::new(FakeHub::new(2, &to));
     let mut air = hubs.resume(AirParts::decode(&parts).unwrap());
-    tokio::join!(expect(&mut air, 2, 15_000), expect(&mut *far, 3, 20_000));
+    // The far end sends while it is polled.
+    let at_egress = async {
+        expect(&mut *far, 3, 20_000).await;
+        assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+    };
+    let at_air = async {
+        expect(&mut air, 2, 15_000).await;
+        air.shutdown().await.unwrap();
+    };
+    tokio::join!(at_air, at_egress);
     serve.abort();
 }

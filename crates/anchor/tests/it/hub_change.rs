@@ -168,3 +168,24 @@ async fn a_user_may_end_its_stream_before_it_reads_the_answer() {
     flow.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer, [!1; 21_000]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_flow_of_an_air_without_a_hub_ends() {
+    let ground = Ground::start(ORPHANED);
+    let hub = FakeHub::new(1, &ground.to);
+    let hubs = Hubs::new(hub.clone());
+    let mut flow = open(&hubs, 80, b"abc").await;
+    flow.read_exact(&mut [0; 3]).await.unwrap();
+    let mut later = open(&hubs, 81, b"abc").await;
+    later.read_exact(&mut [0; 3]).await.unwrap();
+    let began = Instant::now();
+    hub.kill();
+    let error = flow.read(&mut [0; 3]).await.unwrap_err();
+    let code = Some(ResetCode::Lost);
+    assert_eq!((error.kind(), flow.reset_code()), (std::io::ErrorKind::ConnectionReset, code));
+    assert!(began.elapsed() > ORPHANED, "not before its server's end");
+    assert!(began.elapsed() < ORPHANED + Duration::from_secs(60));
+    // Nobody polled this one meanwhile; a hub that is there now decides.
+    hubs.change_to(FakeHub::new(2, &ground.to));
+    assert!(later.read(&mut [0; 3]).await.is_err());
+}

@@ -3,3 +3,4 @@
 mod handover;
 mod hub;
 mod hub_change;
+mod memory;
