@@ -45,8 +45,8 @@ pub struct AirFlow {
     claim: Option<Claim>,
     identity: Identity,
     streams: Streams,
-    /// Hub of the carrier in use, which stays as long as the carrier, and the change that brought it.
-    hub: Option<(Arc<dyn Connector>, u64)>,
+    /// Path of the carrier in use.
+    path: Option<Path>,
     /// Carrier that is to replace it.
     next: Option<Next>,
     /// Change of the hub that the flow has followed.
@@ -58,8 +58,18 @@ pub struct AirFlow {
     abandoned: Option<Pin<Box<Sleep>>>,
 }
 
+/// Path of a carrier.
+struct Path {
+    /// The hub, which stays as long as the carrier.
+    _hub: Arc<dyn Connector>,
+    /// Change that brought the hub.
+    generation: u64,
+    /// Number of the flow's carriers, up to this one.
+    carriers: u32,
+}
+
 struct Next {
-    hub: (Arc<dyn Connector>, u64),
+    path: Path,
     stage: Stage,
 }
 
@@ -101,7 +111,7 @@ impl AirFlow {
             claim: claim.clone(),
             first: Bytes::from(record),
         };
-        let stream = hub.open(open).await?;
+        let (stream, carriers) = (hub.open(open).await?, identity.carriers());
         streams.attach(Carrier::new(stream, attachment, Vec::new()));
         Ok(Self {
             present,
@@ -112,7 +122,7 @@ impl AirFlow {
             claim,
             identity,
             streams,
-            hub: Some((hub, generation)),
+            path: Some(Path { _hub: hub, generation, carriers }),
             next: None,
             generation,
             tried_at: None,
@@ -135,7 +145,7 @@ impl AirFlow {
                 parts.streams,
                 present.budget.account(owner(parts.passenger)),
             ),
-            hub: None,
+            path: None,
             next: None,
             generation: present.generation(),
             tried_at: None,
@@ -151,7 +161,7 @@ impl AirFlow {
             return;
         }
         if self.streams.carrier.is_none() {
-            self.hub = None;
+            self.path = None;
             if self.is_abandoned(cx) {
                 self.next = None;
                 self.streams.ended = Some(ResetCode::Lost);
@@ -161,7 +171,7 @@ impl AirFlow {
         loop {
             let present = self.present.generation();
             let is_changed = present != self.generation;
-            let is_left = self.hub.as_ref().is_none_or(|(_, began)| *began != present);
+            let is_left = self.path.as_ref().is_none_or(|path| path.generation != present);
             if is_changed || is_left && self.next.is_none() && self.may_retry(cx) {
                 self.retry = None;
                 self.begin();
@@ -206,18 +216,18 @@ impl AirFlow {
         }
         let opener = hub.clone();
         let opening: Opening = Box::pin(async move { opener.open(open).await });
-        let (hub, stage) = ((hub, generation), Stage::Opening { opening, attachment, first });
-        self.next = Some(Next { hub, stage });
+        let path = Path { _hub: hub, generation, carriers: self.identity.carriers() };
+        self.next = Some(Next { path, stage: Stage::Opening { opening, attachment, first } });
     }
 
     /// Brings the next carrier forward. Ready once it is in use, or has failed.
     fn poll_next(&mut self, cx: &mut Context<'_>, next: Next) -> Poll<()> {
-        let Next { hub, stage } = next;
+        let Next { path, stage } = next;
         let mut carrier = match stage {
             Stage::Opening { mut opening, attachment, first } => match opening.as_mut().poll(cx) {
                 Poll::Pending => {
                     let stage = Stage::Opening { opening, attachment, first };
-                    self.next = Some(Next { hub, stage });
+                    self.next = Some(Next { path, stage });
                     return Poll::Pending;
                 }
                 Poll::Ready(Err(error)) => {
@@ -239,7 +249,7 @@ impl AirFlow {
         let mut buffer = ReadBuf::new(&mut scratch);
         match carrier.poll_receive(cx, &mut self.streams.end, &mut buffer) {
             Poll::Pending => {
-                self.next = Some(Next { hub, stage: Stage::Unanswered(carrier) });
+                self.next = Some(Next { path, stage: Stage::Unanswered(carrier) });
                 Poll::Pending
             }
             Poll::Ready(Err(broken)) => {
@@ -251,12 +261,12 @@ impl AirFlow {
                 self.streams.unread.extend_from_slice(buffer.filled());
                 self.streams.attach(carrier);
                 self.abandoned = None;
-                self.hub = Some(hub);
+                self.path = Some(path);
                 self.streams.has_news = true;
                 Poll::Ready(())
             }
             Poll::Ready(Ok(())) => {
-                self.next = Some(Next { hub, stage: Stage::Unanswered(carrier) });
+                self.next = Some(Next { path, stage: Stage::Unanswered(carrier) });
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -288,7 +298,8 @@ impl AirFlow {
     ) -> Poll<T> {
         let cx = &mut Context::from_waker(&waker);
         self.follow(cx);
-        self.streams.is_leaving = self.next.is_some();
+        let last = self.path.as_ref().map(|path| path.carriers);
+        self.streams.is_leaving = last.is_some_and(|last| last != self.identity.carriers());
         let polled = poll(&mut self.streams, cx);
         if std::mem::take(&mut self.streams.has_news) {
             wake(&self.wakers);

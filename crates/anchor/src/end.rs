@@ -212,6 +212,11 @@ impl Identity {
         Some(Self { id: left.array()?, attempts: left.u32()?, target: left.target()? })
     }
 
+    /// Number of carriers so far.
+    pub fn carriers(&self) -> u32 {
+        self.attempts
+    }
+
     /// Begins a carrier for `end`. Returns its state, and its first record.
     pub fn begin(&mut self, end: &End) -> (Attachment, Vec<u8>) {
         let (id, attempt) = (self.id, self.attempts);

@@ -39,8 +39,8 @@ pub struct Streams {
     pub ended: Option<ResetCode>,
     /// `true` if something was received that may concern the other half.
     pub has_news: bool,
-    /// `true` while another carrier is being opened: the end of the present one says nothing about the
-    /// flow.
+    /// `true` once a later carrier was begun: the end of the present one says nothing about the flow,
+    /// because the egress may have refused it as late.
     pub is_leaving: bool,
 }
 
