@@ -4,6 +4,7 @@
 //! |---|---|
 //! | this page | sockets, bound or inherited; marks, keepalive and buffers |
 //! | [`udp`] | datagrams with their addresses, hop limits, marks and ICMP errors |
+//! | [`handover`] | sockets and state for the next process |
 //! | [`path`] | the path MTU and the source address towards a destination |
 //! | [`netlink`] | requests to the kernel by netlink |
 //! | [`descriptors`] | the limit on descriptors, and its division |
@@ -20,6 +21,7 @@ pub mod atomic_file;
 pub mod command_socket;
 pub mod descriptors;
 mod error;
+pub mod handover;
 pub mod interception;
 pub mod ip;
 pub mod netlink;
@@ -28,6 +30,7 @@ pub mod udp;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use bentpipe_schedule::{Class, Dscp};
@@ -39,6 +42,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 pub use descriptors::raise_descriptor_limit;
 pub use error::SocketError;
+pub use handover::Handover;
 
 /// Backlog of connections not yet accepted: more than a cabin's burst at boarding.
 const BACKLOG: i32 = 1024;
@@ -227,6 +231,12 @@ pub fn size_buffers(tcp: &TcpStream, buffers: BufferSizes) {
     }
 }
 
+/// Makes a later close of `tcp` send what is unsent, and then its end. Undoes a zero linger time.
+pub fn close_cleanly(tcp: &TcpStream) {
+    // Fails only if the connection is already gone.
+    let _ = SockRef::from(tcp).set_linger(None);
+}
+
 /// Creates a socket that connects from `source`. The port is assigned when connecting, so that
 /// connections to different destinations can share a port.
 pub fn bound(source: IpAddr) -> io::Result<TcpSocket> {
@@ -248,6 +258,7 @@ pub struct Inherited {
 enum Handed {
     Tcp(TcpListener),
     Udp(UdpSocket),
+    Handover(UnixStream),
 }
 
 impl Inherited {
@@ -266,8 +277,13 @@ impl Inherited {
                 "link" | "masque" | "aerotcp" => {
                     fds.take_udp_socket(index).map(|fd| fd.map(Handed::Udp))
                 }
-                "socks5" | "http-proxy" => {
+                "socks5" | "http-proxy" | "page" => {
                     fds.take_tcp_listener(index).map(|fd| fd.map(Handed::Tcp))
+                }
+                handover::NAME => {
+                    let (family, kind) = (libc::AF_UNIX, libc::SOCK_STREAM);
+                    let taken = fds.take_custom(index, family, kind, "unix stream socket");
+                    taken.map(|fd| fd.map(Handed::Handover))
                 }
                 _ => Err(io::Error::other("no service here has this name")),
             };
@@ -307,6 +323,19 @@ impl Inherited {
                 Ok(listener)
             }
             _ => listen_tcp(name, address),
+        }
+    }
+
+    /// Takes what an earlier process has left: flows and state. An unusable handover is logged and left
+    /// out, so that the gateway serves new flows in any case.
+    pub fn handover(&mut self) -> Option<Handover> {
+        let Some(Handed::Handover(socket)) = self.remove(handover::NAME) else { return None };
+        match Handover::unpack(socket.into()) {
+            Ok(handover) => Some(handover),
+            Err(error) => {
+                tracing::error!(%error, "the flows of the previous process are lost");
+                None
+            }
         }
     }
 

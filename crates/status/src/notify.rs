@@ -1,9 +1,13 @@
-//! Notifications to the service manager: ready, alive and stopping (`sd_notify(3)`).
+//! Notifications to the service manager: ready, alive and stopping (`sd_notify(3)`), and the
+//! descriptor that it keeps for the next process.
 //!
 //! Nothing is sent without `NOTIFY_SOCKET`, and no watchdog notification without `WATCHDOG_USEC`.
 
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use bentpipe_net::handover;
 use sd_notify::NotifyState;
 use tokio::time::sleep;
 
@@ -18,6 +22,21 @@ pub fn ready() {
 /// Reports that the gateway is stopping; open flows may finish.
 pub fn stopping() {
     tell(NotifyState::Stopping);
+}
+
+/// Returns `true` if the service manager keeps descriptors for the next process. systemd sets FDSTORE
+/// from version 254 on; the unit sets it for earlier ones.
+pub fn keeps_descriptors() -> bool {
+    let has = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    has("NOTIFY_SOCKET") && has("FDSTORE")
+}
+
+/// Gives the service manager the descriptor of a handover. The next process inherits it.
+pub fn store_handover(packed: OwnedFd) -> io::Result<()> {
+    // Otherwise systemd drops a socket whose other end is closed.
+    let keep = NotifyState::Custom("FDPOLL=0");
+    let states = [NotifyState::FdStore, NotifyState::FdName(handover::NAME), keep];
+    sd_notify::notify_with_fds(&states, &[packed.as_fd()])
 }
 
 /// Feeds the watchdog, if there is one, as long as all values of `pulses` increase. Never returns.
