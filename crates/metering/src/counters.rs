@@ -57,6 +57,8 @@ counters! {
     relayed,
     /// Flows that ended with both directions finished.
     finished,
+    /// Flows left for the next process.
+    handed_over,
     /// Flows whose class depends on a name that the client states and that is not verified yet.
     claims,
     /// Claims whose name and address the ground gateway found to agree.

@@ -5,6 +5,7 @@ mod noted;
 mod pool;
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -12,6 +13,8 @@ use tokio_util::task::TaskTracker;
 
 pub use grip::Grip;
 pub use noted::{Activity, noted};
+
+use crate::handover::Handover;
 
 pub use crate::transport::Kind;
 pub use pool::{Full, Pool, PoolLimits};
@@ -21,6 +24,7 @@ pub use pool::{Full, Pool, PoolLimits};
 pub struct Flows {
     tasks: TaskTracker,
     stop: CancellationToken,
+    handover: Handover,
 }
 
 impl Flows {
@@ -30,6 +34,21 @@ impl Flows {
         self.tasks.spawn(async move {
             stop.run_until_cancelled_owned(task).await;
         });
+    }
+
+    /// The request to relays to stop for the next process.
+    pub fn handover(&self) -> &Handover {
+        &self.handover
+    }
+
+    /// Stops all tasks at once. Returns what relays leave for the next process; the connections of all
+    /// other tasks are reset.
+    pub async fn hand_over(&self) -> Vec<(OwnedFd, Vec<u8>)> {
+        self.tasks.close();
+        let left = self.handover.collect().await;
+        self.stop.cancel();
+        self.tasks.wait().await;
+        left
     }
 
     /// Waits up to `deadline` for the tasks to finish, then drops the rest. The connections of

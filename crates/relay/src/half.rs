@@ -5,7 +5,10 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::{Buf, TryGetError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::handover;
 
 /// Maximum number of bytes per read, and so the maximum that a blocked direction stores. Larger
 /// reads wake other tasks less often.
@@ -89,6 +92,28 @@ impl Half {
     pub fn fail(&mut self) {
         self.stage = Stage::Failed;
         self.leftover = Vec::new();
+    }
+
+    /// Writes the state for the next process.
+    pub fn put(&self, state: &mut Vec<u8>) {
+        state.push(match self.stage {
+            Stage::Copying => 0,
+            Stage::Ending => 1,
+            Stage::Done => 2,
+            Stage::Failed => 3,
+        });
+        handover::put(state, &self.leftover[self.sent.min(self.leftover.len())..]);
+    }
+
+    /// Reads the state that the previous process has written.
+    pub fn get(rest: &mut &[u8]) -> Result<Self, TryGetError> {
+        let stage = match rest.try_get_u8()? {
+            0 => Stage::Copying,
+            1 => Stage::Ending,
+            2 => Stage::Done,
+            _ => Stage::Failed,
+        };
+        Ok(Self { stage, leftover: handover::get(rest)?, ..Self::default() })
     }
 
     /// Copies as much as possible without waiting.

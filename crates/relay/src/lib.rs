@@ -8,6 +8,7 @@
 //! |---|---|
 //! | this page, `half` | the relay and its time limits |
 //! | `bridge` | a relay between two flows |
+//! | [`handover`] | relays that go on in the next process |
 //! | [`flows`] | tasks of flows, the table of flows and eviction from it |
 //! | [`police`] | the ceiling of each passenger in the network class |
 //! | [`layer`] | streams with changed operations |
@@ -19,6 +20,7 @@ mod bridge;
 pub mod bucket;
 pub mod flows;
 mod half;
+pub mod handover;
 pub mod layer;
 pub mod police;
 
