@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_classify::Name;
-use bentpipe_net::{Inherited, SocketError};
+use bentpipe_net::{Handover, Inherited, SocketError};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
 
@@ -51,6 +51,7 @@ use bentpipe_link::{ModemRate, SettingsError};
 use bentpipe_metering::counters::Counters;
 use bentpipe_preload::{PreloadSocket, Preloader};
 use bentpipe_relay::flows::Flows;
+use bentpipe_relay::handover::{self, Store};
 use bentpipe_transport::Connector;
 use tokio::sync::mpsc;
 
@@ -87,6 +88,8 @@ pub struct Air {
     raw: Raw,
     dns: Option<Serving>,
     drain: Duration,
+    previous: Option<Handover>,
+    store: Option<Store>,
 }
 
 /// Runs the air gateway of `config` until `shutdown`, then lets open flows finish for the
@@ -116,7 +119,10 @@ pub async fn run_over(
     again: mpsc::Receiver<Reload<AirConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    let previous = inherited.take_handover();
+    let store = notify::keeps_descriptors().then(|| Arc::new(notify::store_handover) as Store);
     let gateway = Air::bind(config, &mut inherited, connector.clone())?;
+    let gateway = gateway.with_handover(previous, store);
     let (usage, counters) = (gateway.services.uplink.usage.clone(), gateway.counters());
     gateway.log_listeners();
     let gateway_settings = gateway.live();
@@ -278,7 +284,15 @@ impl Air {
             raw: config.raw.clone(),
             dns,
             drain: config.limits.drain_timeout.into(),
+            previous: None,
+            store: None,
         })
+    }
+
+    /// Goes on with the connections of the `previous` process. When the gateway stops, it leaves its
+    /// own by `store`, if there is one, instead of waiting for their ends.
+    pub fn with_handover(self, previous: Option<Handover>, store: Option<Store>) -> Self {
+        Self { previous, store, ..self }
     }
 
     /// Address for SOCKS5 clients.
@@ -376,6 +390,9 @@ impl Air {
     pub async fn serve(mut self, shutdown: impl Future<Output = ()>) {
         let udp = self.transparent.as_mut().and_then(Transparent::take_udp);
         let mut dns = self.dns.take();
+        if let Some(previous) = self.previous.take() {
+            self.services.uplink.take_over(previous);
+        }
         {
             let (services, uplink) = (&self.services, &self.services.uplink);
             let mut serving = self.listeners();
@@ -400,7 +417,7 @@ impl Air {
                 _ = futures_util::future::join_all(serving) => {}
             }
         }
-        let Self { socks5, http_proxy, transparent, page, services, drain, .. } = self;
+        let Self { socks5, http_proxy, transparent, page, services, drain, store, .. } = self;
         drop((socks5, http_proxy, transparent, page));
         if let (Some(dns), Some(resolver)) = (&mut dns, &services.resolver) {
             dns.finish(resolver).await;
@@ -409,7 +426,11 @@ impl Air {
         if let Some(web) = &services.web {
             web.close();
         }
-        services.uplink.flows.drain(drain).await;
+        let flows = &services.uplink.flows;
+        match store {
+            Some(store) => handover::leave(Vec::new(), flows.hand_over().await, &store),
+            None => flows.drain(drain).await,
+        }
     }
 
     /// Accepts clients of the proxies and the page, and intercepted connections.

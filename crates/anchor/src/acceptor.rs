@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use crate::egress::{Admitted, Egress};
 use crate::forward::{Egresses, Origin};
+use crate::parts::FlowParts;
 use crate::registry::Caller;
 use crate::wire::{Control, Decoder, MAX_CONTROL_BYTES, Malformed, Sink};
 
@@ -200,6 +201,20 @@ impl Acceptor for AnchorAcceptor {
 
     fn pulse(&self) -> Option<u64> {
         self.inner.pulse()
+    }
+
+    fn begin_handover(&self) {
+        self.egress.close();
+    }
+
+    fn hand_over(&self) -> Option<Vec<u8>> {
+        Some(self.egress.parts().encode())
+    }
+
+    fn take_over(&self, flow: &[u8]) -> Option<Box<dyn FlowStream>> {
+        let parts = FlowParts::decode(flow);
+        let parts = parts.inspect_err(|error| tracing::warn!(%error)).ok()?;
+        Some(Box::new(self.egress.adopt(parts)?))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -14,6 +14,9 @@ use crate::end::{Attachment, End};
 /// Bytes read at once ahead of the user.
 pub const SCRATCH_BYTES: usize = 4 << 10;
 
+/// Bytes read at once at the head of a record.
+const HEAD_BYTES: usize = 64;
+
 /// A stream between an air and an egress, and what was agreed on it.
 pub struct Carrier {
     stream: Box<dyn FlowStream>,
@@ -104,33 +107,57 @@ impl Carrier {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<(), Broken>> {
         let before = buffer.filled().len();
-        let polled = match self.read.is_empty() {
-            true => ready!(Pin::new(&mut *self.stream).poll_read(cx, buffer)),
-            false => {
-                let count = self.read.len().min(buffer.remaining());
-                buffer.put_slice(&self.read.split_to(count));
-                Ok(())
+        loop {
+            let at = buffer.filled().len();
+            match self.poll_read(cx, buffer) {
+                // What ended the stream is found again by the next read.
+                Poll::Pending | Poll::Ready(Err(_)) if at > before => return Poll::Ready(Ok(())),
+                polled => ready!(polled)?,
             }
+            let kept = self.attachment.decode(end, &mut buffer.filled_mut()[at..]);
+            match kept {
+                Ok(kept) => buffer.set_filled(at + kept),
+                Err(error) => {
+                    tracing::warn!(%error, "a flow ends");
+                    buffer.set_filled(before);
+                    return Poll::Ready(Err(Broken::Ended(ResetCode::Internal)));
+                }
+            }
+            if let Some(code) = end.ended {
+                return Poll::Ready(Err(Broken::Ended(code)));
+            }
+            if buffer.filled().len() == at || buffer.remaining() == 0 {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Reads the rest of a data record, or the head of a record with little after it. So data comes
+    /// to its place at once, and need not be moved.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<(), Broken>> {
+        let wanted = match self.attachment.data_left() {
+            0 => HEAD_BYTES,
+            left => left,
         };
-        match polled {
-            Err(error) => return Poll::Ready(Err(self.broken(&error))),
+        let room = wanted.min(buffer.remaining());
+        if !self.read.is_empty() {
+            buffer.put_slice(&self.read.split_to(room.min(self.read.len())));
+            return Poll::Ready(Ok(()));
+        }
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
+        let polled = ready!(Pin::new(&mut *self.stream).poll_read(cx, &mut part));
+        let count = part.filled().len();
+        buffer.advance(count);
+        Poll::Ready(match polled {
+            Err(error) => Err(self.broken(&error)),
             // The end of a stream says nothing about the flow: its FIN is a record.
-            Ok(()) if buffer.filled().len() == before => return Poll::Ready(Err(Broken::Lost)),
-            Ok(()) => {}
-        }
-        let kept = self.attachment.decode(end, &mut buffer.filled_mut()[before..]);
-        match kept {
-            Ok(kept) => buffer.set_filled(before + kept),
-            Err(error) => {
-                tracing::warn!(%error, "a flow ends");
-                buffer.set_filled(before);
-                return Poll::Ready(Err(Broken::Ended(ResetCode::Internal)));
-            }
-        }
-        match end.ended {
-            Some(code) => Poll::Ready(Err(Broken::Ended(code))),
-            None => Poll::Ready(Ok(())),
-        }
+            Ok(()) if count == 0 => Err(Broken::Lost),
+            Ok(()) => Ok(()),
+        })
     }
 
     fn broken(&self, error: &io::Error) -> Broken {

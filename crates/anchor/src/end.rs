@@ -132,6 +132,11 @@ impl Attachment {
         self.stage == Stage::Agreement
     }
 
+    /// Bytes of a data record that have not come yet.
+    pub fn data_left(&self) -> usize {
+        self.decoder.data_left()
+    }
+
     /// Gives received `bytes` to `end`, and moves data to their front. Returns its length.
     pub fn decode(&mut self, end: &mut End, bytes: &mut [u8]) -> Result<usize, Malformed> {
         let Self { decoder, stage } = self;

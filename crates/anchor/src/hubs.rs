@@ -171,6 +171,12 @@ impl Connector for Hubs {
         self.hub().round_trip()
     }
 
+    fn take_over(&self, flow: &[u8]) -> Option<Box<dyn FlowStream>> {
+        let parts = AirParts::decode(flow);
+        let parts = parts.inspect_err(|error| tracing::warn!(%error)).ok()?;
+        Some(Box::new(self.resume(parts)))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move { self.hub().close().await })
     }

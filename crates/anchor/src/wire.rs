@@ -327,6 +327,11 @@ impl Decoder {
         Ok(record)
     }
 
+    /// Bytes of the present data record that have not come yet.
+    pub fn data_left(&self) -> usize {
+        self.data_left
+    }
+
     /// Returns `true` if nothing is left of a record.
     pub fn is_between_records(&self) -> bool {
         self.data_left == 0 && self.partial.is_empty()

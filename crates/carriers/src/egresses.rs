@@ -5,18 +5,31 @@ use std::sync::Arc;
 
 use bentpipe_anchor::egress::Egress;
 use bentpipe_anchor::forward::{Egresses, OtherEgress, egress_id};
+use bentpipe_anchor::parts::EgressParts;
 use bentpipe_config::{EgressConfig, GroundConfig};
 use bentpipe_masque::{Client, Socket};
+use bentpipe_net::Inherited;
 use tokio::sync::watch;
 
 use crate::TransportError;
 use crate::call::{any_address, resolve};
 use crate::masque::egress_config;
 
-/// Creates the egress of this gateway.
-pub fn own(config: &GroundConfig) -> Result<Arc<Egress>, TransportError> {
+/// Creates the egress of this gateway, or continues that of the previous process.
+pub fn own(
+    config: &GroundConfig,
+    inherited: &mut Inherited,
+) -> Result<Arc<Egress>, TransportError> {
     let id = egress_id(config.link.private_key.public().as_bytes());
-    Egress::new(id, config.limits.orphan_timeout.into()).map_err(TransportError::Random)
+    let orphan_timeout = config.limits.orphan_timeout.into();
+    match inherited.previous_state().map(EgressParts::decode) {
+        Some(Ok(parts)) if parts.id == id => return Ok(Egress::from_parts(parts, orphan_timeout)),
+        Some(Ok(_)) => tracing::warn!("the gateway has another key: its earlier flows end"),
+        Some(Err(error)) => tracing::warn!(%error),
+        None => {}
+    }
+    drop(inherited.take_handover());
+    Egress::new(id, orphan_timeout).map_err(TransportError::Random)
 }
 
 /// Connects to the egresses of `config`, in tasks of the current runtime. A name is resolved until it

@@ -29,17 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts the transport to the ground of `config`. Returns at once, even if the ground is down or
 /// its name cannot be resolved yet; a task of the current runtime keeps trying. A UDP socket with the
-/// transport's name may be inherited. With further hubs, streams outlive a change of the hub.
+/// transport's name may be inherited. Streams outlive a restart or change of the hub, except over
+/// MASQUE to a single server, which may be of another maker.
 pub fn connector(
     config: &AirConfig,
     inherited: &mut Inherited,
 ) -> Result<Arc<dyn Connector>, TransportError> {
     let first = first_connector(config, inherited)?;
-    if config.hubs.is_empty() {
+    if config.hubs.is_empty() && config.link.transport == Transport::Masque {
         return Ok(first);
     }
     let all = Hubs::new(first);
-    hubs::keep(&all, config);
+    if !config.hubs.is_empty() {
+        hubs::keep(&all, config);
+    }
     Ok(Arc::new(all))
 }
 
@@ -92,7 +95,7 @@ pub fn acceptor(
     config: &GroundConfig,
     inherited: &mut Inherited,
 ) -> Result<Vec<Arc<dyn Acceptor>>, TransportError> {
-    let (egress, others) = (egresses::own(config)?, egresses::others(config));
+    let (egress, others) = (egresses::own(config, inherited)?, egresses::others(config));
     let mut acceptors: Vec<Arc<dyn Acceptor>> = Vec::new();
     if let Some(address) = config.link.listen {
         let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);

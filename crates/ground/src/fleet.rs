@@ -185,6 +185,27 @@ impl Fleet {
             self.counters.refusals.refused(limit, || self.holding(number, kind, most));
             return Err(ResetCode::Limit);
         }
+        self.enter(aircraft, kind, passenger)
+    }
+
+    /// Admits a flow that the previous process had admitted. It counts for no rate.
+    pub fn admit_again(
+        &self,
+        key: &[u8; 32],
+        kind: Kind,
+        passenger: u32,
+    ) -> Result<FlowPermit, ResetCode> {
+        let aircraft = self.aircraft_of(key).ok_or(ResetCode::Forbidden)?;
+        self.enter(aircraft, kind, passenger)
+    }
+
+    fn enter(
+        &self,
+        aircraft: Arc<Aircraft>,
+        kind: Kind,
+        passenger: u32,
+    ) -> Result<FlowPermit, ResetCode> {
+        let number = aircraft.number;
         let limit = [Limit::TcpFlows, Limit::UdpFlows, Limit::IpFlows][kind as usize];
         let (each, all) = (aircraft.most.of(kind), self.most.of(kind));
         let entered = self.tables.of(kind).enter(Who { aircraft: number, passenger }, each, all);

@@ -13,6 +13,7 @@
 //! | [`descriptors`] | the limits that fit into the process's limit on descriptors |
 //! | `reload` | changes of the fleet and other settings in a running gateway |
 //! | `pages`, `origins` | Split HTTP, and TLS to the origins of sites |
+//! | `handover` | flows of the previous process, and those for the next |
 //! | `error` | errors that end the gateway |
 
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod dial;
 mod error;
 pub mod eyeballs;
 pub mod fleet;
+mod handover;
 mod names;
 mod origins;
 mod pages;
@@ -40,12 +42,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bentpipe_flow::{Host, ResetCode, Service, Target};
-use bentpipe_link::{Class, PublicKey};
+use bentpipe_flow::{Host, ResetCode, Service};
+use bentpipe_link::PublicKey;
 use bentpipe_masque::MAX_UNPROVEN;
 use bentpipe_net::descriptors::descriptor_limit;
-use bentpipe_net::{Inherited, ip};
+use bentpipe_net::{Handover, Inherited, ip};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -58,6 +61,7 @@ use bentpipe_config::{GroundConfig, GroundLimits, Raw, Upstream};
 use bentpipe_metering::counters::Counters;
 use bentpipe_metering::rate_limited_log::RateLimitedLog;
 use bentpipe_relay::flows::{Flows, noted};
+use bentpipe_relay::handover::{self as relay, Store};
 use bentpipe_relay::police::policed;
 use bentpipe_relay::{Outcome, Relay, RelayLimits};
 use bentpipe_split_http::{GroundPages, GroundSettings};
@@ -65,6 +69,7 @@ use bentpipe_status::{Gateway, Reload, Reporter, Session};
 use bentpipe_transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
 use descriptors::Fitted;
 use fleet::{Fleet, FlowPermit};
+use handover::Owner;
 use names::Names;
 use policy::Policy;
 use resolve::KnownNames;
@@ -80,6 +85,8 @@ const RESOLVER_PORT: u16 = 53;
 pub struct Ground {
     shared: Arc<Shared>,
     drain: Duration,
+    previous: Arc<Mutex<Option<Handover>>>,
+    store: Option<Store>,
 }
 
 struct Shared {
@@ -118,8 +125,11 @@ pub async fn run_with(
     again: mpsc::Receiver<Reload<GroundConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    let mut inherited = Inherited::from_env()?;
+    let store = notify::keeps_descriptors().then(|| Arc::new(notify::store_handover) as Store);
     let gateway = Ground::new(config)?;
-    let acceptors = bentpipe_carriers::acceptor(config, &mut Inherited::from_env()?)?;
+    let acceptors = bentpipe_carriers::acceptor(config, &mut inherited)?;
+    let gateway = gateway.with_handover(inherited.take_handover(), store);
     run_over(config, &gateway, acceptors, again, shutdown).await
 }
 
@@ -236,7 +246,16 @@ impl Ground {
             sources,
             counters,
         };
-        Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
+        let (shared, drain) = (Arc::new(shared), config.limits.drain_timeout.into());
+        Ok(Self { shared, drain, previous: Arc::default(), store: None })
+    }
+
+    /// Goes on with the flows of the `previous` process. When the gateway stops, it leaves its own by
+    /// `store`, if there is one, instead of waiting for their ends.
+    pub fn with_handover(mut self, previous: Option<Handover>, store: Option<Store>) -> Self {
+        self.previous = Arc::new(Mutex::new(previous));
+        self.store = store;
+        self
     }
 
     /// Writes the status of `arrivals` if `config` requests it. Never returns.
@@ -274,12 +293,18 @@ impl Ground {
         let listeners = acceptors.iter().filter_map(|from| from.local_addr()).collect();
         self.shared.udp.set_listeners(listeners);
         let flows = Flows::default();
+        if let Some(previous) = self.previous.lock().take() {
+            self.shared.take_over(previous, &acceptors, &flows);
+        }
         let accepting = acceptors.iter().map(|from| self.accept_all(from.as_ref(), &flows));
         tokio::select! {
             () = shutdown => {}
             _ = futures_util::future::join_all(accepting) => {}
         }
-        flows.drain(self.drain).await;
+        match &self.store {
+            Some(store) => handover::leave(&acceptors, &flows, store).await,
+            None => flows.drain(self.drain).await,
+        }
     }
 
     async fn accept_all(&self, from: &dyn Acceptor, flows: &Flows) {
@@ -291,7 +316,8 @@ impl Ground {
                 Ok(permit) => {
                     incoming.class = permit.class(incoming.class);
                     shared.counters.count_class(incoming.class);
-                    flows.spawn(async move { shared.serve(incoming, permit).await });
+                    let handover = flows.handover().clone();
+                    flows.spawn(async move { shared.serve(incoming, permit, &handover).await });
                 }
                 Err(code) => {
                     if code == ResetCode::Limit {
@@ -312,24 +338,24 @@ impl Shared {
     }
 
     /// Serves a flow until it ends or is evicted.
-    async fn serve(&self, incoming: Incoming, permit: FlowPermit) {
+    async fn serve(&self, incoming: Incoming, permit: FlowPermit, handover: &relay::Handover) {
         let over = permit.over();
         let incoming = noted(incoming, &permit.activity());
-        let serving = self.serve_flow(incoming, permit);
+        let serving = self.serve_flow(incoming, permit, handover);
         if over.run_until_cancelled_owned(serving).await.is_none() {
             self.counters.count_reset(ResetCode::Limit);
         }
     }
 
-    async fn serve_flow(&self, incoming: Incoming, permit: FlowPermit) {
+    async fn serve_flow(&self, incoming: Incoming, permit: FlowPermit, handover: &relay::Handover) {
         if let Host::Service(service) = incoming.target.host {
             return self.serve_service(service, incoming, permit).await;
         }
         let Incoming { aircraft, target, class, passenger, claim, carries, .. } = incoming;
         match carries {
             Carried::Stream(stream) => {
-                let from = (aircraft, passenger);
-                self.serve_stream(target, (class, from), claim, stream, permit).await;
+                let owner = Owner { aircraft, passenger, class, target };
+                self.serve_stream(owner, claim, stream, permit, handover).await;
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
                 let owner = MappingKey { aircraft, passenger, protocol, source, is_gateway };
@@ -370,33 +396,35 @@ impl Shared {
 
     async fn serve_stream(
         &self,
-        target: Target,
-        (class, from): (Class, ([u8; 32], u32)),
+        mut owner: Owner,
         claim: Option<Claim>,
         mut stream: Box<dyn FlowStream>,
         permit: FlowPermit,
+        handover: &relay::Handover,
     ) {
-        let tcp = self.tcp(&from);
-        let dialled =
-            self.dial((&from.0, &target), (class, claim), &tcp, &mut *stream, &permit).await;
+        let tcp = self.tcp(&(owner.aircraft, owner.passenger));
+        let (destination, claimed) = ((&owner.aircraft, &owner.target), (owner.class, claim));
+        let dialled = self.dial(destination, claimed, &tcp, &mut *stream, &permit).await;
         if let Some((tcp, class)) = dialled {
-            self.relay(tcp, &target, (class, from.1), stream, permit).await;
+            owner.class = class;
+            self.relay(tcp, &owner, stream, permit, handover).await;
         }
     }
 
-    /// Relays the flow between `tcp`, connected to `target`, and `stream` until it ends.
+    /// Relays the flow between `tcp`, connected to the owner's target, and `stream` until it ends.
     async fn relay(
         &self,
         tcp: TcpStream,
-        target: &Target,
-        (class, passenger): (Class, u32),
+        owner: &Owner,
         stream: Box<dyn FlowStream>,
         permit: FlowPermit,
+        handover: &relay::Handover,
     ) {
+        let Owner { class, passenger, target, .. } = owner;
         let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone())
-            .with_police(permit.police(class, passenger))
+            .with_police(permit.police(*class, *passenger))
             .with_activity(permit.activity());
-        if let Outcome::Reset(code) = relay.await {
+        if let Some(Outcome::Reset(code)) = relay.run(handover, &owner.encode()).await {
             tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
         }
     }

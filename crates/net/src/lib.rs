@@ -30,7 +30,7 @@ pub mod udp;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bentpipe_schedule::{Class, Dscp};
@@ -253,12 +253,12 @@ pub fn bound(source: IpAddr) -> io::Result<TcpSocket> {
 #[derive(Default)]
 pub struct Inherited {
     sockets: Vec<(String, Handed)>,
+    previous: Option<Handover>,
 }
 
 enum Handed {
     Tcp(TcpListener),
     Udp(UdpSocket),
-    Handover(UnixStream),
 }
 
 impl Inherited {
@@ -270,7 +270,7 @@ impl Inherited {
 
     fn take(mut fds: ListenFd, names: &str) -> Result<Self, SocketError> {
         let mut names = names.split(':');
-        let mut sockets = Vec::new();
+        let (mut sockets, mut previous) = (Vec::new(), None);
         for index in 0..fds.len() {
             let name = names.next().unwrap_or_default().to_owned();
             let taken = match name.as_str() {
@@ -283,7 +283,14 @@ impl Inherited {
                 handover::NAME => {
                     let (family, kind) = (libc::AF_UNIX, libc::SOCK_STREAM);
                     let taken = fds.take_custom(index, family, kind, "unix stream socket");
-                    taken.map(|fd| fd.map(Handed::Handover))
+                    match taken.and_then(|socket: Option<OwnedFd>| {
+                        socket.map(Handover::unpack).transpose()
+                    }) {
+                        Ok(handover) => previous = handover,
+                        // The gateway serves new flows in any case.
+                        Err(error) => tracing::error!(%error, "flows of the previous process end"),
+                    }
+                    continue;
                 }
                 _ => Err(io::Error::other("no service here has this name")),
             };
@@ -293,7 +300,7 @@ impl Inherited {
                 Err(source) => return Err(SocketError::Inherited { name, source }),
             }
         }
-        Ok(Self { sockets })
+        Ok(Self { sockets, previous })
     }
 
     /// Returns the UDP socket of the transport `name`: inherited, or else bound to `address`.
@@ -326,23 +333,25 @@ impl Inherited {
         }
     }
 
-    /// Takes what an earlier process has left: flows and state. An unusable handover is logged and left
-    /// out, so that the gateway serves new flows in any case.
-    pub fn handover(&mut self) -> Option<Handover> {
-        let Some(Handed::Handover(socket)) = self.remove(handover::NAME) else { return None };
-        match Handover::unpack(socket.into()) {
-            Ok(handover) => Some(handover),
-            Err(error) => {
-                tracing::error!(%error, "the flows of the previous process are lost");
-                None
-            }
-        }
+    /// Sockets and state of a gateway's previous process, and nothing else.
+    pub fn from_handover(previous: Handover) -> Self {
+        Self { sockets: Vec::new(), previous: Some(previous) }
+    }
+
+    /// Gateway's state of the previous process, if that has left flows.
+    pub fn previous_state(&self) -> Option<&[u8]> {
+        self.previous.as_ref().map(|previous| &previous.gateway[..])
+    }
+
+    /// Takes what the previous process has left.
+    pub fn take_handover(&mut self) -> Option<Handover> {
+        self.previous.take()
     }
 
     /// Splits off the UDP sockets, for a transport that starts later.
     pub fn split_udp(&mut self) -> Self {
         let is_udp = |(_, handed): &mut (String, Handed)| matches!(handed, Handed::Udp(_));
-        Self { sockets: self.sockets.extract_if(.., is_udp).collect() }
+        Self { sockets: self.sockets.extract_if(.., is_udp).collect(), previous: None }
     }
 
     fn remove(&mut self, name: &str) -> Option<Handed> {

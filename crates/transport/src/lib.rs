@@ -168,6 +168,12 @@ pub trait Connector: Send + Sync + 'static {
         Outages::default()
     }
 
+    /// Continues a flow of the previous process from [its state](FlowStream::hand_over). `None` if the
+    /// state is not usable here.
+    fn take_over(&self, _flow: &[u8]) -> Option<Box<dyn FlowStream>> {
+        None
+    }
+
     /// Tells the peer that the session is over, and waits until the message has been sent.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
@@ -391,6 +397,21 @@ pub trait Acceptor: Send + Sync + 'static {
     /// Number of turns of the task that moves datagrams. The call requests another turn, so that the
     /// next call returns more unless the task hangs. `None` for a transport without such a task.
     fn pulse(&self) -> Option<u64> {
+        None
+    }
+
+    /// Accepts no flows that outlive this process from now on, so that those of before can be
+    /// [handed over](FlowStream::hand_over).
+    fn begin_handover(&self) {}
+
+    /// State of the gateway that the next process needs to continue flows; `None` if none can be
+    /// continued.
+    fn hand_over(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Continues a flow of the previous process. `None` if its state is not usable here.
+    fn take_over(&self, _flow: &[u8]) -> Option<Box<dyn FlowStream>> {
         None
     }
 

@@ -93,13 +93,18 @@ pub struct Newcomer {
     pub client: IpAddr,
     /// The passenger; `None` if its address may be spoofed.
     pub whose: Option<Whose>,
-    /// `true` for a program of this machine.
-    pub is_local: bool,
+    /// `true` for a program of this machine, and for a flow that was admitted before.
+    pub is_rate_exempt: bool,
     /// `true` if the client is behind a router, and its address is unverified.
     pub is_behind_router: bool,
 }
 
 impl Newcomer {
+    /// The newcomer as one whose flow was admitted before.
+    pub fn without_rate(self) -> Self {
+        Self { is_rate_exempt: true, ..self }
+    }
+
     /// Identifies the client at `client`. If it `is_connected`, its address has been verified.
     pub fn new(
         client: IpAddr,
@@ -115,7 +120,7 @@ impl Newcomer {
             _ => Some(Whose::of_address(client)),
         };
         let is_behind_router = place == Place::Elsewhere && !is_connected;
-        Self { client, whose, is_local: place == Place::Here, is_behind_router }
+        Self { client, whose, is_rate_exempt: place == Place::Here, is_behind_router }
     }
 }
 
@@ -179,7 +184,7 @@ mod tests {
         let whose = |client: &str, connected, unit, place| {
             let newcomer =
                 Newcomer::new(client.parse().unwrap(), connected, unit, &Portal(None, place));
-            assert_eq!(newcomer.is_local, place == Place::Here);
+            assert_eq!(newcomer.is_rate_exempt, place == Place::Here);
             let asker = match newcomer.whose {
                 Some(Whose::Device(mac)) => Asker::Device(mac.0),
                 Some(_) => client.parse::<IpAddr>().unwrap().into(),

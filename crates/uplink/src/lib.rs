@@ -5,6 +5,7 @@
 //! | this page | [`Uplink`], which opens flows to the ground gateway |
 //! | [`accept`] | acceptance of clients, each with its permit |
 //! | [`descriptors`] | the number of connections that fits into the process's limit |
+//! | `handover` | clients' connections of the previous process |
 //! | [`identity`] | the device of a client |
 //! | [`passengers`] | passengers, permits and limits |
 //! | [`classes`] | the class of a flow |
@@ -18,6 +19,7 @@
 pub mod accept;
 pub mod classes;
 pub mod descriptors;
+mod handover;
 pub mod identity;
 pub mod lazy_flow;
 pub mod passengers;
@@ -50,7 +52,7 @@ use bentpipe_metering::rate_limited_log::RateLimitedLog;
 use bentpipe_metering::usage::{Book, Meter};
 use bentpipe_relay::flows::Flows;
 use bentpipe_relay::police::PassengerCeiling;
-use bentpipe_relay::{OnClassChange, Outcome, Relay, reset_on_close};
+use bentpipe_relay::{OnClassChange, Relay, reset_on_close};
 use bentpipe_status::Session;
 use bentpipe_transport::still::OUTAGE_LASTS;
 use bentpipe_transport::{Connector, MAX_FIRST_BYTES, Reach, wait_for_reach};
@@ -353,7 +355,7 @@ impl Uplink {
             (Some(name), Host::Ip(address)) => Some(self.on_class_change(name, *address)),
             _ => None,
         };
-        let shown = open.target.to_string();
+        let owner = handover::owner(open.class, &open.target.to_string());
         let mut meter = self.meter(permit, open.class);
         let police = self.ceiling.of(open.class, permit.number);
         if let Some(meter) = &mut meter {
@@ -373,9 +375,7 @@ impl Uplink {
         let relay = Relay::new(tcp, connector, pending.into(), limits, self.counters.clone());
         let relay = relay.with_class_change(on_class_change).with_meter(meter).with_police(police);
         let relay = relay.with_activity(permit.activity()).with_exchanges(exchanges);
-        if let Outcome::Reset(code) = relay.await {
-            tracing::debug!(passenger = permit.number, target = shown, %code, "flow reset");
-        }
+        self.relay(relay, &owner, permit).await;
     }
 }
 

@@ -78,12 +78,11 @@ async fn the_usage_of_a_passenger_is_written() {
     // A free port, so that the client knows the address.
     let socks = closed_port().await;
     configs.air.listen.socks5 = Some(socks);
-    let hub = bentpipe_net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
-    configs.air.link.peer = hub.local_addr().unwrap().into();
-    let config = bentpipe_gateway::transports::link::hub_config(&configs.ground).unwrap();
-    let socket = bentpipe_link::io::UdpSocket::from_std(hub).unwrap();
-    let hub = bentpipe_link::io::Hub::start(Box::new(socket), config);
-    start_ground(&configs, std::sync::Arc::new(hub));
+    configs.ground.link.listen = Some("127.0.0.1:0".parse().unwrap());
+    let inherited = &mut bentpipe_net::Inherited::default();
+    let acceptor = bentpipe_gateway::transports::acceptor(&configs.ground, inherited).unwrap();
+    configs.air.link.peer = acceptor[0].local_addr().unwrap().into();
+    start_ground(&configs, acceptor[0].clone());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let air = configs.air.clone();
     let task = tokio::spawn(async move {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bentpipe_flow::{Class, ResetCode};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::ground::{Ground, run_over};
+use bentpipe_gateway::relay::handover::Store;
 use bentpipe_gateway::transport::{Connector, Open};
 use bentpipe_gateway::transports;
 use bentpipe_link::SecretKey;
-use bentpipe_net::Inherited;
+use bentpipe_net::{Handover, Inherited};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UdpSocket;
@@ -20,24 +21,24 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::bench::{echo, soon, until};
 
-const AIR: u8 = 1;
+pub const AIR: u8 = 1;
 const HUBS: [u8; 2] = [2, 3];
 const EGRESS: u8 = 4;
-const FLOWS: usize = 20;
+pub const FLOWS: usize = 20;
 const STEP: usize = 20_000;
 
-fn secret(number: u8) -> SecretKey {
+pub fn secret(number: u8) -> SecretKey {
     SecretKey::from_bytes([number; 32])
 }
 
-fn write_key(folder: &Path, number: u8) -> String {
+pub fn write_key(folder: &Path, number: u8) -> String {
     let name = format!("{number}.key");
     std::fs::write(folder.join(&name), secret(number).to_base64()).unwrap();
     name
 }
 
 /// A ground gateway with key `number`, which serves the aircraft.
-fn ground(folder: &Path, number: u8, listen: &str, rest: &str) -> GroundConfig {
+pub fn ground(folder: &Path, number: u8, listen: &str, rest: &str) -> GroundConfig {
     let (key, air) = (write_key(folder, number), secret(AIR).public());
     let text = format!(
         "[link]\nprivate-key-file = \"{key}\"\n{listen}\n[dial]\nallow = [\"127.0.0.0/8\"]\n\
@@ -48,18 +49,29 @@ fn ground(folder: &Path, number: u8, listen: &str, rest: &str) -> GroundConfig {
 }
 
 /// A running ground gateway.
-struct Running {
-    address: SocketAddr,
-    gateway: Ground,
+pub struct Running {
+    pub address: SocketAddr,
+    pub gateway: Ground,
     stop: Option<mpsc::Sender<()>>,
     task: JoinHandle<()>,
 }
 
 impl Running {
     fn start(config: GroundConfig) -> Self {
-        let acceptors = transports::acceptor(&config, &mut Inherited::default()).unwrap();
+        Self::start_after(config, None, None)
+    }
+
+    /// Starts the next process of a gateway, with what the previous one has left.
+    pub fn start_after(
+        config: GroundConfig,
+        previous: Option<Handover>,
+        store: Option<Store>,
+    ) -> Self {
+        let mut inherited = previous.map(Inherited::from_handover).unwrap_or_default();
+        let acceptors = transports::acceptor(&config, &mut inherited).unwrap();
         let address = acceptors[0].local_addr().unwrap();
         let gateway = Ground::new(&config).unwrap();
+        let gateway = gateway.with_handover(inherited.take_handover(), store);
         let (stop, mut stopped) = mpsc::channel::<()>(1);
         let serving = gateway.clone();
         let task = tokio::spawn(async move {
@@ -71,22 +83,22 @@ impl Running {
     }
 
     /// Stops the gateway in an orderly way.
-    async fn stop(mut self) {
+    pub async fn stop(mut self) {
         drop(self.stop.take());
         soon("the end of a ground", self.task).await.unwrap();
     }
 }
 
 /// A path to a hub that can be cut without a word to either end.
-struct Path1 {
-    address: SocketAddr,
+pub struct Path1 {
+    pub address: SocketAddr,
     is_cut: Arc<AtomicBool>,
     /// Destination, which may restart elsewhere.
-    hub: watch::Sender<SocketAddr>,
+    pub hub: watch::Sender<SocketAddr>,
 }
 
 impl Path1 {
-    async fn to(hub: SocketAddr) -> Self {
+    pub async fn to(hub: SocketAddr) -> Self {
         let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let far = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let (address, is_cut) = (near.local_addr().unwrap(), Arc::<AtomicBool>::default());
@@ -116,7 +128,7 @@ impl Path1 {
 }
 
 /// Sends steps, and compares what comes back, until `is_over` and once more.
-async fn transfer(
+pub async fn transfer(
     connector: Arc<dyn Connector>,
     target: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -207,7 +219,7 @@ fn hub(folder: &Path, number: u8, egress: SocketAddr) -> GroundConfig {
 }
 
 /// Waits until every flow has moved on, on average.
-async fn progress(steps: &AtomicU64) {
+pub async fn progress(steps: &AtomicU64) {
     let goal = steps.load(Ordering::Relaxed) + 2 * FLOWS as u64;
     until("the flows go on", || steps.load(Ordering::Relaxed) >= goal).await;
 }

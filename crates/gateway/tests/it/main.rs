@@ -7,6 +7,7 @@ mod dns;
 mod early;
 mod failures;
 mod fleet;
+mod handover;
 mod hosts;
 mod http;
 mod hubs;

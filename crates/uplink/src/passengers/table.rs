@@ -117,7 +117,7 @@ impl Table {
     ) -> Result<Arc<Grip>, Taken> {
         let number = self.number_of(newcomer, ended);
         // Checked before anything is evicted for the newcomer.
-        if !newcomer.is_local && !self.may_open(newcomer, number, kind, limit) {
+        if !newcomer.is_rate_exempt && !self.may_open(newcomer, number, kind, limit) {
             let most = limit.each_per_second as usize;
             return Err(Taken {
                 limit: opens(kind),

@@ -1,0 +1,67 @@
+//! Clients' connections of the previous process.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bentpipe_net::Handover;
+use bentpipe_relay::handover::Left;
+use bentpipe_relay::{Outcome, Relay};
+use bentpipe_schedule::Class;
+
+use crate::Uplink;
+use crate::passengers::{FlowPermit, Kind};
+
+impl Uplink {
+    /// Goes on with the connections that the previous process has left. Those of clients that have
+    /// gone are reset.
+    pub fn take_over(self: &Arc<Self>, previous: Handover) {
+        let (all, mut taken) = (previous.flows.len(), 0);
+        for left in previous.flows {
+            match self.take_over_flow(left) {
+                Ok(()) => taken += 1,
+                Err(error) => tracing::warn!(%error, "a flow of the previous process ends"),
+            }
+        }
+        tracing::info!(flows = taken, of = all, "taken over from the previous process");
+    }
+
+    fn take_over_flow(self: &Arc<Self>, left: (OwnedFd, Vec<u8>)) -> io::Result<()> {
+        let left = Left::take(left)?;
+        let class = left.owner.first().and_then(|byte| Class::from_u8(*byte));
+        let class = class.ok_or_else(|| io::Error::other("no such class"))?;
+        let client = left.socket().peer_addr()?.ip();
+        // It was admitted before, so it counts for no rate.
+        let newcomer = self.newcomer(client, true).without_rate();
+        let permit = self.passengers.admit(newcomer, Kind::Streams);
+        let permit = permit.ok_or_else(|| io::Error::other("its client has too many flows"))?;
+        let flow = self.connector.take_over(&left.flow);
+        let flow = flow.ok_or_else(|| io::Error::other("its state is not usable"))?;
+        let owner = left.owner.clone();
+        let relay = left.resume(flow, |tcp, flow| {
+            Relay::new(tcp, flow, Vec::new(), self.limits.relay(), self.counters.clone())
+        });
+        let relay = relay
+            .with_meter(self.meter(&permit, class))
+            .with_police(self.ceiling.of(class, permit.number))
+            .with_activity(permit.activity());
+        let uplink = self.clone();
+        self.flows.spawn(async move { uplink.relay(relay, &owner, &permit).await });
+        Ok(())
+    }
+
+    /// Relays a flow until it ends, is evicted, or is left for the next process together with `owner`.
+    pub(crate) async fn relay(&self, relay: Relay, owner: &[u8], permit: &FlowPermit) {
+        let relaying = relay.run(self.flows.handover(), owner);
+        let outcome = permit.over().run_until_cancelled_owned(relaying).await;
+        if let Some(Some(Outcome::Reset(code))) = outcome {
+            let target = String::from_utf8_lossy(owner.get(1..).unwrap_or_default());
+            tracing::debug!(passenger = permit.number, %target, %code, "flow reset");
+        }
+    }
+}
+
+/// Description of a flow for the next process: its class, and its target for the log.
+pub(crate) fn owner(class: Class, target: &str) -> Vec<u8> {
+    [&[class as u8], target.as_bytes()].concat()
+}
