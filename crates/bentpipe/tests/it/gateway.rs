@@ -36,7 +36,12 @@ impl Gateway {
 
     /// Starts it with `options` before the subcommand.
     pub fn start_with(options: &[&str], what: &str, folder: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_bentpipe")), options, what, folder)
+    }
+
+    /// Starts it by `command`, which gets the arguments.
+    pub fn start_by(mut command: Command, options: &[&str], what: &str, folder: &Path) -> Self {
+        let mut child = command
             .args(options)
             .args([what, "--config", &format!("{what}.toml")])
             .current_dir(folder)

@@ -11,3 +11,4 @@ mod masque;
 mod out;
 mod quick_start;
 mod reload;
+mod restart;
