@@ -79,12 +79,14 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
 
     /// Calls `look` with the end and the time since its start.
     pub fn look<T>(&self, look: impl FnOnce(&mut C, Duration) -> T) -> T {
+        let _watch = self.shared.watch_panic();
         let now = self.shared.now();
         look(&mut self.shared.lock().core, now)
     }
 
     /// Calls `act` with the end, and wakes the driver, because there may be something to send.
     pub fn act<T>(&self, act: impl FnOnce(&mut C, Duration) -> T) -> T {
+        let _watch = self.shared.watch_panic();
         let now = self.shared.now();
         let mut state = self.shared.lock();
         let done = act(&mut state.core, now);
@@ -192,8 +194,8 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
         self.shared.lock().closing
     }
 
-    /// Waits until the driver has ended without a close, because it panicked; forever in normal
-    /// operation.
+    /// Waits until the driver has ended without a close, because it or the core panicked; forever in
+    /// normal operation.
     pub async fn failed(&self) {
         self.shared.ended().await;
         if self.is_closing() {

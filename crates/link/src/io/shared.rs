@@ -53,6 +53,21 @@ pub struct Waiting {
     pub writer: Option<Waker>,
 }
 
+/// Ends the end if the core panics while this exists, because its state may be inconsistent then.
+/// Create it before the lock is taken, so that it is dropped after the lock is released.
+pub struct PanicWatch<'a, C: ?Sized> {
+    shared: &'a Shared<C>,
+    was_panicking: bool,
+}
+
+impl<C: ?Sized> Drop for PanicWatch<'_, C> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.was_panicking {
+            self.shared.abandon();
+        }
+    }
+}
+
 /// Half of a flow.
 #[derive(Debug, Clone, Copy)]
 pub enum Half {
@@ -61,9 +76,14 @@ pub enum Half {
 }
 
 impl<C: ?Sized> Shared<C> {
-    /// Locks the state. A panic elsewhere leaves it as consistent as a dropped packet would.
+    /// Locks the state.
     pub fn lock(&self) -> MutexGuard<'_, State<C>> {
         self.state.lock()
+    }
+
+    /// Watches a call of the core by another task than the driver.
+    pub fn watch_panic(&self) -> PanicWatch<'_, C> {
+        PanicWatch { shared: self, was_panicking: std::thread::panicking() }
     }
 
     /// Counts a turn of the driver.
@@ -76,7 +96,7 @@ impl<C: ?Sized> Shared<C> {
         self.turns.load(Relaxed)
     }
 
-    /// Wakes everybody after the driver has ended.
+    /// Wakes everybody after the driver has ended, or the core has panicked.
     pub fn abandon(&self) {
         let mut state = self.lock();
         state.ended = true;
@@ -131,6 +151,7 @@ impl<C: Core + ?Sized> Shared<C> {
         cx: Option<&Context<'_>>,
         act: impl FnOnce(&mut C::Session, u64, Duration) -> (T, Option<Half>),
     ) -> Option<T> {
+        let _watch = self.watch_panic();
         let mut state = self.lock();
         let now = self.now();
         if state.ended {

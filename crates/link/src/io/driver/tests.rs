@@ -1,5 +1,6 @@
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::*;
 use crate::crypto::Rng;
 use crate::endpoint::{HubConfig, HubCore, SessionId};
 use crate::flow::FlowEvent;
+use crate::io::handle::Handle;
 use crate::key::SecretKey;
 use crate::session::Session;
 
@@ -147,4 +149,18 @@ async fn an_initiation_with_a_valid_mac1_reaches_the_hub() {
     init[0] = 0x01;
     crate::crypto::MacKey::new(&key).sign(&mut init, None);
     assert!(calls_for(&[init]).await > 0);
+}
+
+/// A panic in a flow's task leaves the core in an unknown state, as one in the driver does.
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_core_under_another_task_is_a_failure_of_the_end() {
+    let mut rng = Rng::from_seed([7; 32]);
+    let config = HubConfig { secret: SecretKey::generate(&mut rng), aircraft: Vec::new() };
+    let shared = Arc::new(Shared::new(HubCore::new(config, [8; 32])));
+    let handle = Handle::of(shared, None);
+    let second = Duration::from_secs(1);
+    assert!(tokio::time::timeout(second, handle.failed()).await.is_err());
+    let panicking = AssertUnwindSafe(|| handle.look(|_, _| panic!("as a mistake in a session")));
+    assert!(catch_unwind(panicking).is_err());
+    assert!(tokio::time::timeout(second, handle.failed()).await.is_ok());
 }
