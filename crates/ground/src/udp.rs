@@ -172,7 +172,7 @@ impl Udp {
                 );
                 ResetCode::Forbidden
             }
-            io::ErrorKind::PermissionDenied => {
+            io::ErrorKind::PermissionDenied if protocol != ip::UDP => {
                 self.log.warn("protocols under [raw] need CAP_NET_RAW", error);
                 ResetCode::Forbidden
             }
