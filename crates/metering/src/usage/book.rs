@@ -34,6 +34,8 @@ pub struct Book {
     labels: Mutex<Labels>,
     directory: PathBuf,
     interval: Duration,
+    /// Current day.
+    today: fn() -> Day,
 }
 
 /// One line of a file.
@@ -96,9 +98,13 @@ fn in_file(path: &Path) -> HashSet<Arc<str>> {
 impl Book {
     /// Creates a book that writes its records to `directory` every `interval`.
     pub fn new(directory: &Path, interval: Duration) -> Arc<Self> {
+        Self::with_days(directory, interval, today)
+    }
+
+    fn with_days(directory: &Path, interval: Duration, today: fn() -> Day) -> Arc<Self> {
         let (account, labels, directory) =
             (Mutex::default(), Mutex::default(), directory.to_owned());
-        Arc::new(Self { account, labels, directory, interval })
+        Arc::new(Self { account, labels, directory, interval, today })
     }
 
     /// Writes records periodically, forever. Logs failures and tries again.
@@ -163,15 +169,20 @@ impl Book {
     }
 
     fn add(&self, passenger: Arc<str>, class: Class, used: Used) {
-        // A clock before 1970 has not been set.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let day = Day::of_unix(now.as_secs());
+        let day = (self.today)();
         self.lock().add(Key { day, passenger, class }, used);
     }
 
     fn lock(&self) -> parking_lot::MutexGuard<'_, Account> {
         self.account.lock()
     }
+}
+
+/// UTC day of the system's clock.
+fn today() -> Day {
+    // A clock before 1970 has not been set.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Day::of_unix(now.as_secs())
 }
 
 /// Appends complete lines or nothing. Removes a line truncated by a crash first.
@@ -266,6 +277,11 @@ impl Drop for Meter {
 mod tests {
     use super::*;
 
+    /// A book of one day, whatever the clock of the machine says.
+    fn one_day(folder: &Path) -> Arc<Book> {
+        Book::with_days(folder, Duration::from_secs(900), || Day::of_unix(1_795_000_000))
+    }
+
     fn lines(folder: &Path) -> Vec<serde_json::Value> {
         let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
         let text: String = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
@@ -275,7 +291,7 @@ mod tests {
     #[test]
     fn usage_of_flows_is_appended_line_by_line() {
         let folder = tempfile::tempdir().unwrap();
-        let book = Book::new(folder.path(), Duration::from_secs(900));
+        let book = one_day(folder.path());
         let mut meter = book.meter("10.0.0.7".into(), Class::LowerEffort);
         meter.up(10);
         meter.reclass(Class::Assured);
@@ -303,7 +319,7 @@ mod tests {
     fn much_is_told_before_the_flow_ends_and_kept_while_it_cannot_be_written() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing");
-        let book = Book::new(&missing, Duration::from_secs(900));
+        let book = one_day(&missing);
         let mut meter = book.meter("a".into(), Class::BestEffort);
         meter.down(METER_BYTES - 1);
         book.write().unwrap();
@@ -326,7 +342,7 @@ mod tests {
     #[test]
     fn a_line_that_a_crash_has_cut_goes_and_whole_ones_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let book = Book::new(folder.path(), Duration::from_secs(900));
+        let book = one_day(folder.path());
         used(&book, "a");
         book.write().unwrap();
         let path = file(folder.path());
@@ -349,7 +365,7 @@ mod tests {
     fn records_are_for_the_owner_and_the_group() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let book = Book::new(folder.path(), Duration::from_secs(900));
+        let book = one_day(folder.path());
         used(&book, "a");
         book.write().unwrap();
         let mode = std::fs::metadata(file(folder.path())).unwrap().permissions().mode();
@@ -365,18 +381,14 @@ mod tests {
     #[test]
     fn a_day_has_so_many_names_and_loses_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let day = || format!("{}", std::fs::read_dir(folder.path()).unwrap().count());
-        let book = Book::new(folder.path(), Duration::from_secs(900));
+        let book = one_day(folder.path());
         let all = MAX_LABELS_PER_DAY + 10;
         (0..all - 5).for_each(|n| used(&book, &n.to_string()));
         book.write().unwrap();
-        let again = Book::new(folder.path(), Duration::from_secs(900));
+        let again = one_day(folder.path());
         used(&again, "0");
         (all - 5..all).for_each(|n| used(&again, &n.to_string()));
         again.write().unwrap();
-        if day() != "1" {
-            return; // Midnight has passed, and another file has begun.
-        }
         let lines = lines(folder.path());
         let names: HashSet<_> = lines.iter().map(|line| line["passenger"].to_string()).collect();
         assert_eq!(names.len(), MAX_LABELS_PER_DAY + 1);
