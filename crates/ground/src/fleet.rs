@@ -178,11 +178,18 @@ impl Fleet {
         // The passenger's share is checked first, so that its refused flows do not use the
         // aircraft's rate.
         let rates = aircraft.of_passengers.as_ref().map(|rates| &rates[kind as usize]);
-        let may_open = rates.is_none_or(|rates| rates.take(passenger));
-        if !may_open || !aircraft.opening[kind as usize].take() {
-            let limit = [Limit::TcpOpens, Limit::UdpOpens, Limit::IpOpens][kind as usize];
+        let opens = [Limit::TcpOpens, Limit::UdpOpens, Limit::IpOpens][kind as usize];
+        if let Some(rates) = rates.filter(|rates| !rates.take(passenger)) {
+            let most = rates.per_second() as usize;
+            self.counters.refusals.refused(opens, || {
+                let who = self.holding(number, kind, most);
+                Holding { newcomer: format!("{} (passenger {passenger})", who.newcomer), ..who }
+            });
+            return Err(ResetCode::Limit);
+        }
+        if !aircraft.opening[kind as usize].take() {
             let most = aircraft.per_second as usize;
-            self.counters.refusals.refused(limit, || self.holding(number, kind, most));
+            self.counters.refusals.refused(opens, || self.holding(number, kind, most));
             return Err(ResetCode::Limit);
         }
         self.enter(aircraft, kind, passenger)

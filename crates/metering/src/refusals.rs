@@ -83,6 +83,12 @@ impl Limit {
         Self::NewSources,
     ];
 
+    /// `true` if the limit is a rate of new flows. A [`Holding`] then has the open flows, and `most`
+    /// is new flows per second.
+    const fn is_opening_rate(self) -> bool {
+        matches!(self, Self::TcpOpens | Self::UdpOpens | Self::IpOpens)
+    }
+
     /// Name in counters and in the log.
     pub const fn name(self) -> &'static str {
         match self {
@@ -185,8 +191,26 @@ impl Refusals {
 }
 
 fn warn(limit: Limit, outcome: &str, who: &Holding, unsaid: u64) {
-    let limit = limit.name();
-    tracing::warn!(%limit, unsaid, "a limit was reached, {outcome}: {who}");
+    let name = limit.name();
+    if limit.is_opening_rate() {
+        let rate = OpeningRate(who);
+        return tracing::warn!(limit = %name, unsaid, "a limit was reached, {outcome}: {rate}");
+    }
+    tracing::warn!(limit = %name, unsaid, "a limit was reached, {outcome}: {who}");
+}
+
+/// Text for a newcomer that opens flows too fast.
+struct OpeningRate<'a>(&'a Holding);
+
+impl fmt::Display for OpeningRate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Holding { newcomer, holds, held, most, largest } = self.0;
+        write!(f, "{newcomer} opens more than {most} a second, and has {holds} of {held} open")?;
+        match largest {
+            Some((name, holds)) => write!(f, ", {name} holds most ({holds})"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Holding {
@@ -251,5 +275,8 @@ mod tests {
         let line =
             "10.0.0.7 holds 3 of 4096, the limit is 4096, 02:00:00:00:00:01 holds most (4000)";
         assert_eq!(who.to_string(), line);
+        let line = "10.0.0.7 opens more than 50 a second, and has 3 of 4096 open, \
+                    02:00:00:00:00:01 holds most (4000)";
+        assert_eq!(OpeningRate(&Holding { most: 50, ..who }).to_string(), line);
     }
 }

@@ -96,8 +96,11 @@ impl Passengers {
         Ok(FlowPermit { passengers: self.clone(), grip, kind, newcomer, client, number })
     }
 
-    /// Ends evicted flows, and reports the evictions.
+    /// Ends evicted flows, and reports the evictions and the lack of a number.
     fn settle(&self, newcomer: &Newcomer, ended: Ended) {
+        if let Some(taken) = ended.numberless {
+            self.report_refused(newcomer, taken);
+        }
         for grip in ended.grips {
             grip.over().cancel();
         }

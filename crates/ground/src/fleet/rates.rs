@@ -19,6 +19,7 @@ const MAX_PASSENGERS: usize = 4_096;
 /// Rates by passenger.
 pub struct Rates {
     buckets: Mutex<TokenBuckets<u32>>,
+    per_second: u64,
     began: Instant,
 }
 
@@ -28,7 +29,12 @@ impl Rates {
         let part = u64::from((per_second / PART_OF_ONE).max(1));
         let rate = TokenRate::new(part, part * BURST_SECONDS);
         let buckets = Mutex::new(TokenBuckets::new(rate, MAX_PASSENGERS));
-        Self { buckets, began: Instant::now() }
+        Self { buckets, per_second: part, began: Instant::now() }
+    }
+
+    /// New flows per second of one passenger.
+    pub fn per_second(&self) -> u64 {
+        self.per_second
     }
 
     /// Takes one flow from the passenger's share, if available. Only the aircraft's own rate limits

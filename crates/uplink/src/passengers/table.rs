@@ -91,6 +91,8 @@ pub(super) struct Standing {
 pub(super) struct Ended {
     pub(super) grips: Vec<Arc<Grip>>,
     pub(super) taken: Vec<Taken>,
+    /// Set if the newcomer got no number of its own.
+    pub(super) numberless: Option<Taken>,
 }
 
 impl Table {
@@ -223,6 +225,7 @@ impl Table {
             None => {
                 let free = self.free_number();
                 let Some(number) = free.or_else(|| self.push_out(whose, ended)) else {
+                    ended.numberless = Some(self.all_numbers_taken());
                     return EVERYONE_ELSE;
                 };
                 self.numbers.insert(whose, number);
@@ -249,9 +252,7 @@ impl Table {
         }
         let others = self.seats.iter().filter(|(number, _)| self.is_address(**number));
         let number = others.min_by_key(|(_, seat)| seat.seen).map(|(number, _)| *number)?;
-        let (held, most) = (self.numbers.len(), MAX_PASSENGERS);
-        let who = Standing { holds: 0, held, most, largest: None };
-        ended.taken.push(Taken { limit: refusals::Limit::Passengers, who });
+        ended.taken.push(self.all_numbers_taken());
         let kinds = self.pools[..Kind::COUNT].iter();
         let its: Vec<_> = kinds.flat_map(|pool| pool.of(number)).cloned().collect();
         for grip in its {
@@ -259,6 +260,12 @@ impl Table {
             ended.grips.push(grip);
         }
         self.free_number()
+    }
+
+    fn all_numbers_taken(&self) -> Taken {
+        let (held, most) = (self.numbers.len(), MAX_PASSENGERS);
+        let who = Standing { holds: 0, held, most, largest: None };
+        Taken { limit: refusals::Limit::Passengers, who }
     }
 
     /// Returns the next number, or that of the flowless passenger seen longest ago.

@@ -281,6 +281,8 @@ fn the_table_is_bounded_and_devices_go_before_made_up_addresses() {
     let held: Vec<_> = (1..=count).map(|n| table.admit(routed(n), Streams).unwrap()).collect();
     let beyond = table.admit(routed(count + 1), Streams).unwrap();
     assert_eq!(beyond.number, EVERYONE_ELSE);
+    let refused = table.counters.refusals.count_refused(refusals::Limit::Passengers);
+    assert_eq!(refused, 1, "it has no number of its own");
     let theirs = table.admit(device(1), Streams).unwrap();
     assert_eq!(theirs.number, held[0].number);
     assert_eq!(held.iter().position(is_over), Some(0));
