@@ -3,7 +3,7 @@
 //! resolves.
 //!
 //! An address stands for one name until [`HOLD`] after the last answer with it, and is not reused
-//! for another name before. Numbers are assigned round-robin and assignments survive in the
+//! for another name before. A full pool releases names earlier; their addresses then lead nowhere. Numbers are assigned round-robin and assignments survive in the
 //! journal. An address that a client still remembers therefore leads to its own name or nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +40,9 @@ pub const MAX_NAMES_OF_ONE: usize = MAX_NAMES / 16;
 /// Its TTL is long over. The number is not reused before all others of the pool, which takes at
 /// least 20 minutes.
 const IDLE: Duration = Duration::from_secs(600);
+
+/// The same for a name to which somebody opened a flow.
+const USED_IDLE: Duration = Duration::from_secs(3600);
 
 /// Client to which names of an earlier run are attributed.
 const NOBODY: Asker = Asker::Address(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -88,9 +91,10 @@ pub struct FakeIpPool {
     by_number: BTreeMap<u32, Assignment>,
     /// Assignments by the end of their hold time.
     order: BTreeSet<(Duration, u32)>,
-    /// Unused names by the time of their last answer: of all clients, and of each.
+    /// Unused names by the time of their last answer.
     unused: BTreeSet<(Duration, u32)>,
-    unused_by_client: BTreeSet<(Asker, Duration, u32)>,
+    /// Names by the client that began them: unused ones first, then by the time of their last answer.
+    by_client: BTreeSet<(Asker, bool, Duration, u32)>,
     /// Number of names that each client began.
     begun: ClientQuota<Asker>,
     next: u32,
@@ -109,6 +113,13 @@ struct Assignment {
     client: Asker,
     /// `true` once a client has opened a flow to its address.
     is_used: bool,
+}
+
+impl Assignment {
+    /// Place of the assignment with this number among those of its client.
+    fn place(&self, number: u32) -> (Asker, bool, Duration, u32) {
+        (self.client, self.is_used, self.answered_at, number)
+    }
 }
 
 impl FakeIpPool {
@@ -141,7 +152,7 @@ impl FakeIpPool {
         };
         let domains = domains.iter().map(domain).collect::<Result<_, _>>()?;
         let (by_name, by_number, order) = Default::default();
-        let (unused, unused_by_client, begun) = Default::default();
+        let (unused, by_client, begun) = Default::default();
         let (v4, next) = ((Ipv4Addr::from_bits(base), size), start % size);
         let rate = TokenBucket::default();
         Ok(Self {
@@ -152,7 +163,7 @@ impl FakeIpPool {
             by_number,
             order,
             unused,
-            unused_by_client,
+            by_client,
             begun,
             next,
             rate,
@@ -165,9 +176,11 @@ impl FakeIpPool {
     pub fn name_of(&mut self, ip: IpAddr) -> Option<Option<&str>> {
         let number = self.number_of(ip.to_canonical())?;
         let Some(assignment) = self.by_number.get_mut(&number) else { return Some(None) };
-        if !std::mem::replace(&mut assignment.is_used, true) {
+        if !assignment.is_used {
+            self.by_client.remove(&assignment.place(number));
+            assignment.is_used = true;
+            self.by_client.insert(assignment.place(number));
             self.unused.remove(&(assignment.answered_at, number));
-            self.unused_by_client.remove(&(assignment.client, assignment.answered_at, number));
         }
         Some(Some(&assignment.name))
     }
@@ -264,10 +277,10 @@ impl FakeIpPool {
         if !assignment.is_used {
             self.unused.remove(&(assignment.answered_at, number));
             self.unused.insert((now, number));
-            self.unused_by_client.remove(&(assignment.client, assignment.answered_at, number));
-            self.unused_by_client.insert((assignment.client, now, number));
         }
+        self.by_client.remove(&assignment.place(number));
         (assignment.answered_at, assignment.until) = (now, until);
+        self.by_client.insert(assignment.place(number));
         let write_again = until > assignment.journal_until + REFRESH;
         if write_again {
             assignment.journal_until = until;
@@ -275,27 +288,37 @@ impl FakeIpPool {
         Some(write_again)
     }
 
-    /// Returns `true` if `client` may begin a name. An idle unused name is released for it if
-    /// necessary: one of its own if it has used its share, otherwise the oldest.
+    /// Returns `true` if `client` may begin a name. An idle name is released for it if necessary: one
+    /// of its own if it has used its share, otherwise one of the client that began most, or else the
+    /// oldest unused one.
     fn make_room(&mut self, client: Asker, now: Duration) -> bool {
         let has_share = self.begun.of(client) >= MAX_NAMES_OF_ONE
             || self.begun.full_network(client, 1, MAX_NAMES).is_some();
-        let oldest = if has_share {
-            let own_unused = (client, Duration::ZERO, 0)..=(client, Duration::MAX, u32::MAX);
-            self.unused_by_client
-                .range(own_unused)
-                .next()
-                .map(|(_, answered_at, number)| (*answered_at, *number))
+        let idle = if has_share {
+            self.idlest(client, now)
         } else if self.by_name.len() >= MAX_NAMES {
-            self.unused.first().copied()
+            let payer = self.begun.payer(client, 1, None);
+            payer.and_then(|payer| self.idlest(payer, now)).or_else(|| self.oldest_unused(now))
         } else {
             return true;
         };
-        let idle = oldest.filter(|(answered_at, _)| *answered_at + IDLE <= now);
-        if let Some((_, number)) = idle {
+        if let Some(number) = idle {
             self.release(number);
         }
         idle.is_some()
+    }
+
+    /// Idlest name that `client` began, if it may be released: an unused one if there is one.
+    fn idlest(&self, client: Asker, now: Duration) -> Option<u32> {
+        let all = (client, false, Duration::ZERO, 0)..=(client, true, Duration::MAX, u32::MAX);
+        let (_, is_used, answered_at, number) = *self.by_client.range(all).next()?;
+        let patience = if is_used { USED_IDLE } else { IDLE };
+        (answered_at + patience <= now).then_some(number)
+    }
+
+    fn oldest_unused(&self, now: Duration) -> Option<u32> {
+        let (answered_at, number) = *self.unused.first()?;
+        (answered_at + IDLE <= now).then_some(number)
     }
 
     /// Next free number. The first and the last address of a network are not hosts.
@@ -321,10 +344,10 @@ impl FakeIpPool {
         self.by_name.insert(name.clone(), number);
         self.order.insert((until, number));
         self.unused.insert((answered_at, number));
-        self.unused_by_client.insert((client, answered_at, number));
         self.begun.add(client, 1);
         let assignment =
             Assignment { name, answered_at, until, journal_until: until, client, is_used: false };
+        self.by_client.insert(assignment.place(number));
         self.by_number.insert(number, assignment);
     }
 
@@ -334,7 +357,7 @@ impl FakeIpPool {
         self.by_name.remove(&assignment.name);
         self.order.remove(&(assignment.until, number));
         self.unused.remove(&(assignment.answered_at, number));
-        self.unused_by_client.remove(&(assignment.client, assignment.answered_at, number));
+        self.by_client.remove(&assignment.place(number));
         self.begun.remove(assignment.client, 1);
     }
 

@@ -138,7 +138,7 @@ fn one_client_does_not_exhaust_the_pool() {
     let last = Duration::from_millis(10 * NAMES as u64) + HOLD;
     assert!(ask(&mut pool, "late.example.", RecordType::A, last).is_some());
     assert_eq!(
-        (pool.unused.len(), pool.unused_by_client.len(), pool.begun.clients().holders()),
+        (pool.unused.len(), pool.by_client.len(), pool.begun.clients().holders()),
         (1, 1, 1)
     );
 }
@@ -161,6 +161,40 @@ fn a_full_pool_releases_unused_names() {
     assert_eq!(pool.name_of(ip), Some(Some("next.example")));
     assert_eq!(pool.name_of("100.64.0.8".parse().unwrap()), Some(None), "it leads nowhere");
     assert_eq!(ask_from(&mut pool, 99, ("more.example.", RecordType::A), then + IDLE), None);
+}
+
+/// Clients that use all their names do not shut a newcomer out for a day.
+#[test]
+fn a_full_pool_releases_used_names_of_the_client_with_most() {
+    let mut pool = pool(&[]);
+    for n in 0..MAX_NAMES {
+        let (name, now) = (format!("n{n}.example."), Duration::from_millis(2 * n as u64));
+        // Client 0 begins its share, and the others less.
+        let client = if n < MAX_NAMES_OF_ONE { 0 } else { 1 + n % 64 };
+        let ip = ask_from(&mut pool, client, (&name, RecordType::A), now).unwrap();
+        pool.name_of(ip);
+    }
+    let last = Duration::from_millis(2 * MAX_NAMES as u64);
+    let next = |n: usize| format!("next{n}.example.");
+    let ask_next = |pool: &mut FakeIpPool, n: usize, now| {
+        ask_from(pool, 99, (&next(n), RecordType::A), now).is_some()
+    };
+    assert!(!ask_next(&mut pool, 0, last + IDLE), "all are used");
+    // Client 0 asks for its first name again.
+    assert!(ask_from(&mut pool, 0, ("n0.example.", RecordType::A), last).is_some());
+    assert!(ask_next(&mut pool, 0, last + USED_IDLE));
+    let name_of = |pool: &mut FakeIpPool, n: u8| {
+        let ip = Ipv4Addr::new(100, 64, 0, n).into();
+        pool.name_of(ip).unwrap().map(str::to_owned)
+    };
+    assert_eq!(name_of(&mut pool, 1).as_deref(), Some("n0.example"), "it was asked for again");
+    assert_eq!(name_of(&mut pool, 2), None, "the idlest of who has most leads nowhere");
+    let held = |pool: &FakeIpPool, n: u8| pool.begun.of([10, 0, 0, n].into());
+    let others = held(&pool, 5);
+    let newcomers = (1..2_000).filter(|n| ask_next(&mut pool, *n, last + USED_IDLE)).count();
+    assert_eq!((newcomers, held(&pool, 5)), (999, others), "as fast as the pool assigns names");
+    assert!(ask_next(&mut pool, 2_000, last + USED_IDLE + s(1)));
+    assert_eq!(pool.by_number.len(), MAX_NAMES);
 }
 
 #[test]
