@@ -47,6 +47,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::message::codings;
 use crate::message::head;
+use crate::message::inflate::inflate;
 use crate::message::interim::Interims;
 use crate::message::respond::{self, Body, BoxError, text};
 pub use ahead::{Ahead, unpin_all};
@@ -272,10 +273,14 @@ fn outbound((target, answered): Answered, spoken: Version) -> Response<Body> {
             respond::failure(target, ResetCode::Aborted)
         }
         Ok(mut response) => {
-            let coded = codings::for_client(response.headers());
+            let mut coded = codings::for_client(response.headers());
             if coded.is_some() && spoken != Version::HTTP_11 {
                 // Only HTTP/1.1 has transfer codings.
-                return respond::failure(target, ResetCode::Aborted);
+                let Some(coding) = codings::decodable(response.headers()) else {
+                    return respond::failure(target, ResetCode::Aborted);
+                };
+                response = response.map(|body| inflate(body, coding));
+                coded = None;
             }
             let version = response.version();
             head::strip(response.headers_mut());

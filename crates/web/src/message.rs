@@ -3,6 +3,7 @@
 pub mod codings;
 pub mod framing;
 pub mod head;
+pub mod inflate;
 pub mod interim;
 pub mod refuse;
 pub mod respond;

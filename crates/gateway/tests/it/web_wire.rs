@@ -134,6 +134,15 @@ async fn a_compression_under_the_chunks_is_for_the_client() {
             assert_eq!(asked.lock().len(), times, "it is stored by nobody");
         }
         let old = b"GET http://{}/a HTTP/1.0\r\nHost: {}\r\n\r\n";
+        // "hello" in the format of gzip.
+        let said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n19\r\n\
+            \x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff\xcb\x48\xcd\xc9\xc9\x07\x00\x86\xa6\x10\x36\x05\x00\x00\x00\r\n0\r\n\r\n";
+        let (to, _) = origin(said.to_vec()).await;
+        let answer = String::from_utf8(say(&bench, to, old).await).unwrap();
+        assert!(answer.contains(" 200 OK\r\n") && answer.ends_with("\r\n\r\nhello"), "{answer}");
+        assert!(!answer.contains("transfer-encoding"), "{answer}");
+        let said = "HTTP/1.1 200 OK\r\nTransfer-Encoding: compress, chunked\r\n\r\n0\r\n\r\n";
+        let (to, _) = origin(said.into()).await;
         let answer = String::from_utf8(say(&bench, to, old).await).unwrap();
         assert!(answer.contains(" 502 "), "who cannot be told gets none of it: {answer}");
     }

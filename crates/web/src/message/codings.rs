@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderValue, header};
 
 use super::head;
+use super::inflate::Coding;
 
 /// Framing of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +50,7 @@ const COMPRESSING: [&[u8]; 5] = [b"gzip", b"x-gzip", b"deflate", b"compress", b"
 
 /// Parses Transfer-Encoding in `headers`. Returns `None` if it has an unknown coding.
 fn of(headers: &HeaderMap) -> Option<Codings> {
-    let lines = headers.get_all(header::TRANSFER_ENCODING).iter().map(HeaderValue::as_bytes);
-    let names = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
-    let names: Vec<Vec<u8>> = names.map(<[u8]>::to_ascii_lowercase).collect();
+    let names = names(headers);
     let (last, before) = names.split_last()?;
     let compressing = |name: &Vec<u8>| COMPRESSING.contains(&name.as_slice());
     match last.as_slice() {
@@ -60,6 +59,25 @@ fn of(headers: &HeaderMap) -> Option<Codings> {
         _ if names.iter().all(compressing) => Some(Codings::Others),
         _ => None,
     }
+}
+
+/// Names in Transfer-Encoding, in lower case.
+fn names(headers: &HeaderMap) -> Vec<Vec<u8>> {
+    let lines = headers.get_all(header::TRANSFER_ENCODING).iter().map(HeaderValue::as_bytes);
+    let names = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    names.map(<[u8]>::to_ascii_lowercase).collect()
+}
+
+/// The only transfer coding besides chunks, if this gateway can decode it.
+pub fn decodable(headers: &HeaderMap) -> Option<Coding> {
+    let names = names(headers);
+    let mut names = names.iter().map(Vec::as_slice);
+    let coding = match names.next()? {
+        b"gzip" | b"x-gzip" => Coding::Gzip,
+        b"deflate" => Coding::Deflate,
+        _ => return None,
+    };
+    matches!((names.next(), names.next()), (None | Some(b"chunked"), None)).then_some(coding)
 }
 
 /// Transfer-Encoding for the client, if it must decode a coding. Requires HTTP/1.1.
@@ -96,5 +114,20 @@ mod tests {
             assert_eq!(for_client(&headers).is_some(), known == Some(Codings::Others), "{lines:?}");
         }
         assert_eq!(of(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn one_coding_is_decodable() {
+        for (line, coding) in [
+            ("GZIP, chunked", Some(Coding::Gzip)),
+            ("x-gzip", Some(Coding::Gzip)),
+            ("deflate,chunked", Some(Coding::Deflate)),
+            ("gzip, gzip, chunked", None),
+            ("compress, chunked", None),
+            ("chunked", None),
+        ] {
+            let line = (header::TRANSFER_ENCODING, HeaderValue::from_static(line));
+            assert_eq!(decodable(&HeaderMap::from_iter([line])), coding);
+        }
     }
 }

@@ -1,0 +1,195 @@
+//! Decoding of a transfer coding for clients without transfer codings (RFC 9112 §7).
+//!
+//! Only HTTP/1.1 has them. HTTP/1.0 and HTTP/2 clients get the decoded body.
+
+use std::io::{self, BufRead, Read};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame};
+
+use super::respond::{Body, BoxError};
+
+/// Maximum number of decoded bytes in a frame. No more is decoded before the client takes them.
+const MAX_FRAME_BYTES: usize = 16 * 1024;
+
+/// Coding that this gateway can decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    /// `gzip` or `x-gzip` (RFC 1952).
+    Gzip,
+    /// `deflate`, which is zlib's format (RFC 1950).
+    Deflate,
+}
+
+/// Returns `body` decoded from `coding`.
+pub fn inflate(body: Body, coding: Coding) -> Body {
+    let input = Input::default();
+    let decoder = match coding {
+        Coding::Gzip => Decoder::Gzip(MultiGzDecoder::new(input)),
+        Coding::Deflate => Decoder::Deflate(ZlibDecoder::new(input)),
+    };
+    Inflated { body, decoder, is_empty: true }.boxed_unsync()
+}
+
+/// Encoded bytes that the decoder has not read yet.
+#[derive(Default)]
+struct Input {
+    bytes: Bytes,
+    has_ended: bool,
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(buffer)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl BufRead for Input {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.bytes.is_empty() && !self.has_ended {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(&self.bytes)
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.bytes.advance(count);
+    }
+}
+
+enum Decoder {
+    Gzip(MultiGzDecoder<Input>),
+    Deflate(ZlibDecoder<Input>),
+}
+
+impl Decoder {
+    fn input(&mut self) -> &mut Input {
+        match self {
+            Self::Gzip(decoder) => decoder.get_mut(),
+            Self::Deflate(decoder) => decoder.get_mut(),
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Gzip(decoder) => decoder.read(buffer),
+            Self::Deflate(decoder) => decoder.read(buffer),
+        }
+    }
+}
+
+struct Inflated {
+    body: Body,
+    decoder: Decoder,
+    /// No byte has been received: a response without a body is not a truncated one.
+    is_empty: bool,
+}
+
+impl HttpBody for Inflated {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let mut decoded = [0; MAX_FRAME_BYTES];
+        loop {
+            if !this.is_empty {
+                match this.decoder.read(&mut decoded) {
+                    Ok(0) => return Poll::Ready(None),
+                    Ok(count) => {
+                        let bytes = Bytes::copy_from_slice(&decoded[..count]);
+                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
+                }
+            }
+            match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                None if this.is_empty => return Poll::Ready(None),
+                None => this.decoder.input().has_ended = true,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                // Trailers are dropped, as everywhere here.
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data()
+                        && !bytes.is_empty()
+                    {
+                        this.decoder.input().bytes = bytes;
+                        this.is_empty = false;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use http_body_util::StreamBody;
+    use std::io::Write;
+
+    fn gzip(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn deflate(plain: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(plain).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Decodes `coded`, which arrives in pieces. Returns the text, or `None` if the body broke off.
+    async fn decoded(coded: &[u8], piece: usize, coding: Coding) -> Option<Vec<u8>> {
+        let pieces: Vec<_> = coded
+            .chunks(piece)
+            .map(|piece| Ok::<_, BoxError>(Frame::data(Bytes::copy_from_slice(piece))))
+            .collect();
+        let body = StreamBody::new(futures_util::stream::iter(pieces)).boxed_unsync();
+        let mut body = inflate(body, coding);
+        let mut all = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let bytes = frame.ok()?.into_data().unwrap();
+            assert!(bytes.len() <= MAX_FRAME_BYTES);
+            all.extend_from_slice(&bytes);
+        }
+        Some(all)
+    }
+
+    #[tokio::test]
+    async fn bodies_are_decoded_however_they_arrive() {
+        let plain: Vec<u8> = (0..100_000_u32).flat_map(|n| (n / 7).to_be_bytes()).collect();
+        let twice = [gzip(b"one "), gzip(b"two")].concat();
+        for piece in [1, 1_000, 1 << 20] {
+            let (gzip, deflate) = (gzip(&plain), deflate(&plain));
+            assert_eq!(decoded(&gzip, piece, Coding::Gzip).await.as_ref(), Some(&plain));
+            assert_eq!(decoded(&deflate, piece, Coding::Deflate).await.as_ref(), Some(&plain));
+            assert_eq!(decoded(&twice, piece, Coding::Gzip).await.unwrap(), b"one two");
+        }
+        for coding in [Coding::Gzip, Coding::Deflate] {
+            assert_eq!(decoded(b"", 1, coding).await.unwrap(), b"", "a response to HEAD");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_truncated_or_damaged_body_breaks_off() {
+        let whole = gzip(&[7; 50_000]);
+        assert_eq!(decoded(&whole[..whole.len() - 1], 64, Coding::Gzip).await, None);
+        assert_eq!(decoded(b"not compressed", 64, Coding::Gzip).await, None);
+        let whole = deflate(&[7; 50_000]);
+        assert_eq!(decoded(&whole[..whole.len() / 2], 64, Coding::Deflate).await, None);
+        assert_eq!(decoded(&gzip(b"a"), 64, Coding::Deflate).await, None);
+    }
+}
