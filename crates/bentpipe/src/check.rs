@@ -4,18 +4,21 @@ mod ground;
 mod pair;
 mod rows;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_cli::log;
 use bentpipe_cli::out::{say, show};
+use bentpipe_flow::DayUse;
 use bentpipe_gateway::air::descriptors::Fitted;
 use bentpipe_gateway::config::{
     AirConfig, AirDns, AirLink, ConfigError, GroundConfig, HttpCache, LeaseSource, Listen,
     MAX_MISTAKES, ModemConfig, ModemDiscovery, ModemSource, Preload, Quic, Transport, Which,
     mistakes,
 };
+use bentpipe_gateway::transports::daily_limit::used;
 use bentpipe_gateway::transports::{aerotcp, link};
 use bentpipe_link::{IDLE_GRANT, MAX_RATE};
 use bentpipe_net::descriptors::descriptor_limit;
@@ -253,6 +256,10 @@ fn air(config: &AirConfig) -> Sheet {
 
 /// Adds rows about the radios of the session.
 fn paths(sheet: &mut Sheet, config: &AirConfig) {
+    let used = used(config).unwrap_or_else(|error| {
+        sheet.row("note", error.to_string());
+        BTreeMap::new()
+    });
     for path in &config.paths {
         let by = match (&path.interface, &path.local_address) {
             (Some(interface), Some(address)) => format!("by {interface} from {address}"),
@@ -265,6 +272,9 @@ fn paths(sheet: &mut Sheet, config: &AirConfig) {
         let rate = lease_at(path.lease, path.rate);
         let standby = if path.metered { ", only while no other carries data" } else { "" };
         sheet.row("radio", format!("{}, {by}{peer}, sending {rate}{standby}", path.name));
+        if let Some(limit) = path.daily_limit {
+            sheet.row("", daily_limit(limit, used.get(&path.name)));
+        }
         let Some(interface) = &path.interface else { continue };
         if !has_interface(interface) {
             let text =
@@ -283,6 +293,13 @@ fn paths(sheet: &mut Sheet, config: &AirConfig) {
                     and what a silent radio carried goes again by the others";
         sheet.row("use", text);
     }
+}
+
+/// A radio's daily limit and its use.
+fn daily_limit(limit: ByteSize, used: Option<&DayUse>) -> String {
+    let used = ByteSize::from_bytes(used.map_or(0, |used| used.used_bytes));
+    let closed = if used >= limit { "; closed until 00:00 UTC" } else { "" };
+    format!("at most {limit} a day (UTC), both directions together; {used} reserved today{closed}")
 }
 
 /// Adds rows about the on-board resolver.

@@ -12,7 +12,7 @@ use bentpipe_net::{self as net, Inherited, SocketError};
 use tokio::time::sleep;
 
 use crate::radio::{seen_from, sockets};
-use crate::{TransportError, handshake_counter, link, path_memory};
+use crate::{TransportError, daily_limit, handshake_counter, link, path_memory};
 
 const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
@@ -52,7 +52,9 @@ pub fn call(
         true => Box::new(plain_socket(inherited, "link", any)?.with_marks(config.link.dscp)),
         false => Box::new(sockets(&config.paths, any, config.link.dscp)),
     };
-    let air = Air::start(socket, link::air_config(config, peers[0], counter)?);
+    let mut of_link = link::air_config(config, peers[0], counter)?;
+    link::set_quotas(&mut of_link.settings, daily_limit::quotas(config)?);
+    let air = Air::start(socket, of_link);
     for (number, path) in (0..).zip(&config.paths) {
         if let Some(peer) = path.peer {
             air.set_path_address(number, seen_from(any, peer));

@@ -3,6 +3,7 @@
 use bentpipe_net::SocketError;
 
 use super::aerotcp::AeroTcpError;
+use super::daily_limit::LimitError;
 use super::handshake_counter::CounterError;
 
 /// Reason why a transport cannot start.
@@ -20,6 +21,9 @@ pub enum TransportError {
     /// The handshake counter cannot be stored.
     #[error(transparent)]
     Counter(#[from] CounterError),
+    /// The use of daily limits cannot be stored.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// HTTP/3 cannot start.
     #[error(transparent)]
     Masque(#[from] bentpipe_masque::StartError),

@@ -9,6 +9,7 @@
 //! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
 //! | `path_memory`, `homes` | properties of the path, and addresses of the aircraft, kept over a restart |
 //! | `radio` | a socket for each radio of a session |
+//! | [`daily_limit`] | daily limits of radios, which survive a restart |
 //! | `machine` | memory of the machine |
 //! | `trial` | one call to the ground before a gateway runs |
 
@@ -16,6 +17,7 @@
 
 pub mod aerotcp;
 mod call;
+pub mod daily_limit;
 mod egresses;
 mod error;
 pub mod handshake_counter;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bentpipe_link::{
     AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MAX_PATHS, MAX_RATE,
-    MIN_RESERVE_BYTES, PathSettings, Settings, SettingsError,
+    MIN_RESERVE_BYTES, PathQuota, PathSettings, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 
@@ -66,6 +66,7 @@ fn with_paths(mut settings: Settings, paths: &[RadioPath]) -> Settings {
         lease: self::lease(path.lease).0,
         mtu_bytes: path.mtu,
         metered: path.metered,
+        quota: None,
     };
     settings.paths = further.iter().map(path).collect();
     (settings.path_name, settings.rate) = (first.name.clone(), first.rate);
@@ -74,6 +75,15 @@ fn with_paths(mut settings: Settings, paths: &[RadioPath]) -> Settings {
     // The largest that any of them carries.
     settings.mtu_bytes = paths.iter().map(|path| path.mtu).max().unwrap_or(settings.mtu_bytes);
     settings
+}
+
+/// Gives each path of a session its quota.
+pub fn set_quotas(settings: &mut Settings, quotas: Vec<Option<PathQuota>>) {
+    let mut quotas = quotas.into_iter();
+    settings.quota = quotas.next().flatten();
+    for (path, quota) in settings.paths.iter_mut().zip(quotas) {
+        path.quota = quota;
+    }
 }
 
 /// Divisor of the machine's memory for all sessions, if the file has no limit: half.
@@ -147,6 +157,7 @@ fn any_paths(settings: &Settings) -> Vec<PathSettings> {
         lease,
         mtu_bytes: settings.mtu_bytes,
         metered: false,
+        quota: None,
     };
     vec![path; usize::from(MAX_PATHS) - 1]
 }

@@ -13,6 +13,9 @@ const MAX_MTU_BYTES: usize = 65_535;
 /// Minimum memory for all sessions: two lanes' windows of 1 MiB for each of eight aircraft.
 const MIN_TOTAL_MEMORY: ByteSize = ByteSize::from_bytes(16 << 20);
 
+/// Minimum volume of a radio in a day: eight of the smallest parts that are reserved at once.
+const MIN_DAILY_LIMIT: ByteSize = ByteSize::from_bytes(256 << 10);
+
 /// A count of at least one.
 pub fn one<'de, N, D>(from: D) -> Result<N, D::Error>
 where
@@ -57,6 +60,18 @@ pub fn path_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BitRate>, 
 /// [`mtu`] of one aircraft or one radio.
 pub fn aircraft_mtu<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
     mtu(from).map(Some)
+}
+
+/// Bytes that a radio may carry in a day.
+pub fn daily_limit<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ByteSize>, D::Error> {
+    let size = ByteSize::deserialize(from)?;
+    if size < MIN_DAILY_LIMIT {
+        return Err(D::Error::custom(format!(
+            "{size} a day are soon used up by handshakes and keep-alives: write \"{MIN_DAILY_LIMIT}\" \
+             or more, or leave the radio out"
+        )));
+    }
+    Ok(Some(size))
 }
 
 /// A duration greater than zero.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use bentpipe_link::MAX_PATHS;
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, ByteSize};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,6 +37,11 @@ pub(super) struct RadioPathTable {
     /// Its bytes cost money: it carries data only while no other radio does.
     #[serde(default)]
     metered: bool,
+    /// Maximum bytes in a day of UTC, both directions together with IP headers, at least 256 KiB. Then
+    /// nothing goes there until the next day. Kept over restarts.
+    #[serde(default, deserialize_with = "least::daily_limit")]
+    #[schemars(title = "size", extend("x-default" = "none"))]
+    daily_limit: Option<ByteSize>,
     /// Largest IP packet for which it is provisioned, at most that of `[link]`.
     #[serde(default, deserialize_with = "least::aircraft_mtu")]
     #[schemars(title = "bytes", extend("x-default" = "that of `[link]`"))]
@@ -60,6 +65,8 @@ pub struct RadioPath {
     pub lease: LeaseSource,
     /// It carries data only while no other radio does.
     pub metered: bool,
+    /// Maximum bytes in a day, both directions together.
+    pub daily_limit: Option<ByteSize>,
     /// Maximum size of an IP packet, bytes.
     pub mtu: usize,
 }
@@ -121,6 +128,7 @@ impl RadioPathTable {
             rate,
             lease,
             metered: self.metered,
+            daily_limit: self.daily_limit,
             mtu: self.mtu.unwrap_or(link.mtu).min(link.mtu),
         })
     }

@@ -42,4 +42,6 @@ pub use network::ClientNetwork;
 pub use open::OpenDatagrams;
 pub use reach::Reach;
 pub use target::{Host, MAX_NAME_BYTES, Service, Target, TargetError};
-pub use traffic::{FlowTraffic, LinkState, PathState, PathUse, RateInUse, RateSource, Traffic};
+pub use traffic::{
+    DayUse, FlowTraffic, LinkState, PathState, PathUse, RateInUse, RateSource, Traffic,
+};

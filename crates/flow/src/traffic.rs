@@ -99,6 +99,17 @@ pub struct PathState {
     pub judged_packets: u64,
     /// The lost ones among them.
     pub lost_packets: u64,
+    /// Use of its daily limit, if it has one.
+    pub day: Option<DayUse>,
+}
+
+/// Use of a path's daily limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DayUse {
+    /// Limit of the bytes in a day, both directions together.
+    pub limit_bytes: u64,
+    /// Bytes of it used, with those that the peer may still send.
+    pub used_bytes: u64,
 }
 
 /// Use of a path.
@@ -116,6 +127,8 @@ pub enum PathUse {
     Silent,
     /// Nothing, because the peer has not answered there yet.
     Unproven,
+    /// Nothing until the next day, because its daily limit is used up.
+    Spent,
 }
 
 impl PathUse {
@@ -128,6 +141,7 @@ impl PathUse {
             Self::Doubted => "doubted",
             Self::Silent => "silent",
             Self::Unproven => "unproven",
+            Self::Spent => "spent",
         }
     }
 }

@@ -121,6 +121,7 @@ mod lease;
 mod memory;
 mod pacer;
 mod path_settings;
+mod quota;
 mod redundancy;
 mod rtt;
 pub mod secure;
@@ -146,6 +147,7 @@ pub use flow::{FlowEvent, FlowRefusals, Read, Receive, SendError, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};
 pub use memory::{REMEMBERED_LIFETIME, Remembered};
+pub use quota::PathQuota;
 pub use session::{OpenError, Session};
 pub use settings::{
     Control, DEFAULT_LEARN_BYTES, Lifetimes, MAX_PATHS, MAX_RATE, MIN_MTU_BYTES, MIN_RATE,

@@ -3,6 +3,7 @@
 use bentpipe_units::BitRate;
 
 use crate::lease::LeaseMode;
+use crate::quota::PathQuota;
 use crate::settings_error::{MIN_MTU_BYTES, MIN_RATE, SettingsError};
 
 /// Largest IP packet.
@@ -22,6 +23,8 @@ pub struct PathSettings {
     /// The path's bytes cost money: it carries data only while no other path does. The air says so
     /// to the ground.
     pub metered: bool,
+    /// At the air: bytes that the path may still carry, if they are limited, in both directions.
+    pub quota: Option<PathQuota>,
 }
 
 impl PathSettings {
@@ -58,6 +61,7 @@ mod tests {
             lease: LeaseMode::Static,
             mtu_bytes: 1500,
             metered: false,
+            quota: None,
         };
         let with = |path: &PathSettings, count| {
             Settings { paths: vec![path.clone(); count], ..Settings::default() }.check()

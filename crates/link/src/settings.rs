@@ -10,6 +10,7 @@ use crate::Class;
 use crate::lease::{LeaseMode, Share};
 pub use crate::path_settings::PathSettings;
 use crate::path_settings::check_path;
+use crate::quota::PathQuota;
 pub use crate::settings_error::{MIN_MTU_BYTES, MIN_RATE, SettingsError};
 pub use crate::wire::header::MAX_PATHS;
 
@@ -80,6 +81,8 @@ pub struct Settings {
     pub initial_rtt: Duration,
     /// The bytes of the first path cost money: see [`PathSettings::metered`].
     pub metered: bool,
+    /// Quota of the first path: see [`PathSettings::quota`].
+    pub quota: Option<PathQuota>,
     /// Name of the first path in the status.
     pub path_name: String,
     /// Paths besides the first, in the order of their numbers, 1 to 7. The peer has to know as many;
@@ -166,6 +169,7 @@ impl Default for Settings {
             session_lifetime: DEFAULT_SESSION_LIFETIME,
             initial_rtt: Duration::from_secs(1),
             metered: false,
+            quota: None,
             path_name: String::new(),
             paths: Vec::new(),
         }
@@ -216,6 +220,14 @@ impl Settings {
     /// Maximum number of paths of the session.
     pub(crate) fn max_paths(&self) -> u8 {
         u8::try_from(1 + self.paths.len()).map_or(MAX_PATHS, |paths| paths.min(MAX_PATHS))
+    }
+
+    /// Quota of path `id`.
+    pub(crate) fn quota_of(&self, id: u8) -> Option<&PathQuota> {
+        match usize::from(id).checked_sub(1) {
+            Some(at) => self.paths.get(at)?.quota.as_ref(),
+            None => self.quota.as_ref(),
+        }
     }
 
     /// Number of symbols of a lane that each of its ends keeps for repairs.

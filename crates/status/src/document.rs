@@ -167,7 +167,7 @@ pub struct PathEntry {
     pub name: String,
     /// Address of the peer on it.
     pub peer: String,
-    /// Its present use: `all`, `bulk`, `standby`, `doubted`, `silent` or `unproven`.
+    /// Its present use: `all`, `bulk`, `standby`, `doubted`, `silent`, `unproven` or `spent`.
     pub use_now: String,
     /// Rate at which this gateway sends on it.
     pub sending: RateEntry,
@@ -187,6 +187,10 @@ pub struct PathEntry {
     pub judged_packets: u64,
     /// The lost ones among them.
     pub lost_packets: u64,
+    /// Maximum bytes in a day of UTC, if there is one.
+    pub daily_limit_bytes: Option<u64>,
+    /// Bytes of it used, with those that the peer may still send.
+    pub daily_used_bytes: Option<u64>,
 }
 
 impl PathEntry {
@@ -426,6 +430,8 @@ fn path_entry(of: PathState) -> PathEntry {
         received_bytes: of.received_bytes,
         judged_packets: of.judged_packets,
         lost_packets: of.lost_packets,
+        daily_limit_bytes: of.day.map(|day| day.limit_bytes),
+        daily_used_bytes: of.day.map(|day| day.used_bytes),
     }
 }
 

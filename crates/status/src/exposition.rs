@@ -34,8 +34,8 @@ enum Kind {
 /// A metric of the link: its name, meaning, and value.
 type LinkMetric = (&'static str, &'static str, Kind, fn(&LinkEntry) -> f64);
 
-/// A metric of a path.
-type PathMetric = (&'static str, &'static str, Kind, fn(&PathEntry) -> f64);
+/// A metric of a path, which some paths do not have.
+type PathMetric = (&'static str, &'static str, Kind, fn(&PathEntry) -> Option<f64>);
 
 /// A metric of a class.
 type ClassMetric = (&'static str, &'static str, Kind, fn(&ClassEntry) -> f64);
@@ -78,29 +78,37 @@ const LINK: [LinkMetric; 12] = [
     }),
 ];
 
-const PATHS: [PathMetric; 8] = [
+const PATHS: [PathMetric; 10] = [
     ("path_up", "1 if the path carries data.", Kind::Gauge, |path| {
-        f64::from(u8::from(matches!(path.use_now.as_str(), "all" | "bulk")))
+        Some(f64::from(u8::from(matches!(path.use_now.as_str(), "all" | "bulk"))))
     }),
-    ("path_rtt_seconds", "Smoothed round trip.", Kind::Gauge, |path| seconds(path.round_trip_us)),
+    ("path_rtt_seconds", "Smoothed round trip.", Kind::Gauge, |path| {
+        Some(seconds(path.round_trip_us))
+    }),
     ("path_queue_seconds", "Queueing delay on the path.", Kind::Gauge, |path| {
-        seconds(path.queue_us)
+        Some(seconds(path.queue_us))
     }),
     ("path_rate_bytes_per_second", "Rate in use.", Kind::Gauge, |path| {
-        path.sending.rate_bps.unwrap_or(0) as f64 / 8.0
+        Some(path.sending.rate_bps.unwrap_or(0) as f64 / 8.0)
     }),
-    ("path_sent_bytes_total", "IP bytes sent.", Kind::Counter, |path| path.sent_bytes as f64),
+    ("path_sent_bytes_total", "IP bytes sent.", Kind::Counter, |path| Some(path.sent_bytes as f64)),
     ("path_received_bytes_total", "IP bytes received.", Kind::Counter, |path| {
-        path.received_bytes as f64
+        Some(path.received_bytes as f64)
     }),
     (
         "path_reported_packets_total",
         "Sent packets that reports are about.",
         Kind::Counter,
-        |path| path.judged_packets as f64,
+        |path| Some(path.judged_packets as f64),
     ),
     ("path_lost_packets_total", "Sent packets that were lost.", Kind::Counter, |path| {
-        path.lost_packets as f64
+        Some(path.lost_packets as f64)
+    }),
+    ("path_daily_limit_bytes", "Maximum bytes in a day of UTC.", Kind::Gauge, |path| {
+        path.daily_limit_bytes.map(|bytes| bytes as f64)
+    }),
+    ("path_daily_used_bytes", "Bytes used of the daily limit.", Kind::Gauge, |path| {
+        path.daily_used_bytes.map(|bytes| bytes as f64)
     }),
 ];
 
@@ -269,13 +277,14 @@ fn paths(sessions: &[Session], to: &mut String) -> fmt::Result {
             session.paths.iter().map(move |path| (label(path), path))
         })
     };
-    if rows().next().is_none() {
-        return Ok(());
-    }
     for (name, help, kind, value) in PATHS {
-        head(to, name, help, kind)?;
-        for (labels, path) in rows() {
-            writeln!(to, "bentpipe_{name}{{{labels}}} {}", value(path))?;
+        let mut values =
+            rows().filter_map(|(labels, path)| Some((labels, value(path)?))).peekable();
+        if values.peek().is_some() {
+            head(to, name, help, kind)?;
+        }
+        for (labels, value) in values {
+            writeln!(to, "bentpipe_{name}{{{labels}}} {value}")?;
         }
     }
     Ok(())

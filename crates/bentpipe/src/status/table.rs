@@ -7,7 +7,7 @@ use bentpipe_gateway::status::{
     ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, PathEntry,
     RateEntry, Session,
 };
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, ByteSize};
 
 /// Columns of the narrowest usual terminal.
 const COLUMNS: usize = 80;
@@ -130,10 +130,18 @@ fn path_line(path: &PathEntry) -> String {
         "doubted" => "waited for",
         "silent" => "silent, probed",
         "unproven" => "not answered yet",
+        "spent" => "closed until 00:00 UTC, because its daily limit is used up",
         other => shown_name(other),
     };
+    let size = |bytes: u64| ByteSize::from_bytes(bytes).to_string();
+    let day = path
+        .daily_limit_bytes
+        .zip(path.daily_used_bytes)
+        .map_or_else(String::new, |(limit, used)| {
+            format!(", {} of {} a day used", size(used), size(limit))
+        });
     format!(
-        "path {}: {use_now}; sends at {rate} ({}), {} round trip, {:.1} % lost\n",
+        "path {}: {use_now}; sends at {rate} ({}), {} round trip, {:.1} % lost{day}\n",
         shown_name(&path.label()),
         shown_name(&path.sending.source),
         us(path.round_trip_us),

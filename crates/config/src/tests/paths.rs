@@ -11,6 +11,7 @@ fn radios_have_the_defaults_of_the_link() {
     let bench = Bench::new();
     let text = "[[path]]\nname = \"satellite\"\ninterface = \"eth1\"\n\
                 [[path]]\nname = \"LTE\"\ninterface = \"wwan0\"\nmetered = true\nmtu = 1400\n\
+                daily-limit = \"5 MB\"\n\
                 [[path]]\nname = \"tower\"\nlocal-address = \"192.0.2.7\"\n\
                 peer = \"198.51.100.1:4500\"\nrate = \"468 kbit/s\"\n";
     let air = air_with(&bench, text).unwrap();
@@ -18,6 +19,8 @@ fn radios_have_the_defaults_of_the_link() {
     assert_eq!((satellite.rate, satellite.lease), (air.link.rate, LeaseSource::Static));
     assert_eq!((satellite.mtu, satellite.metered), (1500, false));
     assert_eq!((lte.lease, lte.mtu, lte.metered), (LeaseSource::Learned, 1400, true));
+    assert_eq!(lte.daily_limit, Some(bentpipe_units::ByteSize::from_bytes(5_000_000)));
+    assert_eq!(satellite.daily_limit, None);
     assert_eq!((tower.rate.bps(), tower.lease), (468_000, LeaseSource::Static));
     assert_eq!(tower.peer, Some("198.51.100.1:4500".parse().unwrap()));
     assert_eq!(tower.interface, None);
@@ -38,6 +41,8 @@ fn radios_that_cannot_work_are_told() {
     assert!(bad.contains("is not the name of a network interface"), "{bad}");
     let slow = why(&format!("{radio}rate = \"1 kbit/s\"\n"));
     assert!(slow.contains("the link works from 8 kbit/s on"), "{slow}");
+    let little = why(&format!("{radio}daily-limit = \"10 kB\"\n"));
+    assert!(little.contains(" a day are soon used up"), "{little}");
     let nobody = why(&format!("{radio}peer = \"0.0.0.0:4500\"\n"));
     assert!(nobody.contains("nothing can be sent to 0.0.0.0:4500"), "{nobody}");
     let radios = |count: usize| {

@@ -21,6 +21,7 @@ mod ping;
 mod policy;
 mod ports;
 mod preload;
+mod radio_limit;
 mod radios;
 mod relay;
 mod reload;

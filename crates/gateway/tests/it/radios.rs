@@ -23,13 +23,14 @@ const DOWNLOAD_BYTES: usize = 2_000_000;
 /// Bytes of it after which the first radio is cut.
 const CUT_AFTER_BYTES: usize = 200_000;
 /// Interval of a look at something that another thread does.
-const LOOK: Duration = Duration::from_millis(10);
+pub const LOOK: Duration = Duration::from_millis(10);
 
 /// A request of the aircraft to the ground's thread.
 #[derive(Debug, PartialEq, Eq)]
-enum Ask {
+pub enum Ask {
     Cut,
     Mend,
+    Count,
     End,
 }
 
@@ -70,16 +71,16 @@ fn a_download_survives_the_loss_of_a_radio_that_then_returns() {
              nft 'add chain inet cut in {{ type filter hook input priority 0; }}'
              nft 'add chain inet cut out {{ type filter hook output priority 0; }}'"
         ));
-        block_on(serve(ground_config(folder.path(), &air_key), send_ready, asks));
+        block_on(serve(ground_config(folder.path(), &air_key), send_ready, asks, || {}));
         aircraft.join().expect("the aircraft's side succeeds");
     });
 }
 
-fn block_on(test: impl Future<Output = ()>) {
+pub fn block_on(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
-fn key(folder: &Path, name: &str, byte: u8) -> String {
+pub fn key(folder: &Path, name: &str, byte: u8) -> String {
     let secret = SecretKey::from_bytes([byte; 32]);
     std::fs::write(folder.join(name), secret.to_base64()).unwrap();
     secret.public().to_string()
@@ -96,7 +97,7 @@ fn air_config(folder: &Path, ground: &str) -> AirConfig {
     AirConfig::parse(&folder.join("air.toml"), &text).unwrap()
 }
 
-fn ground_config(folder: &Path, air: &str) -> GroundConfig {
+pub fn ground_config(folder: &Path, air: &str) -> GroundConfig {
     let text = format!(
         "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"198.51.100.1:4500\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"4 Mbit/s\"\n\
@@ -105,8 +106,13 @@ fn ground_config(folder: &Path, air: &str) -> GroundConfig {
     GroundConfig::parse(&folder.join("ground.toml"), &text).unwrap()
 }
 
-/// The ground: a gateway, an origin, and the wires.
-async fn serve(config: GroundConfig, ready: mpsc::Sender<()>, asks: mpsc::Receiver<Ask>) {
+/// The ground: a gateway, an origin, and the wires. `count` answers [`Ask::Count`].
+pub async fn serve(
+    config: GroundConfig,
+    ready: mpsc::Sender<()>,
+    asks: mpsc::Receiver<Ask>,
+    count: impl Fn(),
+) {
     let acceptors = transports::acceptor(&config, &mut Inherited::default()).unwrap();
     let gateway = ground::Ground::new(&config).unwrap();
     tokio::spawn(async move { gateway.serve(acceptors, std::future::pending()).await });
@@ -127,6 +133,7 @@ async fn serve(config: GroundConfig, ready: mpsc::Sender<()>, asks: mpsc::Receiv
                 Ok(Ask::Cut) => drop(sh("nft add rule inet cut in iifname g0 drop
                                          nft add rule inet cut out oifname g0 drop")),
                 Ok(Ask::Mend) => drop(sh("nft flush table inet cut")),
+                Ok(Ask::Count) => count(),
                 Ok(Ask::End) => return,
                 Err(_) => tokio::time::sleep(LOOK).await,
             }
@@ -170,7 +177,7 @@ fn is_live(path: &PathState) -> bool {
     matches!(path.use_now, PathUse::All | PathUse::Bulk)
 }
 
-fn paths(connector: &impl AsRef<dyn Connector>) -> Vec<PathState> {
+pub fn paths(connector: &impl AsRef<dyn Connector>) -> Vec<PathState> {
     let traffic = connector.as_ref().traffic(SnapshotLimits { passengers: 0, flows: 0 });
     traffic.map(|traffic| traffic.paths).unwrap_or_default()
 }

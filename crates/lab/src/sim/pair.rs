@@ -137,6 +137,7 @@ impl Pair {
                 lease: LeaseMode::Static,
                 mtu_bytes: settings.mtu_bytes,
                 metered: false,
+                quota: None,
             };
             let rate = rate_of(direction(&links[0].link));
             let paths = links[1..].iter().map(path).collect();

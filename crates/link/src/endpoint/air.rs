@@ -16,10 +16,15 @@ use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::ModemRate;
 use crate::memory::{Attachments, Remembered};
-use crate::session::{OpenError, PeerParams, Session};
+use crate::session::{HEADER_BYTES, OpenError, PeerParams, Session};
 use crate::settings::Settings;
-use crate::wire::header::{DATA, DataHeader};
+use crate::wire::header::{DATA, DataHeader, INIT_BYTES, RESPONSE_BYTES};
 use crate::{Class, Dscp};
+
+/// Volume of a handshake: message 1 and its answer, with headers.
+const CALL_BYTES: u64 = (INIT_BYTES + RESPONSE_BYTES) as u64 + 2 * HEADER_BYTES;
+/// Interval of looks at the quotas if all are used up.
+const QUOTA_LOOK: Duration = Duration::from_secs(1);
 
 /// Identity of the air, and of the hub it calls.
 #[derive(Debug, Clone)]
@@ -202,18 +207,32 @@ impl AirCore {
                 .is_none_or(|(_, session)| session.needs_rekey(now) || session.is_quiet())
     }
 
-    fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) {
+    /// Appends message 1. Returns `false` if no path may carry it, because the bytes of all are limited.
+    fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
+        let Some(path) = self.path_of_call() else {
+            self.initiator.postpone(now + QUOTA_LOOK);
+            return false;
+        };
         let settings = &self.config.settings;
         let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
         let remembered = self.remembered.latest().filter(|it| it.is_fresh(now)).map(|it| it.rtt);
         let expected = round_trip.or(remembered).unwrap_or(settings.initial_rtt);
         let terms = (settings.announced_rate_bps(), settings.flow_reserve.bytes() as u32);
         let max_paths = settings.max_paths();
+        self.sent_on = path;
         // The next call goes on another path: this one may be dead.
-        self.sent_on = self.next_call_on % max_paths;
-        self.next_call_on = (self.sent_on + 1) % max_paths;
-        self.initiator.set_paths(max_paths, self.sent_on);
+        self.next_call_on = (path + 1) % max_paths;
+        self.initiator.set_paths(max_paths, path);
         self.initiator.call(terms, expected, now, &mut self.rng, out);
+        true
+    }
+
+    /// Path of the next handshake, whose quota pays for the answer too.
+    fn path_of_call(&self) -> Option<u8> {
+        let settings = &self.config.settings;
+        let max_paths = settings.max_paths();
+        let mut paths = (0..max_paths).map(|further| (self.next_call_on + further) % max_paths);
+        paths.find(|path| settings.quota_of(*path).is_none_or(|quota| quota.take(CALL_BYTES)))
     }
 
     fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
@@ -307,8 +326,10 @@ impl Core for AirCore {
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
         // Handshakes are the network's own.
         (self.ect, self.dscp) = (false, Dscp::EF);
-        if self.initiator.next_attempt() <= now && self.wants_handshake(now) {
-            self.start_handshake(now, out);
+        if self.initiator.next_attempt() <= now
+            && self.wants_handshake(now)
+            && self.start_handshake(now, out)
+        {
             let of_path = self.path_addresses.get(&self.sent_on).copied();
             return Some(of_path.unwrap_or_else(|| self.addresses.call(self.session.is_some())));
         }

@@ -96,6 +96,11 @@ impl Initiator {
         self.next_attempt
     }
 
+    /// Puts the next call off until `at`.
+    pub fn postpone(&mut self, at: Duration) {
+        self.next_attempt = at;
+    }
+
     /// Time of the first call that nobody has answered since.
     pub fn unanswered_since(&self) -> Option<Duration> {
         self.unanswered_since

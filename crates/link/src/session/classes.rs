@@ -84,6 +84,7 @@ impl Session {
                 received_bytes: path.received_bytes,
                 judged_packets: path.judged_packets,
                 lost_packets: path.lost_packets,
+                day: path.volume.usage(),
             });
         }
         self.select_first();
@@ -93,6 +94,7 @@ impl Session {
     /// Use of the path in hand.
     fn path_use(&self, now: Duration) -> PathUse {
         match &self.path {
+            path if path.volume.has_quota() && path.is_spent() => PathUse::Spent,
             path if path.validation.is_some() => PathUse::Unproven,
             path if path.outage.is_some() => PathUse::Silent,
             path if path.is_doubted => PathUse::Doubted,

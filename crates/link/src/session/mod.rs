@@ -5,7 +5,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `path`, `sent`, `skips`, `arrivals` | one radio path: packets, round trip, pacing |
-//! | `paths`, `one_way` | several paths: which one carries what |
+//! | `paths`, `one_way`, `volume`, `limited` | several paths: which one carries what, and how many bytes |
 //! | `transmit`, `choose`, `fragment` | the next packet, composed when the pacer releases it |
 //! | `receive`, `report`, `reporting`, `curve` | packets received, reports and their times, arrival times |
 //! | `timers`, `probe`, `mtu` | timeouts, outages, the path's MTU |
@@ -18,6 +18,7 @@ mod curve;
 mod datagram;
 mod fragment;
 mod leases;
+mod limited;
 mod mtu;
 mod one_way;
 mod path;
@@ -31,6 +32,7 @@ mod skips;
 mod streams;
 mod timers;
 mod transmit;
+mod volume;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,6 +50,7 @@ use crate::status::Counters;
 use crate::{Class, Dscp};
 use fragment::Assembly;
 use path::Path;
+pub use volume::HEADER_BYTES;
 
 /// Number of searches for idle flows within the idle limit.
 const REAPS_PER_LIMIT: u32 = 16;
@@ -483,3 +486,5 @@ fn reap_interval(settings: &Settings) -> Duration {
 mod paths_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod volume_tests;

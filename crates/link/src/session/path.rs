@@ -12,6 +12,7 @@ use super::one_way::OneWay;
 use super::report::ReportTimer;
 use super::sent::{Outcomes, Sent, SentContents, SentPackets};
 use super::skips::Skips;
+use super::volume::Volume;
 use crate::Class;
 use crate::congestion::{BURST_PACKETS, Congestion, PERSISTENT_TIMEOUTS, ReportNews, Saved};
 use crate::crypto::Rng;
@@ -92,6 +93,8 @@ pub struct Path {
     pub is_doubted: bool,
     /// The path carries data only while no other one does, because its bytes cost money.
     pub is_standby: bool,
+    /// Limit of its bytes.
+    pub volume: Volume,
     /// Symbols that also go on this path.
     pub copies: VecDeque<(Lane, u64)>,
     /// One-way delay to the peer, on the peer's clock.
@@ -204,6 +207,7 @@ impl Path {
             validation: None,
             is_doubted: false,
             is_standby: settings.metered,
+            volume: Volume::new(settings.quota.clone(), now),
             copies: VecDeque::new(),
             one_way: OneWay::default(),
             new_below: [0; Lane::RELIABLE.len()],
@@ -235,12 +239,12 @@ impl Path {
     /// Length of the plaintext that makes a packet of `bytes`, at least
     /// [`MIN_MTU_BYTES`](crate::settings::MIN_MTU_BYTES).
     pub fn plaintext_of(&self, bytes: usize) -> usize {
-        bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
+        bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES - self.volume.frame_bytes()
     }
 
     /// Length of the packet that a plaintext makes, with its IP header.
     pub fn bytes_of(&self, plaintext: usize) -> usize {
-        plaintext + self.outer_bytes() + DATA_OVERHEAD_BYTES
+        plaintext + self.outer_bytes() + DATA_OVERHEAD_BYTES + self.volume.frame_bytes()
     }
 
     /// IP bytes sent.
@@ -320,9 +324,11 @@ impl Path {
         }
     }
 
-    /// Returns `true` if neither the congestion window nor the breaker delays the next symbol.
+    /// Returns `true` if no window, breaker or limit delays the next symbol.
     pub fn takes_more(&self, now: Duration) -> bool {
-        self.congestion.as_ref().map_or_else(|| !self.lease.holds_data(now), Congestion::is_open)
+        let is_open = Congestion::is_open;
+        self.affords_full()
+            && self.congestion.as_ref().map_or_else(|| !self.lease.holds_data(now), is_open)
     }
 
     /// Sets the pacing rate from the lease, and within it from the congestion controller and the

@@ -53,7 +53,8 @@ impl Path {
 
     /// Returns `true` if the path may carry symbols.
     pub fn is_live(&self) -> bool {
-        self.validation.is_none() && self.outage.is_none() && !self.is_doubted
+        let is_closed = self.volume.has_quota() && self.is_spent();
+        self.validation.is_none() && self.outage.is_none() && !self.is_doubted && !is_closed
     }
 
     /// Time from `now` until a packet of full size that waits for the pacer has arrived, on a scale
@@ -104,6 +105,7 @@ fn settings_of(settings: &Settings, id: u8) -> Settings {
             lease: path.lease,
             mtu_bytes: path.mtu_bytes.min(settings.mtu_bytes),
             metered: path.metered,
+            quota: path.quota.clone(),
             ..settings.clone()
         },
         None => settings.clone(),
@@ -302,8 +304,11 @@ impl Session {
         }
         validation.sent_bytes += bytes;
         validation.next_try = now + validation.interval;
-        validation.interval = (validation.interval * 2).min(MAX_CHALLENGE_INTERVAL);
-        Some(validation.challenge)
+        let max = self.path.volume.max_probe_interval(MAX_CHALLENGE_INTERVAL);
+        validation.interval = (validation.interval * 2).min(max);
+        let challenge = validation.challenge;
+        self.path.volume.pay_answer();
+        Some(challenge)
     }
 
     /// Time without news after which the symbols of the path in hand go again on others.

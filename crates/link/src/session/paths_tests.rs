@@ -7,7 +7,7 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 use rand::SeedableRng;
 
-use super::Session;
+use super::{HEADER_BYTES, Session};
 use crate::Class;
 use crate::crypto::Rng;
 use crate::endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore};
@@ -24,7 +24,7 @@ const DELAY: Duration = Duration::from_millis(50);
 const STEP: Duration = Duration::from_millis(1);
 
 /// Settings of an end with two paths, whose packets have at most these sizes.
-fn settings(mtus: [usize; 2]) -> Settings {
+pub fn settings(mtus: [usize; 2]) -> Settings {
     let rate = BitRate::from_bps(2_000_000);
     let further = PathSettings {
         name: "LTE".to_owned(),
@@ -32,6 +32,7 @@ fn settings(mtus: [usize; 2]) -> Settings {
         lease: LeaseMode::Static,
         mtu_bytes: mtus[1],
         metered: false,
+        quota: None,
     };
     let paths = vec![further];
     let initial_rtt = DELAY * 2;
@@ -48,12 +49,14 @@ struct Flying {
 }
 
 /// Two ends and two paths.
-struct World {
-    air: AirCore,
-    hub: HubCore,
-    now: Duration,
+pub struct World {
+    pub air: AirCore,
+    pub hub: HubCore,
+    pub now: Duration,
     /// Paths that lose everything.
-    dead: [bool; 2],
+    pub dead: [bool; 2],
+    /// Volume sent on each path in both directions.
+    pub carried: [u64; 2],
     /// Addresses at which the hub sees the paths.
     seen_as: [SocketAddr; 2],
     hub_at: SocketAddr,
@@ -65,6 +68,11 @@ struct World {
 
 impl World {
     fn new(mtus: [usize; 2]) -> Self {
+        Self::with(&settings(mtus), &settings(mtus))
+    }
+
+    /// Creates both ends with these settings.
+    pub fn with(of_air: &Settings, of_hub: &Settings) -> Self {
         let mut rng = Rng::seed_from_u64(7);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let hub_at = ([198, 18, 0, 2], 4500).into();
@@ -72,12 +80,12 @@ impl World {
             secret: air.clone(),
             hub: hub.public(),
             address: hub_at,
-            settings: settings(mtus),
+            settings: of_air.clone(),
             first_counter: 1,
         };
         let aircraft = vec![Aircraft {
             key: air.public(),
-            settings: settings(mtus),
+            settings: of_hub.clone(),
             highest_class: Class::BestEffort,
         }];
         Self {
@@ -85,6 +93,7 @@ impl World {
             hub: HubCore::new(HubConfig { secret: hub, aircraft }, [2; 32]),
             now: Duration::ZERO,
             dead: [false; 2],
+            carried: [0; 2],
             seen_as: [([198, 18, 0, 1], 1).into(), ([198, 18, 1, 1], 1).into()],
             hub_at,
             up: VecDeque::new(),
@@ -101,7 +110,7 @@ impl World {
         world
     }
 
-    fn run(&mut self, time: Duration) {
+    pub fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
             self.now += STEP;
@@ -125,6 +134,7 @@ impl World {
                 let path = usize::from(self.air.path());
                 let (at, from) = (now + DELAY, self.seen_as[path]);
                 let contents = std::mem::take(&mut contents);
+                self.carried[path] += contents.len() as u64 + HEADER_BYTES;
                 self.up.push_back(Flying { at, path, from, to, contents });
             }
             while let Some(to) = self.hub.transmit(now, &mut contents) {
@@ -134,6 +144,7 @@ impl World {
                 // The answer of a handshake goes where the call came from.
                 let called = self.seen_as.iter().position(|address| *address == to).unwrap_or(0);
                 let path = header.map_or(called, |(header, _)| usize::from(header.path));
+                self.carried[path] += contents.len() as u64 + HEADER_BYTES;
                 self.down.push_back(Flying {
                     at: now + DELAY,
                     path,
@@ -149,23 +160,23 @@ impl World {
         }
     }
 
-    fn air(&mut self) -> &mut Session {
+    pub fn air(&mut self) -> &mut Session {
         self.air.current().expect("there is a session").1
     }
 
-    fn hub(&mut self) -> &mut Session {
+    pub fn hub(&mut self) -> &mut Session {
         self.hub.sessions().next().expect("there is a session").2
     }
 
     /// The paths of the air that are live, and those of the hub.
-    fn live(&mut self) -> [[bool; 2]; 2] {
+    pub fn live(&mut self) -> [[bool; 2]; 2] {
         let of = |session: &Session| {
             [0, 1].map(|id| session.paths().any(|path| path.id == id && path.is_live()))
         };
         [of(self.air()), of(self.hub())]
     }
 
-    fn open(&mut self, bytes: usize) -> u64 {
+    pub fn open(&mut self, bytes: usize) -> u64 {
         let (now, target) = (self.now, "origin.example:80".parse().unwrap());
         let air = self.air();
         let (flow, taken) = air.open(&target, Class::BestEffort, 1, &[], now).unwrap();
@@ -175,7 +186,7 @@ impl World {
     }
 
     /// Reads what has come at the hub.
-    fn read(&mut self, flow: u64) -> usize {
+    pub fn read(&mut self, flow: u64) -> usize {
         let (now, mut out) = (self.now, vec![0; 1 << 20]);
         if let Read::Taken(bytes) = self.hub().read(flow, &mut out, now) {
             self.read += bytes;

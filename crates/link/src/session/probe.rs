@@ -37,7 +37,8 @@ impl Session {
 
     /// Time at which the next probe should be sent.
     pub(super) fn probe_at(&self) -> Option<Duration> {
-        let due = self.path.mtu.due_at().filter(|_| self.path.outage.is_none())?;
+        let may_probe = self.path.outage.is_none() && self.path.affords_full();
+        let due = self.path.mtu.due_at().filter(|_| may_probe)?;
         Some(due.max(self.path.pacer.opens_at()))
     }
 
@@ -47,7 +48,8 @@ impl Session {
         now: Duration,
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
-        let due_at = self.path.mtu.due_at().filter(|_| self.path.outage.is_none())?;
+        let may_probe = self.path.outage.is_none() && self.path.affords_full();
+        let due_at = self.path.mtu.due_at().filter(|_| may_probe)?;
         let (bytes, known) = self.path.mtu.due(now)?;
         let late = due_at + self.path.rtt.get() / POLITE <= now;
         if !late && self.urgent_waits(now) {

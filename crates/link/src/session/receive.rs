@@ -79,6 +79,7 @@ impl Session {
         let Ok(packet) = Packet::parse(plaintext) else {
             return self.close_with(Violation("an authenticated packet that does not parse"));
         };
+        self.take_volume(packet.volume, bytes, now);
         // Treated as lost, because the sender does not retransmit a symbol that a report names.
         if let Some(Carried::Symbol(symbol)) = &packet.carried
             && self.refuses(symbol)

@@ -55,11 +55,12 @@ impl Session {
         let curve = report.as_ref().and_then(|it| self.path.recorder.curve(it.largest));
         let curve = curve.filter(|_| learns);
         self.select(here);
+        let curve = curve.filter(|_| self.path.affords_full());
         let mut report = report?;
         frame::put_report(&mut self.plaintext, &report);
         let beside = curve.as_ref().map_or(0, |_| MAX_CURVE_BYTES) + NEXT_TO_REPORT_BYTES;
         let beside = beside + usize::from(self.path.is_standby);
-        let room = self.path.max_plaintext() - beside;
+        let room = self.path.affordable_plaintext() - beside;
         if self.plaintext.len() > room {
             self.plaintext.clear();
             report.shorten(room - 1);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::path::{Outage, Path};
+use super::volume::Volume;
 use super::{Session, reap_interval};
 use crate::crypto::Aged;
 use crate::lane::{Lane, SendLane};
@@ -35,9 +36,9 @@ const STANDBY_KEEPALIVES: u32 = 20;
 const MAX_PROBE_DOUBLINGS: u32 = 6;
 
 impl Outage {
-    pub(super) fn next_probe(&mut self, now: Duration) {
-        let interval =
-            (now.saturating_sub(self.since) / PROBE_INTERVAL_PART).min(MAX_PROBE_INTERVAL);
+    pub(super) fn next_probe(&mut self, volume: &Volume, now: Duration) {
+        let max = volume.max_probe_interval(MAX_PROBE_INTERVAL);
+        let interval = (now.saturating_sub(self.since) / PROBE_INTERVAL_PART).min(max);
         self.probe_at = now + interval.max(self.min_interval);
     }
 }
@@ -88,6 +89,7 @@ impl Session {
 
     /// Handles what is due on the path in hand.
     fn handle_path_timeout(&mut self, now: Duration) {
+        self.raise_volume(now);
         if self.doubt_at().is_some_and(|at| at <= now) {
             self.resend_elsewhere(now);
         }
@@ -185,6 +187,14 @@ impl Session {
 
     /// Next timer of the path in hand.
     fn next_path_timer(&mut self, now: Duration) -> (Duration, &'static str) {
+        if self.path.is_spent() {
+            return self.first_timer([
+                ("idle flows", Some(self.next_reap)),
+                ("daily limit", self.path.volume.look_at(now)),
+                ("doubt", self.doubt_at()),
+                ("outage", self.outage_at().filter(|_| self.path.outage.is_none())),
+            ]);
+        }
         if let Some(validation) = &self.path.validation {
             let next_try =
                 Some(validation.next_try).filter(|_| validation.affords(CHALLENGED_BYTES));
@@ -277,10 +287,13 @@ impl Session {
 
     /// Returns `true` if only the pacer delays sending.
     fn wants_to_send(&mut self, now: Duration) -> bool {
+        if self.path.is_spent() {
+            return false;
+        }
         if self.path.ping || self.path.response.is_some() {
             return true;
         }
-        if self.yields() {
+        if self.yields() || !self.path.affords_full() {
             return false;
         }
         let may_load = self.path.outage.is_some() || self.path.takes_more(now);
@@ -293,7 +306,7 @@ impl Session {
         if may_load && !self.path.copies.is_empty() {
             return true;
         }
-        if may_load && !self.path.is_standby && self.path.lease.wants_padding(now) {
+        if may_load && self.path.may_be_loaded() && self.path.lease.wants_padding(now) {
             return true;
         }
         if self.lease_talk_at(now).is_some_and(|at| at <= now)
@@ -354,7 +367,8 @@ impl Session {
             return None;
         }
         let rarely = if self.path.is_standby { STANDBY_KEEPALIVES } else { 1 };
-        let keepalive = self.path.last_sent + self.settings.keepalive * rarely;
+        let interval = (self.settings.keepalive * rarely).max(self.path.volume.keepalive());
+        let keepalive = self.path.last_sent + interval;
         let stalled = self.last_symbol.filter(|_| self.flows.len() > 0);
         Some(stalled.map_or(keepalive, |at| keepalive.min(at + self.patience())))
     }

@@ -41,18 +41,18 @@ impl Session {
             self.plaintext.clear();
             frame::put_close(&mut self.plaintext);
             self.sent_on = self.path.id;
-            let to = self.seal(SentContents::default(), None, now, out);
+            let to = self.within_volume(|it| it.seal(SentContents::default(), None, now, out));
             self.select_first();
             return to;
         }
         if self.others.is_empty() {
             self.sent_on = self.path.id;
-            return self.transmit_here(now, out);
+            return self.within_volume(|it| it.transmit_here(now, out));
         }
         let mut sent = None;
         for id in self.paths_by_arrival(now) {
             self.select(id);
-            sent = self.transmit_here(now, out);
+            sent = self.within_volume(|it| it.transmit_here(now, out));
             if sent.is_some() {
                 self.sent_on = id;
                 break;
@@ -144,7 +144,7 @@ impl Session {
     /// Fills an empty packet with padding if the rate is to be learned and nothing else waits.
     fn pad(&mut self, contents: SentContents, now: Duration) -> SentContents {
         let may_load =
-            self.path.outage.is_none() && !self.path.is_standby && self.path.takes_more(now);
+            self.path.outage.is_none() && self.path.may_be_loaded() && self.path.takes_more(now);
         if !self.plaintext.is_empty() || !may_load || !self.path.lease.wants_padding(now) {
             return contents;
         }
@@ -196,6 +196,9 @@ impl Session {
         }
         let ping = std::mem::take(&mut self.path.ping);
         if ping {
+            if self.path.waiting_since.is_some() {
+                self.path.volume.pay_answer();
+            }
             frame::put_ping(&mut self.plaintext);
             self.put_standby();
         }
@@ -204,7 +207,7 @@ impl Session {
 
     /// Puts at most one symbol or repair. Returns it with its charge.
     fn put_contents(&mut self, probing: bool, now: Duration) -> PacketContents {
-        if self.yields() {
+        if self.yields() || !self.path.affords_full() {
             return PacketContents::default();
         }
         // In an outage, probes have their own pace.
@@ -392,7 +395,7 @@ impl Session {
         let Some(outage) = self.path.outage.as_mut().filter(|outage| outage.probe_at <= now) else {
             return false;
         };
-        outage.next_probe(now);
+        outage.next_probe(&self.path.volume, now);
         self.path.ping = true;
         // Only large packets may be lost, so that every other probe is small.
         outage.bare = !outage.bare && self.path.mtu.is_in_doubt();
@@ -409,6 +412,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
         let (number, before) = (self.path.next_packet(), out.len());
+        self.count_volume();
         if !self.keys.seal(self.path.id, number, &self.plaintext, out) {
             out.truncate(before);
             return None;

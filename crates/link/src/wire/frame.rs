@@ -2,7 +2,8 @@
 //!
 //! A packet has two parts:
 //!
-//! - the uncoded part (REPORT, CURVE, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, STANDBY, CLOSE), where
+//! - the uncoded part (REPORT, CURVE, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, STANDBY, VOLUME,
+//!   CLOSE), where
 //!   the latest message wins and nothing is retransmitted;
 //! - at most one symbol, repair or fragment, which fills the rest. Everything that must arrive is
 //!   in symbols.
@@ -20,6 +21,7 @@
 //! | `0x08` | SLIDE | lane u8, base varint; symbols below it will not be sent any more |
 //! | `0x09` | CURVE | with a REPORT, to a sender that learns its rate, see [`Curve`] |
 //! | `0x0a` | STANDBY | none; from the aircraft: this path carries data only if no other does |
+//! | `0x0b` | VOLUME | u64; from the aircraft: total bytes that the hub may send on this path; from the hub: total that it has sent |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, number of symbols − 1 varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
@@ -61,6 +63,7 @@ const DEMAND: u8 = 0x07;
 const SLIDE: u8 = 0x08;
 const CURVE: u8 = 0x09;
 const STANDBY: u8 = 0x0a;
+const VOLUME: u8 = 0x0b;
 const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
 const FRAGMENT: u8 = 0x20;
@@ -82,6 +85,8 @@ const DATAGRAM_LEN: u8 = 0x0d;
 const CLAIM: u8 = 0x0e;
 const CLASS: u8 = 0x0f;
 
+/// Length of a VOLUME.
+pub const VOLUME_BYTES: usize = 9;
 /// Length of a path challenge.
 pub const CHALLENGE_BYTES: usize = 8;
 
@@ -100,6 +105,7 @@ pub struct Packet<'a> {
     pub response: Option<Challenge>,
     pub ping: bool,
     pub standby: bool,
+    pub volume: Option<u64>,
     pub close: bool,
     pub carried: Option<Carried<'a>>,
 }
@@ -196,6 +202,7 @@ impl<'a> Packet<'a> {
                 RESPONSE => packet.response = Some(reader.array()?),
                 PING => packet.ping = true,
                 STANDBY => packet.standby = true,
+                VOLUME => packet.volume = Some(reader.u64()?),
                 CLOSE => packet.close = true,
                 PADDING => {}
                 tag => {
@@ -275,6 +282,13 @@ pub fn put_ping(out: &mut Vec<u8>) {
 
 pub fn put_standby(out: &mut Vec<u8>) {
     out.push(STANDBY);
+}
+
+/// VOLUME, which begins every packet of a limited path.
+pub fn volume(number: u64) -> [u8; VOLUME_BYTES] {
+    let mut frame = [VOLUME; VOLUME_BYTES];
+    frame[1..].copy_from_slice(&number.to_le_bytes());
+    frame
 }
 
 pub fn put_close(out: &mut Vec<u8>) {

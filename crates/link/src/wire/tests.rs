@@ -142,6 +142,7 @@ proptest! {
         response: Option<[u8; 8]>,
         ping: bool,
         standby: bool,
+        volume: Option<u64>,
         close: bool,
         padding in 0usize..40,
         fragment in prop::option::of((any::<u64>(), 0usize..30_000, 1usize..30_000)),
@@ -160,6 +161,7 @@ proptest! {
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
         if standby { frame::put_standby(&mut out) }
+        if let Some(volume) = volume { out.extend(frame::volume(volume)) }
         if close { frame::put_close(&mut out) }
         out.resize(out.len() + padding, frame::PADDING);
         let before = out.len();
@@ -198,7 +200,7 @@ proptest! {
             Some(Carried::Repair(repair)) => repair.content,
             Some(Carried::Fragment(fragment)) => fragment.content,
         });
-        let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, standby, close, carried };
+        let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, standby, volume, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 
