@@ -15,6 +15,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 
+use crate::departure::Departure;
 use crate::egress::{Admitted, Egress};
 use crate::forward::{Egresses, Origin};
 use crate::parts::FlowParts;
@@ -38,6 +39,7 @@ pub struct AnchorAcceptor {
     egresses: Arc<Egresses>,
     opened: mpsc::Sender<Incoming>,
     waiting: Mutex<mpsc::Receiver<Incoming>>,
+    departure: Departure,
 }
 
 impl AnchorAcceptor {
@@ -45,15 +47,17 @@ impl AnchorAcceptor {
     /// others.
     pub fn new(inner: Arc<dyn Acceptor>, egress: Arc<Egress>, egresses: Arc<Egresses>) -> Self {
         let (opened, waiting) = mpsc::channel(MAX_WAITING);
-        Self { inner, egress, egresses, opened, waiting: Mutex::new(waiting) }
+        let (waiting, departure) = (Mutex::new(waiting), Departure::default());
+        Self { inner, egress, egresses, opened, waiting, departure }
     }
 
     /// Reads the first record of a carrier, and attaches or forwards it.
     fn admit(&self, from: Origin, stream: Box<dyn FlowStream>) {
         let (egress, egresses) = (self.egress.clone(), self.egresses.clone());
-        let opened = self.opened.clone();
-        tokio::spawn(async move {
-            let Some(new) = admit(&egress, &egresses, from, stream).await else { return };
+        let (opened, departure) = (self.opened.clone(), self.departure.clone());
+        self.departure.spawn(async move {
+            let admitted = admit(&egress, &egresses, &departure, from, stream).await;
+            let Some(new) = admitted else { return };
             // Fails only if the gateway ends. Dropping the flow resets it.
             let _ = opened.send(new).await;
         });
@@ -64,6 +68,7 @@ impl AnchorAcceptor {
 async fn admit(
     egress: &Arc<Egress>,
     egresses: &Egresses,
+    departure: &Departure,
     mut from: Origin,
     mut stream: Box<dyn FlowStream>,
 ) -> Option<Incoming> {
@@ -80,6 +85,10 @@ async fn admit(
             return None;
         }
     };
+    if record == Control::Watch {
+        departure.watch(stream).await;
+        return None;
+    }
     match egresses.choose(&record, egress.id()) {
         Ok(None) => {}
         Ok(Some(other)) => {
@@ -149,11 +158,11 @@ impl Sink for FirstRecord {
 
     fn control(&mut self, record: Control) -> Result<(), Malformed> {
         match record {
-            Control::Open { .. } | Control::Resume { .. } => {
+            Control::Open { .. } | Control::Resume { .. } | Control::Watch => {
                 self.0 = Some(record);
                 Ok(())
             }
-            _ => Err(Malformed("the first record is not OPEN or RESUME")),
+            _ => Err(Malformed("the first record is not OPEN, RESUME or WATCH")),
         }
     }
 }
@@ -215,6 +224,10 @@ impl Acceptor for AnchorAcceptor {
         let parts = FlowParts::decode(flow);
         let parts = parts.inspect_err(|error| tracing::warn!(%error)).ok()?;
         Some(Box::new(self.egress.adopt(parts)?))
+    }
+
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.departure.begin())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -284,7 +284,7 @@ impl AirFlow {
 }
 
 /// Target of every carrier.
-fn anchor() -> Target {
+pub(crate) fn anchor() -> Target {
     Target { host: Host::Service(Service::Anchor), port: 0 }
 }
 

@@ -1,5 +1,6 @@
 //! A hub's way to egresses in other processes: HTTP/3 CONNECT.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service};
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::at_egress::AtEgress;
 use crate::registry::Caller;
 use crate::ticket::EgressId;
 use crate::wire::Control;
@@ -31,12 +33,13 @@ pub struct Origin {
 pub struct OtherEgress {
     id: EgressId,
     client: watch::Receiver<Option<Client>>,
-    /// First failed use since the egress was up.
+    /// First use before the egress was up.
     missed_at: Mutex<Option<Instant>>,
+    was_up: AtomicBool,
 }
 
-/// Time for which a flow waits for an egress that is down, before it ends. Its air asks again twice a
-/// second meanwhile.
+/// Time for which a flow waits for the first connection to its egress, as after a restart of the hub.
+/// Its air asks again twice a second meanwhile.
 const EGRESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Egresses in other processes, the preferred first. New flows are dialled here if there are none.
@@ -80,20 +83,25 @@ impl Egresses {
 impl OtherEgress {
     /// Reaches the egress with `public_key` through `client`, once that is known.
     pub fn new(public_key: &[u8; 32], client: watch::Receiver<Option<Client>>) -> Self {
-        Self { id: egress_id(public_key), client, missed_at: Mutex::default() }
+        let (missed_at, was_up) = (Mutex::default(), AtomicBool::default());
+        Self { id: egress_id(public_key), client, missed_at, was_up }
     }
 
     fn is_up(&self) -> bool {
         let client = self.client.borrow();
         let is_up = client.as_ref().is_some_and(|it| *it.watch_reach().borrow() == Reach::Up);
         if is_up {
-            *self.missed_at.lock() = None;
+            self.was_up.store(true, Ordering::Relaxed);
         }
         is_up
     }
 
-    /// Returns `true` if the egress, which is down, may be back soon.
+    /// Returns `true` if the egress, which is down, may be up soon with its flows. After the loss of a
+    /// connection they are taken for dead.
     fn is_awaited(&self) -> bool {
+        if self.was_up.load(Ordering::Relaxed) {
+            return false;
+        }
         let missed_at = *self.missed_at.lock().get_or_insert_with(Instant::now);
         missed_at.elapsed() < EGRESS_PATIENCE
     }
@@ -102,6 +110,7 @@ impl OtherEgress {
     pub async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
         let client = self.client.borrow().clone();
         let Some(client) = client else { return stream.reset(ResetCode::Unreachable) };
+        let connection = client.session();
         let authority = format!("{}:0", Service::Anchor.name());
         let Caller { aircraft, session } = from.caller;
         let flow = client.forward(
@@ -111,7 +120,7 @@ impl OtherEgress {
             &Behalf { aircraft, session },
             first,
         );
-        Bridge::new(stream, Box::new(flow)).await;
+        Bridge::new(stream, Box::new(AtEgress::new(flow, client, connection))).await;
     }
 }
 

@@ -35,9 +35,11 @@
 
 pub mod acceptor;
 pub mod air;
+mod at_egress;
 pub mod budget;
 pub mod carrier;
 mod current;
+mod departure;
 pub mod egress;
 pub mod end;
 mod ended;
@@ -47,6 +49,7 @@ pub mod forward;
 pub mod fuzz;
 pub mod hubs;
 pub mod incoming;
+pub mod keeper;
 #[cfg(test)]
 mod model;
 pub mod outgoing;

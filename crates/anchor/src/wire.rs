@@ -18,6 +18,7 @@
 //! | 6 | CLASS | class (1) |
 //! | 7 | END | reset code (1) |
 //! | 8 | STOP | reset code (1): the sender reads no more |
+//! | 9 | WATCH | nothing: the stream carries no flow, and the hub finishes it before it stops |
 //!
 //! Integers are in network order. The end of a stream counts as one byte of it: an offset after the
 //! last byte confirms the FIN too. Targets and reset codes are those of the radio protocol.
@@ -86,6 +87,8 @@ pub enum Control {
     End(ResetCode),
     /// The sender reads no more of the stream.
     Stop(ResetCode),
+    /// Air to hub, alone on its stream: the hub finishes the stream when it is about to stop.
+    Watch,
 }
 
 /// A carrier whose bytes violate the protocol.
@@ -138,6 +141,7 @@ impl Control {
             Self::Class(class) => out.extend([CONTROL | 6, *class]),
             Self::End(code) => out.extend([CONTROL | 7, code.to_u8()]),
             Self::Stop(code) => out.extend([CONTROL | 8, code.to_u8()]),
+            Self::Watch => out.push(CONTROL | 9),
         }
     }
 
@@ -153,6 +157,7 @@ impl Control {
             6 => left.array().map(|[class]| Self::Class(class)),
             7 => left.array().map(|[code]| Self::End(ResetCode::from_u8(code))),
             8 => left.array().map(|[code]| Self::Stop(ResetCode::from_u8(code))),
+            9 => Some(Self::Watch),
             _ => return Err(Malformed("unknown record")),
         };
         Ok(record)
@@ -390,6 +395,7 @@ mod tests {
             any::<u8>().prop_map(Control::Class),
             prop::sample::select(&ResetCode::ALL[..]).prop_map(Control::End),
             prop::sample::select(&ResetCode::ALL[..]).prop_map(Control::Stop),
+            Just(Control::Watch),
         ]
     }
 

@@ -17,8 +17,8 @@ pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
 
 /// Silence after which a hub takes an egress for dead. Its flows end then, and new ones go elsewhere.
 const EGRESS_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Interval of the probes of an idle egress, of which several fit into [`EGRESS_TIMEOUT`].
-const EGRESS_KEEP_ALIVE: Duration = Duration::from_millis(400);
+/// Interval of the probes of an idle egress. The silence counts from the first unanswered one.
+const EGRESS_KEEP_ALIVE: Duration = Duration::from_millis(100);
 /// Bytes of one flow that an egress sends before its hub reads them: 28 Mbit/s at 150 ms.
 const EGRESS_FLOW_BYTES: u32 = 512 << 10;
 /// The same for all aircraft of a hub, so that 2,048 flows may wait for their radios at once.

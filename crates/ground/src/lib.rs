@@ -51,6 +51,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, timeout};
 
 use bentpipe_metering::strangers;
 use bentpipe_status::notify;
@@ -106,6 +107,8 @@ struct Shared {
     udp: Udp,
     limits: GroundLimits,
     raw: Raw,
+    /// `true` if there is no other egress.
+    dials: bool,
 }
 
 /// Runs the ground gateway of `config` until `shutdown`, then lets open flows finish for the
@@ -242,6 +245,7 @@ impl Ground {
             ),
             limits: config.limits.clone(),
             raw: config.raw.clone(),
+            dials: config.egresses.is_empty(),
             policy,
             sources,
             counters,
@@ -296,14 +300,26 @@ impl Ground {
         if let Some(previous) = self.previous.lock().take() {
             self.shared.take_over(previous, &acceptors, &flows);
         }
-        let accepting = acceptors.iter().map(|from| self.accept_all(from.as_ref(), &flows));
-        tokio::select! {
-            () = shutdown => {}
-            _ = futures_util::future::join_all(accepting) => {}
+        let each = acceptors.iter().map(|from| self.accept_all(from.as_ref(), &flows));
+        let mut accepting = futures_util::future::join_all(each);
+        let is_closed = tokio::select! {
+            () = shutdown => false,
+            _ = &mut accepting => true,
+        };
+        let stopped_at = Instant::now();
+        // Flows that are dialled here cannot follow their aircraft, and the next process has them.
+        let stays = self.store.is_some() && self.shared.dials;
+        if !is_closed && !stays {
+            // Aircraft with other hubs use this one until they have reached another.
+            let leaving = futures_util::future::join_all(acceptors.iter().map(|from| from.leave()));
+            tokio::select! {
+                _ = timeout(self.drain, leaving) => {}
+                _ = &mut accepting => {}
+            }
         }
         match &self.store {
             Some(store) => handover::leave(&acceptors, &flows, store).await,
-            None => flows.drain(self.drain).await,
+            None => flows.drain(self.drain.saturating_sub(stopped_at.elapsed())).await,
         }
     }
 

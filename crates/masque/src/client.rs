@@ -150,8 +150,8 @@ impl Client {
     /// Number of the connection, or `None` if there is none. It increases with every connection.
     pub fn session(&self) -> Option<u64> {
         match &*self.state.borrow() {
-            State::Up(live) => Some(live.number),
-            State::Down(_) => None,
+            State::Up(live) if live.conn.close_reason().is_none() => Some(live.number),
+            State::Up(_) | State::Down(_) => None,
         }
     }
 

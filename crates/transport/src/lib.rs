@@ -400,6 +400,12 @@ pub trait Acceptor: Send + Sync + 'static {
         None
     }
 
+    /// Tells the aircraft that have other hubs to move there, and waits until they have. Flows are
+    /// accepted meanwhile.
+    fn leave(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Accepts no flows that outlive this process from now on, so that those of before can be
     /// [handed over](FlowStream::hand_over).
     fn begin_handover(&self) {}
