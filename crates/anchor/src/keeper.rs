@@ -55,10 +55,10 @@ pub async fn answered(link: impl Connector) -> Option<Arc<dyn Connector>> {
 }
 
 /// Reason for another hub.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Silence,
-    /// The hub is about to stop. It waits for the end of this stream.
-    Departure(Box<dyn FlowStream>),
+    Departure,
     Return,
 }
 
@@ -68,22 +68,23 @@ async fn follow(watch: HubsWatch, calls: impl Calls) {
         let Some(hubs) = watch.hubs() else { return };
         let (mut reach, hub) = (hubs.watch_reach(), hubs.hub());
         drop(hubs);
-        let reason = tokio::select! {
+        // A hub that is about to stop waits for the end of the stream on which it said so.
+        let (reason, _watching) = tokio::select! {
             is_silent = silence(&mut reach) => match is_silent {
-                true => Reason::Silence,
+                true => (Reason::Silence, None),
                 false => return,
             },
-            stream = departure(&*hub) => Reason::Departure(stream),
-            () = sleep(RETURN_INTERVAL), if present != 0 => Reason::Return,
+            stream = departure(&*hub) => (Reason::Departure, Some(stream)),
+            () = sleep(RETURN_INTERVAL), if present != 0 => (Reason::Return, None),
         };
         drop(hub);
         candidate = match reason {
             Reason::Return => 0,
-            _ => next(candidate, present, calls.hubs()),
+            Reason::Silence | Reason::Departure => next(candidate, present, calls.hubs()),
         };
         tracing::info!(hub = candidate, "calling another hub");
         let answer = calls.call(candidate).await;
-        let is_back = matches!(reason, Reason::Silence) && *reach.borrow() == Reach::Up;
+        let is_back = reason == Reason::Silence && *reach.borrow() == Reach::Up;
         match answer {
             // The present hub is back, and its flows need no other.
             Some(_) if is_back => {}
@@ -142,9 +143,9 @@ async fn departure(hub: &dyn Connector) -> Box<dyn FlowStream> {
         let Ok(mut stream) = hub.open(open).await else { continue };
         match stream.read(&mut [0]).await {
             Ok(0) => return stream,
-            Ok(_) => {}
+            // With the session. The next one has its own.
             Err(_) if stream.reset_code() == Some(ResetCode::Lost) => continue,
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         // An earlier version, which knows no such stream.
         tracing::debug!("the hub does not announce its end");

@@ -4,6 +4,7 @@ mod attacks;
 mod benches;
 mod common;
 mod grid;
+mod hub_change;
 mod learned;
 mod mixes;
 mod papers;
@@ -80,6 +81,8 @@ pub enum Run {
     Learned(learned::LearnedArgs),
     /// Two radios at once: objects, downloads and deaths of a path, against the limit of both.
     TwoRadios(two_radios::TwoRadiosArgs),
+    /// Flows whose hub or egress changes, restarts or dies: resets, gaps and the time to recover.
+    HubChange(hub_change::HubChangeArgs),
     /// Measure bulk traffic in each class and direction with probes, and the effect of downloads
     /// and heavy users on others.
     LatencyUnderLoad(mixes::LatencyArgs),
@@ -173,6 +176,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Grid(args)) => grid::run(args),
         Lab::Run(Run::Learned(args)) => learned::run(args),
         Lab::Run(Run::TwoRadios(args)) => two_radios::run(args),
+        Lab::Run(Run::HubChange(args)) => hub_change::run(args),
         Lab::Run(Run::LatencyUnderLoad(args)) => mixes::latency(args),
         Lab::Run(Run::ClassRates(args)) => mixes::class_rates(args),
         Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),

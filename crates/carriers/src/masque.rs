@@ -16,7 +16,7 @@ pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
 }
 
 /// Silence after which a hub takes an egress for dead. Its flows end then, and new ones go elsewhere.
-const EGRESS_TIMEOUT: Duration = Duration::from_millis(1_500);
+const EGRESS_TIMEOUT: Duration = Duration::from_millis(1_400);
 /// Interval of the probes of an idle egress. The silence counts from the first unanswered one.
 const EGRESS_KEEP_ALIVE: Duration = Duration::from_millis(100);
 /// Bytes of one flow that an egress sends before its hub reads them: 28 Mbit/s at 150 ms.

@@ -14,6 +14,7 @@ pub mod engine;
 pub mod gate;
 pub mod grid;
 pub mod http_cache;
+pub mod hub_change;
 pub mod latency;
 pub mod learned;
 pub mod measure;

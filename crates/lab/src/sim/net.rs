@@ -142,6 +142,14 @@ impl Net {
         state.directions.insert((air.id, ground.id), return_);
     }
 
+    /// Removes the link between two nodes. Packets in flight on it still arrive.
+    pub fn part(&self, one: &Node, other: &Node) {
+        let mut state = self.inner.lock();
+        for key in [(one.id, other.id), (other.id, one.id)] {
+            state.directions.remove(&key);
+        }
+    }
+
     /// Counters of the direction from one node to another.
     pub fn counters(&self, from: &Node, to: &Node) -> Option<Counters> {
         self.inner.lock().directions.get(&(from.id, to.id)).map(Direction::counters)
