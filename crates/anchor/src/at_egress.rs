@@ -5,23 +5,22 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bentpipe_flow::{Class, ResetCode};
-use bentpipe_masque::{Client, Flow};
+use bentpipe_masque::{ConnectionWatch, Flow};
 use bentpipe_transport::FlowStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A flow at an egress. If the connection to the egress is lost, the reason of its reset is
-/// [`ResetCode::Unreachable`]: the air ends the flow and need not ask again.
+/// A flow at an egress. If the egress is dead, the reason of its reset is
+/// [`ResetCode::Unreachable`]: the air ends the flow and need not ask again. An egress that closes its
+/// connection may hand its flows to the next process.
 pub struct AtEgress {
     flow: Flow,
-    client: Client,
-    /// Number of the connection.
-    connection: Option<u64>,
+    connection: Option<ConnectionWatch>,
 }
 
 impl AtEgress {
-    /// Takes a flow on the `connection` of `client`.
-    pub fn new(flow: Flow, client: Client, connection: Option<u64>) -> Self {
-        Self { flow, client, connection }
+    /// Takes a flow on `connection`.
+    pub fn new(flow: Flow, connection: Option<ConnectionWatch>) -> Self {
+        Self { flow, connection }
     }
 }
 
@@ -36,7 +35,7 @@ impl FlowStream for AtEgress {
 
     fn reset_code(&self) -> Option<ResetCode> {
         match self.flow.reset_code() {
-            Some(ResetCode::Lost) if self.client.session() != self.connection => {
+            Some(ResetCode::Lost) if self.connection.as_ref().is_some_and(|it| it.is_dead()) => {
                 Some(ResetCode::Unreachable)
             }
             code => code,

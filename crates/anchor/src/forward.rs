@@ -1,10 +1,9 @@
 //! A hub's way to egresses in other processes: HTTP/3 CONNECT.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service};
-use bentpipe_masque::{Behalf, Client};
+use bentpipe_masque::{Behalf, Client, ConnectionWatch};
 use bentpipe_relay::Bridge;
 use bentpipe_transport::FlowStream;
 use bytes::Bytes;
@@ -33,13 +32,13 @@ pub struct Origin {
 pub struct OtherEgress {
     id: EgressId,
     client: watch::Receiver<Option<Client>>,
-    /// First use before the egress was up.
+    /// First failed use since the egress was up.
     missed_at: Mutex<Option<Instant>>,
-    was_up: AtomicBool,
+    /// Last connection that was used.
+    connection: Mutex<Option<ConnectionWatch>>,
 }
 
-/// Time for which a flow waits for the first connection to its egress, as after a restart of the hub.
-/// Its air asks again twice a second meanwhile.
+/// Time for which a flow waits for a connection to its egress, as after a restart of either. Its air asks again twice a second meanwhile.
 const EGRESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Egresses in other processes, the preferred first. New flows are dialled here if there are none.
@@ -83,23 +82,24 @@ impl Egresses {
 impl OtherEgress {
     /// Reaches the egress with `public_key` through `client`, once that is known.
     pub fn new(public_key: &[u8; 32], client: watch::Receiver<Option<Client>>) -> Self {
-        let (missed_at, was_up) = (Mutex::default(), AtomicBool::default());
-        Self { id: egress_id(public_key), client, missed_at, was_up }
+        let (missed_at, connection) = (Mutex::default(), Mutex::default());
+        Self { id: egress_id(public_key), client, missed_at, connection }
     }
 
     fn is_up(&self) -> bool {
         let client = self.client.borrow();
         let is_up = client.as_ref().is_some_and(|it| *it.watch_reach().borrow() == Reach::Up);
         if is_up {
-            self.was_up.store(true, Ordering::Relaxed);
+            *self.missed_at.lock() = None;
+            *self.connection.lock() = client.as_ref().and_then(Client::watch_connection);
         }
         is_up
     }
 
-    /// Returns `true` if the egress, which is down, may be up soon with its flows. After the loss of a
-    /// connection they are taken for dead.
+    /// Returns `true` if the egress, which is down, may be up soon with its flows. Those of an egress
+    /// that was silent are taken for dead.
     fn is_awaited(&self) -> bool {
-        if self.was_up.load(Ordering::Relaxed) {
+        if self.connection.lock().as_ref().is_some_and(ConnectionWatch::is_dead) {
             return false;
         }
         let missed_at = *self.missed_at.lock().get_or_insert_with(Instant::now);
@@ -110,7 +110,7 @@ impl OtherEgress {
     pub async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
         let client = self.client.borrow().clone();
         let Some(client) = client else { return stream.reset(ResetCode::Unreachable) };
-        let connection = client.session();
+        let connection = client.watch_connection();
         let authority = format!("{}:0", Service::Anchor.name());
         let Caller { aircraft, session } = from.caller;
         let flow = client.forward(
@@ -120,7 +120,7 @@ impl OtherEgress {
             &Behalf { aircraft, session },
             first,
         );
-        Bridge::new(stream, Box::new(AtEgress::new(flow, client, connection))).await;
+        Bridge::new(stream, Box::new(AtEgress::new(flow, connection))).await;
     }
 }
 

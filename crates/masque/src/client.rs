@@ -49,6 +49,19 @@ pub struct Client {
     _alive: mpsc::Sender<()>,
 }
 
+/// Observer of one connection, also after its end.
+#[derive(Clone)]
+pub struct ConnectionWatch(quinn::Connection);
+
+impl ConnectionWatch {
+    /// Returns `true` if the connection is lost because the server is silent or has forgotten it,
+    /// instead of closed.
+    pub fn is_dead(&self) -> bool {
+        use quinn::ConnectionError::{Reset, TimedOut};
+        matches!(self.0.close_reason(), Some(Reset | TimedOut))
+    }
+}
+
 impl Client {
     /// Starts to connect in the background, and retries until the server is up. Must be called within a
     /// tokio runtime.
@@ -150,8 +163,16 @@ impl Client {
     /// Number of the connection, or `None` if there is none. It increases with every connection.
     pub fn session(&self) -> Option<u64> {
         match &*self.state.borrow() {
-            State::Up(live) if live.conn.close_reason().is_none() => Some(live.number),
-            State::Up(_) | State::Down(_) => None,
+            State::Up(live) => Some(live.number),
+            State::Down(_) => None,
+        }
+    }
+
+    /// Returns an observer of the present connection.
+    pub fn watch_connection(&self) -> Option<ConnectionWatch> {
+        match &*self.state.borrow() {
+            State::Up(live) => Some(ConnectionWatch(live.conn.clone())),
+            State::Down(_) => None,
         }
     }
 

@@ -155,7 +155,7 @@ mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
 pub use behalf::Behalf;
-pub use client::{Client, ClientConfig, ConnectError};
+pub use client::{Client, ClientConfig, ConnectError, ConnectionWatch};
 pub use datagrams::{DatagramError, DatagramFlow};
 pub use flow::{Flow, FlowReset};
 pub use incoming::{Incoming, Payload};
