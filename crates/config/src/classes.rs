@@ -29,22 +29,8 @@ pub struct ClassConfig {
     rate: Option<BitRate>,
     /// Maximum rate, even on an idle link.
     ceil: Option<Placed<BitRate>>,
-    /// With several radios: `"each"` sends a copy by each that is not metered, so that the loss of one
-    /// costs nothing; `"all"` divides what is sent among them.
-    #[schemars(extend("x-default" = "`\"each\"` for `operator`, otherwise `\"all\"`"))]
-    paths: Option<ClassPaths>,
     /// Maximum rate of one passenger in it. Only for `network`.
     passenger_ceil: Option<Placed<BitRate>>,
-}
-
-/// Radios of a class.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum ClassPaths {
-    /// All together.
-    All,
-    /// A copy by each.
-    Each,
 }
 
 impl ClassConfig {
@@ -113,10 +99,7 @@ impl Classes {
             let config = self.get(class);
             let limit = |of: fn(&ClassConfig) -> Option<BitRate>| config.and_then(of);
             let limits = Limits { rate: limit(ClassConfig::rate), ceil: limit(ClassConfig::ceil) };
-            let usual = if class == Class::Operator { ClassPaths::Each } else { ClassPaths::All };
-            let paths = config.and_then(|config| config.paths).unwrap_or(usual);
-            let on_each_path = paths == ClassPaths::Each;
-            ClassSettings { limits, on_each_path, ..ClassSettings::default() }
+            ClassSettings { limits, ..ClassSettings::default() }
         })
     }
 

@@ -26,14 +26,11 @@ pub struct ClassSettings {
     pub limits: Limits,
     /// Memory limit of its queued datagrams.
     pub memory: ByteSize,
-    /// What it sends goes on each path of a link with several. The scheduler itself has no use for
-    /// this.
-    pub on_each_path: bool,
 }
 
 impl Default for ClassSettings {
     fn default() -> Self {
-        Self { limits: Limits::default(), memory: DEFAULT_MEMORY, on_each_path: false }
+        Self { limits: Limits::default(), memory: DEFAULT_MEMORY }
     }
 }
 

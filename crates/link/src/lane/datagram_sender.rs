@@ -148,12 +148,6 @@ impl DatagramSender {
         number
     }
 
-    /// Content of a symbol that the peer has not reported.
-    pub fn content_of(&self, number: u64) -> Option<&[u8]> {
-        let slot = self.slots.get(usize::try_from(number.checked_sub(self.base)?).ok()?)?;
-        (slot.state != State::Reported).then_some(&slot.content[..])
-    }
-
     /// Notes that no datagram waits after the newest symbol.
     pub fn ended(&mut self, now: Duration) {
         self.paced_repair.ended(now);

@@ -27,14 +27,6 @@ impl Senders {
         }
     }
 
-    /// Content of a symbol that the peer has not reported.
-    pub fn content_of(&self, lane: Lane, number: u64) -> Option<&[u8]> {
-        match lane {
-            Lane::Urgent | Lane::Bulk => self.reliable[lane as usize].content_of(number),
-            Lane::Datagram => self.datagrams.content_of(number),
-        }
-    }
-
     /// Number of the lane's next new symbol.
     pub fn next_number(&self, lane: Lane) -> u64 {
         match lane {

@@ -483,8 +483,6 @@ fn reap_interval(settings: &Settings) -> Duration {
 }
 
 #[cfg(test)]
-mod copies_tests;
-#[cfg(test)]
 mod paths_tests;
 #[cfg(test)]
 mod tests;

@@ -332,8 +332,7 @@ impl Session {
             state.ended(class, now);
         }
         // A request is short, and everything waits for it.
-        let is_request = ended.is_some() && self.opens && lane == Lane::Urgent;
-        if is_request || self.settings.classes[charge.class].on_each_path {
+        if ended.is_some() && self.opens && lane == Lane::Urgent && !self.others.is_empty() {
             self.copy_elsewhere(lane, number);
         }
         (SentContents::of(lane, number), Some(charge))
@@ -349,7 +348,8 @@ impl Session {
     /// symbol's, except that its arrival is.
     fn put_copy(&mut self, room: usize) -> Option<PacketContents> {
         while let Some((lane, number)) = self.path.copies.pop_front() {
-            let Some(content) = self.send.content_of(lane, number) else { continue };
+            let state = &self.send.reliable[lane as usize];
+            let Some(content) = state.content_of(number) else { continue };
             if frame::symbol_head_len(number) + content.len() > room {
                 continue;
             }
@@ -382,9 +382,6 @@ impl Session {
         self.counters.symbol_bytes += content.len() as u64;
         let (packet, max_bytes) = (self.path.next_id(), self.lane_window());
         let Filled { datagrams, charge, expires } = filled;
-        if self.settings.classes[charge.class].on_each_path {
-            self.copy_elsewhere(lane, number);
-        }
         let fresh = NewSymbol { content, datagrams, class: charge.class, expires };
         self.send.datagrams.push(fresh, packet, max_bytes, now, &self.repair_policy);
         if !self.flows.has_datagrams() {

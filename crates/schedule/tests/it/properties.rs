@@ -190,8 +190,7 @@ impl Queues {
     fn new(memory: u64, ceil: Option<BitRate>) -> Self {
         let mut scheduler = Scheduler::new();
         let limits = Limits { rate: None, ceil };
-        let settings =
-            ClassSettings { limits, memory: ByteSize::from_bytes(memory), on_each_path: false };
+        let settings = ClassSettings { limits, memory: ByteSize::from_bytes(memory) };
         for class in QUEUED {
             scheduler.configure(class, settings, Duration::ZERO);
         }
