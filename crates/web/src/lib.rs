@@ -45,9 +45,8 @@ use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
 use parking_lot::{RwLock, RwLockReadGuard};
 
-use crate::message::codings;
 use crate::message::head;
-use crate::message::inflate::inflate;
+use crate::message::inflate;
 use crate::message::interim::Interims;
 use crate::message::respond::{self, Body, BoxError, text};
 pub use ahead::{Ahead, unpin_all};
@@ -272,16 +271,10 @@ fn outbound((target, answered): Answered, spoken: Version) -> Response<Body> {
         Ok(response) if response.status().is_informational() => {
             respond::failure(target, ResetCode::Aborted)
         }
-        Ok(mut response) => {
-            let mut coded = codings::for_client(response.headers());
-            if coded.is_some() && spoken != Version::HTTP_11 {
-                // Only HTTP/1.1 has transfer codings.
-                let Some(coding) = codings::decodable(response.headers()) else {
-                    return respond::failure(target, ResetCode::Aborted);
-                };
-                response = response.map(|body| inflate(body, coding));
-                coded = None;
-            }
+        Ok(response) => {
+            let Some((mut response, coded)) = inflate::for_client(response, spoken) else {
+                return respond::failure(target, ResetCode::Aborted);
+            };
             let version = response.version();
             head::strip(response.headers_mut());
             add_via(response.headers_mut(), version);

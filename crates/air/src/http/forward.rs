@@ -21,7 +21,7 @@ use bentpipe_web::message::interim::Interims;
 use bentpipe_web::message::respond::{
     Body, MAX_ANSWER_FIELDS, MAX_BUFFER_BYTES, failure, is_the_links_fault, no_link, text,
 };
-use bentpipe_web::message::{codings, head};
+use bentpipe_web::message::{codings, head, inflate};
 use bentpipe_web::pages;
 
 /// Sends `request` to `target`. Returns the response, or an error response of the proxy. `pages` is
@@ -125,16 +125,13 @@ fn outbound(mut request: Request<Incoming>) -> Request<Incoming> {
 fn inbound(mut response: Response<Incoming>, spoken: Version) -> Option<Response<Body>> {
     let version = response.version();
     codings::framed(response.headers_mut())?;
-    let coded = codings::for_client(response.headers());
-    // Only HTTP/1.1 has transfer codings.
-    if coded.is_some() && spoken != Version::HTTP_11 {
-        return None;
-    }
+    let response = response.map(|body| body.map_err(Into::into).boxed_unsync());
+    let (mut response, coded) = inflate::for_client(response, spoken)?;
     head::strip(response.headers_mut());
     add_via(response.headers_mut(), version);
     if let Some(coded) = coded {
         response.headers_mut().insert(header::TRANSFER_ENCODING, coded);
     }
     *response.version_mut() = Version::HTTP_11;
-    Some(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+    Some(response)
 }

@@ -3,7 +3,6 @@
 use http::{HeaderMap, HeaderValue, header};
 
 use super::head;
-use super::inflate::Coding;
 
 /// Framing of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +32,15 @@ pub fn framed(headers: &mut HeaderMap) -> Option<Framing> {
         return Some(Framing::Close);
     }
     head::collapse_length(headers).then_some(Framing::Length)
+}
+
+/// Coding that this gateway can decode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    /// `gzip` or `x-gzip` (RFC 1952).
+    Gzip,
+    /// `deflate`, which is zlib's format (RFC 1950).
+    Deflate,
 }
 
 /// Meaning of Transfer-Encoding.

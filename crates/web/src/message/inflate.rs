@@ -8,25 +8,32 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+use http::{HeaderValue, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame};
 
+use super::codings::{self, Coding};
 use super::respond::{Body, BoxError};
 
 /// Maximum number of decoded bytes in a frame. No more is decoded before the client takes them.
 const MAX_FRAME_BYTES: usize = 16 * 1024;
 
-/// Coding that this gateway can decode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coding {
-    /// `gzip` or `x-gzip` (RFC 1952).
-    Gzip,
-    /// `deflate`, which is zlib's format (RFC 1950).
-    Deflate,
+/// Decodes `response` if a client that speaks `spoken` cannot. Also returns the Transfer-Encoding that
+/// the client has to decode. Returns `None` if neither can.
+pub fn for_client(
+    response: Response<Body>,
+    spoken: Version,
+) -> Option<(Response<Body>, Option<HeaderValue>)> {
+    let coded = codings::for_client(response.headers());
+    if coded.is_none() || spoken == Version::HTTP_11 {
+        return Some((response, coded));
+    }
+    let coding = codings::decodable(response.headers())?;
+    Some((response.map(|body| inflate(body, coding)), None))
 }
 
 /// Returns `body` decoded from `coding`.
-pub fn inflate(body: Body, coding: Coding) -> Body {
+fn inflate(body: Body, coding: Coding) -> Body {
     let input = Input::default();
     let decoder = match coding {
         Coding::Gzip => Decoder::Gzip(MultiGzDecoder::new(input)),
