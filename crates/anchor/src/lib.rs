@@ -38,6 +38,7 @@ pub mod air;
 mod at_egress;
 pub mod budget;
 pub mod carrier;
+mod chunks;
 mod current;
 mod departure;
 pub mod egress;

@@ -1,9 +1,8 @@
 //! The sending direction of a flow: bytes that the peer has not confirmed.
 
-use std::collections::VecDeque;
-
 use bentpipe_flow::ResetCode;
 
+use crate::chunks::Chunks;
 use crate::wire::{Control, Left, MAX_DATA_BYTES, Malformed, put_code, put_data_header};
 
 /// Maximum number of unconfirmed bytes of a new flow. It must be more than the peer passes on before
@@ -17,7 +16,7 @@ pub const MAX_UNCONFIRMED_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub struct Outgoing {
     /// Bytes from offset `confirmed`.
-    bytes: VecDeque<u8>,
+    bytes: Chunks,
     confirmed: u64,
     /// Offset of the next byte for the carrier.
     sent: u64,
@@ -42,7 +41,7 @@ pub struct Outgoing {
 impl Default for Outgoing {
     fn default() -> Self {
         Self {
-            bytes: VecDeque::new(),
+            bytes: Chunks::default(),
             confirmed: 0,
             sent: 0,
             max_bytes: MIN_UNCONFIRMED_BYTES,
@@ -128,13 +127,9 @@ impl Outgoing {
 
     fn confirmed_until(&mut self, offset: u64, is_fin: bool) {
         let gone = offset.saturating_sub(self.confirmed);
-        drop(self.bytes.drain(..gone as usize));
+        self.bytes.take(gone as usize);
         self.confirmed += gone;
         self.is_fin_confirmed |= is_fin;
-        if self.bytes.is_empty() {
-            // An idle flow holds no buffer.
-            self.bytes = VecDeque::new();
-        }
     }
 
     /// Continues on another carrier, for a peer that has everything before `received`, or before what
@@ -168,9 +163,7 @@ impl Outgoing {
         out.push(u8::from(self.is_finished) | u8::from(self.is_fin_confirmed) << 1);
         put_code(out, self.stopped);
         out.extend((self.bytes.len() as u32).to_be_bytes());
-        let (first, second) = self.bytes.as_slices();
-        out.extend(first);
-        out.extend(second);
+        self.bytes.parts().for_each(|part| out.extend(part));
     }
 
     /// Reads what [`put`](Self::put) wrote; `None` if it is invalid.
@@ -182,8 +175,10 @@ impl Outgoing {
         let is_valid = (MIN_UNCONFIRMED_BYTES..=MAX_UNCONFIRMED_BYTES).contains(&max_bytes)
             && flags < 4
             && confirmed < u64::MAX / 2;
+        let mut chunks = Chunks::default();
+        chunks.extend(bytes);
         is_valid.then(|| Self {
-            bytes: bytes.iter().copied().collect(),
+            bytes: chunks,
             confirmed,
             sent: confirmed,
             max_bytes,
@@ -231,11 +226,7 @@ impl Outgoing {
     /// Data of the present record, as far as it is contiguous.
     fn data(&self) -> &[u8] {
         let at = (self.sent - self.confirmed) as usize;
-        let (first, second) = self.bytes.as_slices();
-        let part = match at.checked_sub(first.len()) {
-            None => &first[at..],
-            Some(at) => &second[at..],
-        };
+        let part = self.bytes.from(at);
         &part[..part.len().min(self.data_left)]
     }
 

@@ -29,14 +29,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts the transport to the ground of `config`. Returns at once, even if the ground is down or
 /// its name cannot be resolved yet; a task of the current runtime keeps trying. A UDP socket with the
-/// transport's name may be inherited. Streams outlive a restart or change of the hub, except over
-/// MASQUE to a single server, which may be of another maker.
+/// transport's name may be inherited. With `keep-flows` or further hubs, streams outlive a restart
+/// or change of the hub.
 pub fn connector(
     config: &AirConfig,
     inherited: &mut Inherited,
 ) -> Result<Arc<dyn Connector>, TransportError> {
     let first = first_connector(config, inherited)?;
-    if config.hubs.is_empty() && config.link.transport == Transport::Masque {
+    if config.hubs.is_empty() && !config.link.keep_flows {
         return Ok(first);
     }
     let all = Hubs::new(first);

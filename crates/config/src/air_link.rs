@@ -73,6 +73,10 @@ pub(super) struct AirLinkTable {
     /// it, so a second one does not start on it. Not with `masque`.
     #[schemars(title = "path", extend("x-default" = "`private-key-file` ending in `.state`, in `$STATE_DIRECTORY` if that is set"))]
     state_file: Option<PathBuf>,
+    /// TCP connections outlive an orderly restart of either gateway: docs/operations.md. Always on
+    /// with `[[hub]]`. Not for a MASQUE server of another maker.
+    #[serde(default)]
+    keep_flows: bool,
     /// Source of the radio's current rate: docs/modem.md. Only with `link`.
     modem: Option<ModemTable>,
 }
@@ -106,6 +110,8 @@ pub struct AirLink {
     pub learn_bytes: ByteSize,
     /// File of the handshake counter.
     pub state_file: PathBuf,
+    /// `true` if TCP flows outlive an orderly restart of either gateway.
+    pub keep_flows: bool,
     /// Source of the radio's current rate, if configured.
     pub modem: Option<ModemConfig>,
 }
@@ -148,6 +154,7 @@ impl AirLinkTable {
             lease,
             learn_bytes: self.learn_bytes,
             state_file: source.state_file(self.state_file, &self.private_key_file),
+            keep_flows: self.keep_flows,
             modem,
         })
     }

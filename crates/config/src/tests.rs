@@ -98,7 +98,7 @@ fn unknown_keys_name_the_nearest() {
         "air.toml, line 5: there is no setting \"ratte\" here\n    \
          ratte = \"1.89 Mbit/s\"\n\
          did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
-         peer-public-key, rate, mtu, dscp, coding, quic-in-order, memory, lease, learn-bytes, state-file, modem"
+         peer-public-key, rate, mtu, dscp, coding, quic-in-order, memory, lease, learn-bytes, state-file, keep-flows, modem"
     );
     assert_eq!(
         bench.ground("max-flows", "colour"),

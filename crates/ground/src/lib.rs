@@ -13,7 +13,7 @@
 //! | [`descriptors`] | the limits that fit into the process's limit on descriptors |
 //! | `reload` | changes of the fleet and other settings in a running gateway |
 //! | `pages`, `origins` | Split HTTP, and TLS to the origins of sites |
-//! | `handover` | flows of the previous process, and those for the next |
+//! | `handover`, `left` | flows of the previous process, and those for the next |
 //! | `error` | errors that end the gateway |
 
 #![forbid(unsafe_code)]
@@ -25,6 +25,7 @@ mod error;
 pub mod eyeballs;
 pub mod fleet;
 mod handover;
+mod left;
 mod names;
 mod origins;
 mod pages;
@@ -70,7 +71,7 @@ use bentpipe_status::{Gateway, Reload, Reporter, Session};
 use bentpipe_transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
 use descriptors::Fitted;
 use fleet::{Fleet, FlowPermit};
-use handover::Owner;
+use left::{Owner, leave_flows};
 use names::Names;
 use policy::Policy;
 use resolve::KnownNames;
@@ -318,7 +319,7 @@ impl Ground {
             }
         }
         match &self.store {
-            Some(store) => handover::leave(&acceptors, &flows, store).await,
+            Some(store) => leave_flows(&acceptors, &flows, store).await,
             None => flows.drain(self.drain.saturating_sub(stopped_at.elapsed())).await,
         }
     }

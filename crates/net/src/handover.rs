@@ -25,13 +25,16 @@ const VERSION: &[u8] = b"bentpipe handover 1";
 /// Maximum number of descriptors in a message (SCM_MAX_FD of Linux).
 const MAX_IN_MESSAGE: usize = 253;
 
+/// Socket of a flow, and its state.
+pub type LeftFlow = (OwnedFd, Vec<u8>);
+
 /// Sockets and state for the next process.
 #[derive(Debug, Default)]
 pub struct Handover {
     /// State of the gateway.
     pub gateway: Vec<u8>,
     /// Sockets of flows, with the state of each.
-    pub flows: Vec<(OwnedFd, Vec<u8>)>,
+    pub flows: Vec<LeftFlow>,
 }
 
 impl Handover {

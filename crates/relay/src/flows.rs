@@ -5,9 +5,9 @@ mod noted;
 mod pool;
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use bentpipe_net::handover::LeftFlow;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,7 +43,7 @@ impl Flows {
 
     /// Stops all tasks at once. Returns what relays leave for the next process; the connections of all
     /// other tasks are reset.
-    pub async fn hand_over(&self) -> Vec<(OwnedFd, Vec<u8>)> {
+    pub async fn hand_over(&self) -> Vec<LeftFlow> {
         self.tasks.close();
         let left = self.handover.collect().await;
         self.stop.cancel();

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, TryGetError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::handover;
+use crate::parts;
 
 /// Maximum number of bytes per read, and so the maximum that a blocked direction stores. Larger
 /// reads wake other tasks less often.
@@ -102,7 +102,7 @@ impl Half {
             Stage::Done => 2,
             Stage::Failed => 3,
         });
-        handover::put(state, &self.leftover[self.sent.min(self.leftover.len())..]);
+        parts::put(state, &self.leftover[self.sent.min(self.leftover.len())..]);
     }
 
     /// Reads the state that the previous process has written.
@@ -113,7 +113,7 @@ impl Half {
             2 => Stage::Done,
             _ => Stage::Failed,
         };
-        Ok(Self { stage, leftover: handover::get(rest)?, ..Self::default() })
+        Ok(Self { stage, leftover: parts::get(rest)?, ..Self::default() })
     }
 
     /// Copies as much as possible without waiting.

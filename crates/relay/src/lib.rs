@@ -8,7 +8,7 @@
 //! |---|---|
 //! | this page, `half` | the relay and its time limits |
 //! | `bridge` | a relay between two flows |
-//! | [`handover`] | relays that go on in the next process |
+//! | [`handover`], [`left`], `parts` | relays that go on in the next process |
 //! | [`flows`] | tasks of flows, the table of flows and eviction from it |
 //! | [`police`] | the ceiling of each passenger in the network class |
 //! | [`layer`] | streams with changed operations |
@@ -22,6 +22,8 @@ pub mod flows;
 mod half;
 pub mod handover;
 pub mod layer;
+pub mod left;
+mod parts;
 pub mod police;
 
 use bentpipe_metering::{counters, experience, usage};

@@ -1,16 +1,16 @@
 //! Clients' connections of the previous process.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bentpipe_net::Handover;
-use bentpipe_relay::handover::Left;
-use bentpipe_relay::{Outcome, Relay};
+use bentpipe_net::handover::LeftFlow;
+use bentpipe_relay::Relay;
+use bentpipe_relay::left::Left;
 use bentpipe_schedule::Class;
 
 use crate::Uplink;
-use crate::passengers::{FlowPermit, Kind};
+use crate::passengers::Kind;
 
 impl Uplink {
     /// Goes on with the connections that the previous process has left. Those of clients that have
@@ -26,7 +26,7 @@ impl Uplink {
         tracing::info!(flows = taken, of = all, "taken over from the previous process");
     }
 
-    fn take_over_flow(self: &Arc<Self>, left: (OwnedFd, Vec<u8>)) -> io::Result<()> {
+    fn take_over_flow(self: &Arc<Self>, left: LeftFlow) -> io::Result<()> {
         let left = Left::take(left)?;
         let class = left.owner.first().and_then(|byte| Class::from_u8(*byte));
         let class = class.ok_or_else(|| io::Error::other("no such class"))?;
@@ -49,19 +49,4 @@ impl Uplink {
         self.flows.spawn(async move { uplink.relay(relay, &owner, &permit).await });
         Ok(())
     }
-
-    /// Relays a flow until it ends, is evicted, or is left for the next process together with `owner`.
-    pub(crate) async fn relay(&self, relay: Relay, owner: &[u8], permit: &FlowPermit) {
-        let relaying = relay.run(self.flows.handover(), owner);
-        let outcome = permit.over().run_until_cancelled_owned(relaying).await;
-        if let Some(Some(Outcome::Reset(code))) = outcome {
-            let target = String::from_utf8_lossy(owner.get(1..).unwrap_or_default());
-            tracing::debug!(passenger = permit.number, %target, %code, "flow reset");
-        }
-    }
-}
-
-/// Description of a flow for the next process: its class, and its target for the log.
-pub(crate) fn owner(class: Class, target: &str) -> Vec<u8> {
-    [&[class as u8], target.as_bytes()].concat()
 }

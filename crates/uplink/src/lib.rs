@@ -52,7 +52,7 @@ use bentpipe_metering::rate_limited_log::RateLimitedLog;
 use bentpipe_metering::usage::{Book, Meter};
 use bentpipe_relay::flows::Flows;
 use bentpipe_relay::police::PassengerCeiling;
-use bentpipe_relay::{OnClassChange, Relay, reset_on_close};
+use bentpipe_relay::{OnClassChange, Outcome, Relay, reset_on_close};
 use bentpipe_status::Session;
 use bentpipe_transport::still::OUTAGE_LASTS;
 use bentpipe_transport::{Connector, MAX_FIRST_BYTES, Reach, wait_for_reach};
@@ -355,7 +355,7 @@ impl Uplink {
             (Some(name), Host::Ip(address)) => Some(self.on_class_change(name, *address)),
             _ => None,
         };
-        let owner = handover::owner(open.class, &open.target.to_string());
+        let owner = owner(open.class, &open.target.to_string());
         let mut meter = self.meter(permit, open.class);
         let police = self.ceiling.of(open.class, permit.number);
         if let Some(meter) = &mut meter {
@@ -377,6 +377,21 @@ impl Uplink {
         let relay = relay.with_activity(permit.activity()).with_exchanges(exchanges);
         self.relay(relay, &owner, permit).await;
     }
+
+    /// Relays a flow until it ends, is evicted, or is left for the next process together with `owner`.
+    async fn relay(&self, relay: Relay, owner: &[u8], permit: &FlowPermit) {
+        let relaying = relay.run(self.flows.handover(), owner);
+        let outcome = permit.over().run_until_cancelled_owned(relaying).await;
+        if let Some(Some(Outcome::Reset(code))) = outcome {
+            let target = String::from_utf8_lossy(owner.get(1..).unwrap_or_default());
+            tracing::debug!(passenger = permit.number, %target, %code, "flow reset");
+        }
+    }
+}
+
+/// Description of a flow for the next process: its class, and its target for the log.
+fn owner(class: Class, target: &str) -> Vec<u8> {
+    [&[class as u8], target.as_bytes()].concat()
 }
 
 /// Returns `read` and the bytes that the client sends within [`FIRST_BYTES_WAIT`]: everything

@@ -147,6 +147,8 @@ fn config_text(line: &JoinLine, interfaces: &[String]) -> String {
          private-key-file = \"air.key\"\n\
          peer = {}\n\
          peer-public-key = \"{}\"\n\
+         # Connections outlive a restart of either gateway.\n\
+         keep-flows = true\n\
          \n\
          [listen]\n\
          socks5 = \"127.0.0.1:1080\"\n\

@@ -102,7 +102,8 @@ fn configure(folder: &Path) -> SocketAddr {
         "air.toml",
         format!(
             "[link]\nprivate-key-file = \"air.key\"\npeer = \"{free_udp}\"\n\
-             peer-public-key = \"{ground}\"\nrate = \"50 Mbit/s\"\n[listen]\nsocks5 = \"{socks}\"\n"
+             peer-public-key = \"{ground}\"\nrate = \"50 Mbit/s\"\nkeep-flows = true\n\
+             [listen]\nsocks5 = \"{socks}\"\n"
         ),
     );
     socks

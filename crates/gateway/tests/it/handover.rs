@@ -49,7 +49,7 @@ fn air_config(folder: &Path, path: &Path1, socks: SocketAddr) -> AirConfig {
     let (key, peer) = (write_key(folder, AIR), secret(GROUND).public());
     let text = format!(
         "[link]\nprivate-key-file = \"{key}\"\npeer = \"{}\"\npeer-public-key = \"{peer}\"\n\
-         rate = \"50 Mbit/s\"\n[listen]\nsocks5 = \"{socks}\"\n",
+         rate = \"50 Mbit/s\"\nkeep-flows = true\n[listen]\nsocks5 = \"{socks}\"\n",
         path.address
     );
     AirConfig::parse(&folder.join("air.toml"), &text).unwrap()
