@@ -79,7 +79,8 @@ pub enum Run {
     Grid(grid::GridArgs),
     /// Measure what a session finds and leaves to others if nobody typed its rate, in virtual time.
     Learned(learned::LearnedArgs),
-    /// Two radios at once: objects, downloads and deaths of a path, against the limit of both.
+    /// Two radios at once: objects, downloads and deaths of a path, against the limit of both, in
+    /// virtual time or between real kernels.
     TwoRadios(two_radios::TwoRadiosArgs),
     /// Flows whose hub or egress changes, restarts or dies: resets, gaps and the time to recover.
     HubChange(hub_change::HubChangeArgs),

@@ -159,6 +159,12 @@ pub enum SystemError {
         /// The program.
         program: &'static str,
     },
+    /// The kernel has no MPTCP.
+    #[error(
+        "the kernel lacks MPTCP ({0}): it needs CONFIG_MPTCP (Linux 5.6), and \
+         `sysctl net.mptcp.enabled` has to be 1"
+    )]
+    NoMptcp(#[source] std::io::Error),
     /// A program ended.
     #[error("{program} ended:\n{said}")]
     Ended {

@@ -86,7 +86,7 @@ impl SystemUnderTest for Kcptun {
         let (air, ground) = (&stage.testbed.air, &stage.testbed.ground);
         let server = run(ground, SERVER, [("--listen", hub), ("--target", relay)], [down, up])?;
         let client = run(air, CLIENT, [("--localaddr", near), ("--remoteaddr", hub)], [up, down])?;
-        let way = Way { to: near, at: relay, congestion: Congestion::Cubic };
+        let way = Way { to: near, at: relay, congestion: Congestion::Cubic, multipath: false };
         let relays = Relays::start(stage.testbed, way)?;
         let mut tunnel = Tunnel { client, server, _relays: relays };
         let began = Instant::now();

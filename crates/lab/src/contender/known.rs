@@ -30,18 +30,36 @@ pub static SPLIT_RENO: Split = Split {
     name: "split-reno",
     about: "Plain split TCP: ended on both sides of the link, a connection of its own with Reno between.",
     congestion: Reno,
+    multipath: false,
 };
 /// TCP terminated on both sides of the link, with CUBIC across it.
 pub static SPLIT_CUBIC: Split = Split {
     name: "split-cubic",
     about: "Plain split TCP: ended on both sides of the link, a connection of its own with CUBIC between.",
     congestion: Cubic,
+    multipath: false,
 };
 /// TCP terminated on both sides of the link, with BBR across it.
 pub static SPLIT_BBR: Split = Split {
     name: "split-bbr",
     about: "Plain split TCP: ended on both sides of the link, a connection of its own with BBR between.",
     congestion: Bbr,
+    multipath: false,
+};
+
+/// TCP terminated on both sides, with MPTCP and CUBIC across all radio links.
+pub static SPLIT_MPTCP: Split = Split {
+    name: "split-mptcp",
+    about: "Plain split TCP with the kernel's MPTCP between, over all radio links: default scheduler, CUBIC on each.",
+    congestion: Cubic,
+    multipath: true,
+};
+/// TCP terminated on both sides, with MPTCP and BBR across all radio links.
+pub static SPLIT_MPTCP_BBR: Split = Split {
+    name: "split-mptcp-bbr",
+    about: "Plain split TCP with the kernel's MPTCP between, over all radio links: default scheduler, BBR on each.",
+    congestion: Bbr,
+    multipath: true,
 };
 
 /// The gateways over the radio transport, without cabin services.

@@ -12,6 +12,7 @@ mod gateways;
 mod intercept;
 pub mod kcptun;
 mod known;
+mod mptcp;
 pub mod pair;
 mod pair_error;
 mod pep_fixed;
@@ -27,7 +28,8 @@ pub use gateways::roomy;
 pub use kcptun::KCPTUN;
 pub use known::{
     BENTPIPE, BENTPIPE_AEROTCP, BENTPIPE_MASQUE, BENTPIPE_PLAIN, BENTPIPE_SERVICES, E2E_BBR,
-    E2E_CUBIC, E2E_CUBIC_64K, E2E_RENO, PEP_HTTP, SPLIT_BBR, SPLIT_CUBIC, SPLIT_RENO,
+    E2E_CUBIC, E2E_CUBIC_64K, E2E_RENO, PEP_HTTP, SPLIT_BBR, SPLIT_CUBIC, SPLIT_MPTCP,
+    SPLIT_MPTCP_BBR, SPLIT_RENO,
 };
 pub use pep_fixed::PEP_FIXED;
 
@@ -45,6 +47,8 @@ static ALL: &[&dyn SystemUnderTest] = &[
     &SPLIT_RENO,
     &SPLIT_CUBIC,
     &SPLIT_BBR,
+    &SPLIT_MPTCP,
+    &SPLIT_MPTCP_BBR,
     &PEP_FIXED,
     &PEP_HTTP,
     &KCPTUN,
@@ -58,6 +62,11 @@ static ALL: &[&dyn SystemUnderTest] = &[
 /// All systems under test.
 pub fn all() -> &'static [&'static dyn SystemUnderTest] {
     ALL
+}
+
+/// Baselines that use all radio links of a testbed.
+pub fn bundling() -> [&'static dyn SystemUnderTest; 2] {
+    [&SPLIT_MPTCP, &SPLIT_MPTCP_BBR]
 }
 
 /// The systems of the demo.

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::intercept::Interception;
+use super::mptcp;
 use super::{Running, Spread, Stage, SystemError, SystemUnderTest};
 use crate::emu::Service;
 use crate::emu::{Congestion, listen};
@@ -39,6 +40,8 @@ pub struct Split {
     pub(super) about: &'static str,
     /// Congestion control on the link.
     pub(super) congestion: Congestion,
+    /// `true` if the connections on the link are MPTCP over all radio links.
+    pub(super) multipath: bool,
 }
 
 /// Path between the relays.
@@ -50,6 +53,8 @@ pub(super) struct Way {
     pub at: SocketAddr,
     /// Congestion control on the path.
     pub congestion: Congestion,
+    /// `true` if the connections on the path are MPTCP.
+    pub multipath: bool,
 }
 
 /// Both relays; they run until dropped.
@@ -85,7 +90,11 @@ impl SystemUnderTest for Split {
 
     fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, SystemError> {
         let hub = SocketAddr::new(GROUND.v4.into(), PORT);
-        let way = Way { to: hub, at: hub, congestion: self.congestion };
+        if self.multipath {
+            mptcp::use_all_radios(stage.testbed)?;
+        }
+        let (congestion, multipath) = (self.congestion, self.multipath);
+        let way = Way { to: hub, at: hub, congestion, multipath };
         Ok(Box::new(Relays::start(stage.testbed, way)?))
     }
 }
@@ -95,7 +104,10 @@ impl Running for Relays {}
 impl Relays {
     /// Starts both relays on their hosts.
     pub fn start(testbed: &Testbed, way: Way) -> Result<Self, SystemError> {
-        let from_link = listen(&testbed.ground, way.at, way.congestion)?;
+        let from_link = match way.multipath {
+            true => mptcp::listen(&testbed.ground, way.at, way.congestion)?,
+            false => listen(&testbed.ground, way.at, way.congestion)?,
+        };
         let ground = Service::start(&testbed.ground, move || serve_link(from_link))?;
         let begin = move || {
             let cabin = Interception::start()?;
@@ -124,7 +136,7 @@ async fn serve_cabin(cabin: Interception, way: Way) {
 
 /// Connects to the other relay for a connection to `target`.
 async fn cross(target: SocketAddrV4, way: Way) -> std::io::Result<TcpStream> {
-    let mut far = connect(way.to, way.congestion).await?;
+    let mut far = connect(way.to, way.congestion, way.multipath).await?;
     far.write_all(&written(target)).await?;
     Ok(far)
 }
@@ -149,7 +161,7 @@ async fn serve_link(listener: std::net::TcpListener) {
 async fn reach(far: &mut TcpStream) -> std::io::Result<TcpStream> {
     let mut target = [0; TARGET_BYTES];
     timeout(PATIENCE, far.read_exact(&mut target)).await??;
-    connect(read(target).into(), Congestion::Cubic).await
+    connect(read(target).into(), Congestion::Cubic, false).await
 }
 
 /// Copies both directions until both have ended. A reset ends both at once.
@@ -164,8 +176,12 @@ async fn carry(mut near: TcpStream, mut far: TcpStream) {
     }
 }
 
-async fn connect(to: SocketAddr, congestion: Congestion) -> std::io::Result<TcpStream> {
-    let socket = TcpSocket::new_v4()?;
+async fn connect(
+    to: SocketAddr,
+    congestion: Congestion,
+    multipath: bool,
+) -> std::io::Result<TcpStream> {
+    let socket = if multipath { mptcp::socket()? } else { TcpSocket::new_v4()? };
     congestion.set(&socket2::SockRef::from(&socket))?;
     socket.set_nodelay(true)?;
     socket.connect(to).await

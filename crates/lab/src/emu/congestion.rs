@@ -47,7 +47,15 @@ pub fn listen_here(
     congestion: Option<Congestion>,
 ) -> io::Result<std::net::TcpListener> {
     let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    listen_on(socket2::Socket::new(domain, socket2::Type::STREAM, None)?, address, congestion)
+}
+
+/// Like [`listen_here`], on a given socket.
+pub fn listen_on(
+    socket: socket2::Socket,
+    address: SocketAddr,
+    congestion: Option<Congestion>,
+) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_address(true)?;
     congestion.map_or(Ok(()), |congestion| congestion.set(&socket))?;
     socket.bind(&address.into())?;

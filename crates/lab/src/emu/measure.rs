@@ -118,6 +118,8 @@ impl fmt::Display for LinkMeasured {
 pub struct Measured {
     /// The radio link.
     pub radio: LinkMeasured,
+    /// Radio links besides the first.
+    pub further: Vec<LinkMeasured>,
     /// The terrestrial path; `None` if it is a cable.
     pub terrestrial: Option<LinkMeasured>,
 }
@@ -197,9 +199,14 @@ impl Testbed {
             let needed = [&radio.return_, &radio.forward].map(needed_bps);
             let path =
                 path.map(|(link, spec)| scope.spawn(move || measure_link(link, spec, needed)));
+            let further = self.further.iter();
+            let further = further
+                .map(|link| scope.spawn(move || measure_link(link, &link.spec, [0.0; 2])))
+                .collect::<Vec<_>>();
             let radio = measure_link(&self.radio, radio, [0.0; 2])?;
             let terrestrial = path.map(|path| path.join().unwrap_or_else(resume)).transpose()?;
-            Ok(Measured { radio, terrestrial })
+            let further = further.into_iter().map(|one| one.join().unwrap_or_else(resume));
+            Ok(Measured { radio, further: further.collect::<Result<_, _>>()?, terrestrial })
         })
     }
 }

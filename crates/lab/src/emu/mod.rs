@@ -8,6 +8,7 @@
 //! Call [`enter`] first in `main`, then [`Testbed::new`], then [`Testbed::measure`]. Do not trust
 //! results from a testbed without a measurement.
 
+mod bundle;
 mod capture;
 mod congestion;
 mod device;
@@ -32,8 +33,9 @@ mod tuning;
 mod user;
 mod wire;
 
+pub use bundle::RADIO_INTERFACES;
 pub use capture::{CAPTURE_BYTES, Capture, SNAP_BYTES};
-pub use congestion::{Congestion, listen, listen_here};
+pub use congestion::{Congestion, listen, listen_here, listen_on};
 pub use device::{DEVICE_INTERFACE, Device};
 pub use error::EmuError;
 pub use handover::hand_over;
@@ -46,8 +48,8 @@ pub use measure::{
 pub use observation::{MAX_PASSAGES, Observation};
 pub use others::Others;
 pub use plan::{
-    AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, SERVER, is_site, passenger,
-    site,
+    AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, SERVER, further_radio,
+    is_site, passenger, site,
 };
 pub use service::{NotReady, Service, Serving};
 pub use share::Share;

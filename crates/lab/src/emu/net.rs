@@ -178,14 +178,21 @@ pub fn more_addresses<'a>(
 
 /// Adds a route for both IP versions.
 pub fn route(host: &Host, route: &Route) -> Result<(), EmuError> {
+    route_with(host, route, None)
+}
+
+/// Like [`route`], with a metric.
+pub fn route_with(host: &Host, route: &Route, metric: Option<u32>) -> Result<(), EmuError> {
     configure(host, &format!("add the route by {}", route.via4), async |netlink| {
         let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(masked4(route.to4), route.to4.1)
             .gateway(route.via4);
+        let v4 = metric.into_iter().fold(v4, RouteMessageBuilder::priority);
         netlink.route().add(v4.build()).execute().await?;
         let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
             .destination_prefix(masked6(route.to6), route.to6.1)
             .gateway(route.via6);
+        let v6 = metric.into_iter().fold(v6, RouteMessageBuilder::priority);
         netlink.route().add(v6.build()).execute().await
     })
 }

@@ -31,6 +31,12 @@ pub(super) const CORRESPONDENTS_GROUND: Addresses = Addresses::new(5, 1);
 /// Address of a further device (`Testbed::add_device`).
 pub const DEVICE: Addresses = Addresses::new(6, 2);
 
+/// Addresses of the air and the ground gateway on a radio link besides the first, by its number from
+/// 1 to 7.
+pub const fn further_radio(number: u8) -> [Addresses; 2] {
+    [Addresses::new(16 + number, 1), Addresses::new(16 + number, 2)]
+}
+
 /// The passengers' network. All its addresses are local to the client, one for each device.
 pub(super) const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
 

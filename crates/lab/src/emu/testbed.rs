@@ -34,6 +34,8 @@ pub struct Testbed {
     /// The origin server.
     pub server: Host,
     pub(super) radio: EmulatedLink,
+    /// Radio links besides the first ([`Testbed::bundle`]).
+    pub(super) further: Vec<EmulatedLink>,
     pub(super) terrestrial: Option<EmulatedLink>,
     /// Hosts of the other users ([`Testbed::others`]), once they exist.
     pub(super) other_hosts: Mutex<Option<[Host; 2]>>,
@@ -114,7 +116,8 @@ impl Testbed {
         net::route(&ground, &Route::network(&cabin_if, &air_if))?;
         net::route(&server, &Route::default(&internet_if))?;
         let other_hosts = Mutex::default();
-        Ok(Self { client, air, ground, server, radio, terrestrial, other_hosts })
+        let further = Vec::new();
+        Ok(Self { client, air, ground, server, radio, further, terrestrial, other_hosts })
     }
 
     /// Declared round-trip time between ground and server. Zero if the path is a cable.
@@ -127,13 +130,15 @@ impl Testbed {
         self.radio.counters()
     }
 
-    /// Counters of the radio link, if the emulator lost no packet that its model delivered.
+    /// Counters of the radio link, if the emulator lost no packet that the model of a radio link
+    /// delivered.
     pub fn sound_counters(&self) -> Result<LinkCounters, EmuError> {
         let counters = self.radio_counters()?;
-        match counters.unmodelled() {
-            0 => Ok(counters),
-            lost => Err(EmuError::Unmodelled(lost)),
+        let mut lost = counters.unmodelled();
+        for link in &self.further {
+            lost += link.counters()?.unmodelled();
         }
+        if lost == 0 { Ok(counters) } else { Err(EmuError::Unmodelled(lost)) }
     }
 
     /// Writes packets offered to the radio link from now on into a new pcapng file at `path`. The
@@ -170,11 +175,11 @@ pub(super) struct EmulatedLink {
     pub spec: LinkSpec,
     /// Seeds of the models, in the order of the sending ends.
     pub seeds: [u64; 2],
-    wire: Wire,
+    pub wire: Wire,
 }
 
 impl EmulatedLink {
-    fn new(
+    pub fn new(
         name: &'static str,
         epoch: Instant,
         near: (&Host, Interface),
@@ -212,7 +217,7 @@ impl EmulatedLink {
 
 /// Seed of a testbed's first (0) or second (2) link. The link's other direction takes the next one.
 /// All four differ, also between two testbeds, so that their losses are independent.
-fn direction_seed(seed: u64, direction: u64) -> u64 {
+pub(super) fn direction_seed(seed: u64, direction: u64) -> u64 {
     seed.wrapping_mul(4).wrapping_add(direction)
 }
 

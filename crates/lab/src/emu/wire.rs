@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -106,6 +107,7 @@ const LARGE: std::ops::RangeInclusive<usize> = 1280..=1500;
 #[derive(Debug)]
 pub struct Wire {
     stop: Arc<EventFd>,
+    is_cut: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     counters: [Arc<Mutex<WireCounters>>; 2],
     observers: [Arc<Observer>; 2],
@@ -131,11 +133,19 @@ impl Wire {
         let counters = [Arc::clone(&lanes[0].counters), Arc::clone(&lanes[1].counters)];
         let observers = [Arc::clone(&lanes[0].observer), Arc::clone(&lanes[1].observer)];
         let stopped = Arc::clone(&stop);
+        let is_cut = Arc::<AtomicBool>::default();
+        let cut = Arc::clone(&is_cut);
         let thread = thread::Builder::new()
             .name(format!("wire {name}"))
-            .spawn(move || carry(epoch, &devices, lanes, &stopped))
+            .spawn(move || carry(epoch, &devices, lanes, &cut, &stopped))
             .map_err(EmuError::Thread)?;
-        Ok(Self { stop, thread: Some(thread), counters, observers, tap })
+        Ok(Self { stop, is_cut, thread: Some(thread), counters, observers, tap })
+    }
+
+    /// Loses every packet offered from now on, in both directions, or carries them again. Packets
+    /// in flight still arrive.
+    pub fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Relaxed);
     }
 
     /// Tap that receives the wire's packets, with the directions in the order given to
@@ -171,7 +181,13 @@ fn lock(counters: &Mutex<WireCounters>) -> MutexGuard<'_, WireCounters> {
 
 /// Body of the thread: fetches offered frames, delivers due packets, and sleeps until either may
 /// have changed.
-fn carry(epoch: Instant, devices: &[OwnedFd; 2], mut lanes: [Lane; 2], stop: &EventFd) {
+fn carry(
+    epoch: Instant,
+    devices: &[OwnedFd; 2],
+    mut lanes: [Lane; 2],
+    is_cut: &AtomicBool,
+    stop: &EventFd,
+) {
     let realtime = be_punctual();
     for lane in &mut lanes {
         lane.tally.realtime = realtime;
@@ -179,8 +195,10 @@ fn carry(epoch: Instant, devices: &[OwnedFd; 2], mut lanes: [Lane; 2], stop: &Ev
     let mut frame = vec![0; FRAME_BYTES];
     loop {
         let mut drained = true;
+        let mtu_bytes = is_cut.load(Ordering::Relaxed).then_some(0);
         for (lane, (from, to)) in lanes.iter_mut().zip([(0, 1), (1, 0)]) {
             let (from, to) = (devices[from].as_fd(), devices[to].as_fd());
+            lane.model.set_mtu(mtu_bytes);
             drained &= lane.fetch(epoch, from, to, &mut frame);
             lane.settle(epoch.elapsed());
             lane.deliver_due(epoch, to);

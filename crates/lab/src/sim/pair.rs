@@ -12,7 +12,7 @@ use bentpipe_channel::{Counters, DirectionSpec, LinkSpec, Packet};
 use bentpipe_flow::Target;
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, Flows, HubConfig, HubCore, LeaseMode,
-    PathSettings, Read, SecretKey, Settings, Write,
+    MAX_RATE, PathSettings, Read, SecretKey, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -130,21 +130,23 @@ impl Pair {
 
     /// Like [`Self::bundle`], with different settings for the air and the hub.
     pub fn bundle_between(links: &[Profile], air: &Settings, hub: &Settings, seed: u64) -> Self {
-        let of = |settings: &Settings, direction: fn(&LinkSpec) -> &DirectionSpec| {
-            let path = |profile: &Profile| PathSettings {
-                name: profile.name.clone(),
-                rate: rate_of(direction(&profile.link)),
-                lease: LeaseMode::Static,
-                mtu_bytes: settings.mtu_bytes,
-                metered: false,
-                quota: None,
-            };
-            let rate = rate_of(direction(&links[0].link));
-            let paths = links[1..].iter().map(path).collect();
-            Settings { rate, paths, ..settings.clone() }
-        };
-        let (hub, air) = (of(hub, |link| &link.forward), of(air, |link| &link.return_));
-        let mut pair = Self::with(&links[0], &air, &hub, seed);
+        let hub = typed(links, hub, |link| &link.forward);
+        Self::bundle_with(links, &typed(links, air, |link| &link.return_), &hub, seed)
+    }
+
+    /// Like [`Self::bundle`], except that the hub learns the rates of paths besides the first, as the
+    /// ground does by its file.
+    pub fn bundle_learning(links: &[Profile], settings: &Settings, seed: u64) -> Self {
+        let mut hub = typed(links, settings, |link| &link.forward);
+        for path in &mut hub.paths {
+            (path.rate, path.lease) = (MAX_RATE, LeaseMode::Learned);
+        }
+        Self::bundle_with(links, &typed(links, settings, |link| &link.return_), &hub, seed)
+    }
+
+    /// Like [`Self::bundle_between`], with the rates of the settings.
+    fn bundle_with(links: &[Profile], air: &Settings, hub: &Settings, seed: u64) -> Self {
+        let mut pair = Self::with(&links[0], air, hub, seed);
         let mut rng = ChaCha20Rng::seed_from_u64(seed ^ BUNDLE_SEED);
         for Profile { link, .. } in &links[1..] {
             let to_air = Way::new(&link.forward, rng.random());
@@ -433,6 +435,24 @@ impl<A: Opens, H: Core> Pair<A, H> {
 /// Address of the aircraft on a path.
 fn air_address(path: u8) -> SocketAddr {
     SocketAddr::new(AIR.ip(), AIR.port() + u16::from(path))
+}
+
+/// `settings` with the rates of one direction of the links.
+fn typed(
+    links: &[Profile],
+    settings: &Settings,
+    direction: fn(&LinkSpec) -> &DirectionSpec,
+) -> Settings {
+    let path = |profile: &Profile| PathSettings {
+        name: profile.name.clone(),
+        rate: rate_of(direction(&profile.link)),
+        lease: LeaseMode::Static,
+        mtu_bytes: settings.mtu_bytes,
+        metered: false,
+        quota: None,
+    };
+    let rate = rate_of(direction(&links[0].link));
+    Settings { rate, paths: links[1..].iter().map(path).collect(), ..settings.clone() }
 }
 
 /// Initial rate of a direction, as its operator would configure it.

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use bentpipe_lab::emu::Testbed;
 use bentpipe_lab::experiment::engine::{Emulator, Engine};
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::traffic::{Carry, ClassLimits, DOWN, ENDLESS, Passing, REQUEST_BYTES, Talk, UP};
+use bentpipe_lab::traffic::emu::{EmuTraffic, FurtherRates};
+use bentpipe_lab::traffic::{
+    Carry, ClassLimits, DOWN, ENDLESS, Passing, REQUEST_BYTES, Talk, Traffic, UP,
+};
 use bentpipe_link::{Class, Limits};
 use bentpipe_units::{BitRate, Ratio};
 
@@ -34,7 +38,7 @@ pub fn crosses() {
             phase: Duration::ZERO,
         };
         let talk = cabin.talk(talk);
-        let complete = |cabin: &dyn bentpipe_lab::traffic::Traffic| {
+        let complete = |cabin: &dyn Traffic| {
             let came = |way| cabin.transits(talk, way).iter().filter(|it| it.1.is_some()).count();
             cabin.course(object).is_done() && came(DOWN) == 50 && came(UP) == 50
         };
@@ -54,6 +58,63 @@ pub fn crosses() {
         assert_eq!(cabin.class_bytes(Class::LowerEffort), [0, 0]);
     });
     done.unwrap();
+}
+
+/// Two radios named in `air.toml`, without losses, in a testbed with both links.
+fn two_links() -> ([Profile; 2], Testbed) {
+    let without_loss = |name: &str| Profile::named(name).unwrap().with_loss(Ratio::ZERO, 1.0);
+    let links = ["da2gc", "mss"].map(|name| without_loss(name).unwrap());
+    let testbed = Testbed::bundle(&[&links[0].link, &links[1].link], 1).unwrap();
+    (links, testbed)
+}
+
+fn object(down: u64) -> Carry {
+    Carry { class: Class::BestEffort, passenger: 1, up: REQUEST_BYTES, down }
+}
+
+/// Bytes on each radio link towards the aircraft.
+fn carried(testbed: &Testbed) -> [u64; 2] {
+    [0, 1].map(|path| testbed.counters_of(path).unwrap().forward.model.delivered.bytes)
+}
+
+/// One session uses both emulated radio links, and goes on over one while the other is cut.
+pub fn two_radios() {
+    let folder = tempfile::tempdir().unwrap();
+    let (links, testbed) = two_links();
+    let typed = FurtherRates::Typed;
+    let mut traffic = EmuTraffic::bundle(testbed, &links, typed, folder.path()).unwrap();
+    traffic.pass(Duration::from_secs(4));
+    let download = traffic.open(object(500_000));
+    assert!(traffic.wait(PATIENCE, |traffic| traffic.course(download).is_done()));
+    let both = carried(traffic.testbed());
+    assert!(both.iter().all(|bytes| *bytes > 50_000), "{both:?}");
+    traffic.testbed().cut(0, true);
+    let download = traffic.open(object(500_000));
+    assert!(traffic.wait(PATIENCE, |traffic| traffic.course(download).is_done()));
+    let [cut, other] = carried(traffic.testbed());
+    // At most what was in flight.
+    assert!(cut - both[0] < 50_000 && other - both[1] > 450_000, "{both:?} {cut} {other}");
+    traffic.finish().unwrap();
+}
+
+/// The kernel's MPTCP between relays uses both emulated radio links, if the kernel has it.
+pub fn mptcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let (links, testbed) = two_links();
+    let baseline = &bentpipe_lab::contender::SPLIT_MPTCP;
+    let traffic = EmuTraffic::over_baseline(testbed, &links[0], baseline, folder.path());
+    let mut traffic = match traffic {
+        Err(error) if error.to_string().contains("lacks MPTCP") => {
+            println!("SKIPPED: {error}");
+            return;
+        }
+        traffic => traffic.unwrap(),
+    };
+    let download = traffic.open(object(1_000_000));
+    assert!(traffic.wait(PATIENCE, |traffic| traffic.course(download).is_done()));
+    let both = carried(traffic.testbed());
+    assert!(both.iter().all(|bytes| *bytes > 50_000), "{both:?}");
+    traffic.finish().unwrap();
 }
 
 /// Ceilings of classes apply in both directions under any load.

@@ -19,3 +19,4 @@ mod preload;
 mod quic_order;
 mod share;
 mod suite;
+mod two_radios;

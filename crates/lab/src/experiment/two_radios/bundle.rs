@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_channel::{DirectionSpec, SpecError};
+use bentpipe_channel::{DirectionSpec, LinkSpec, SpecError};
 use bentpipe_units::{BitRate, Ratio};
 
 use crate::profile::Profile;
@@ -11,6 +11,24 @@ use crate::profile::Profile;
 const BLOAT: Duration = Duration::from_secs(2);
 /// Rate of a slow path.
 const SLOW: BitRate = BitRate::from_bps(9_600);
+
+/// A third radio, like one of satellites in a low orbit: every 15 s it is dark for 100 ms. Its rate
+/// back is ours.
+const LEO: &str = r#"
+[forward]
+rate = "20 Mbit/s"
+delay = "37 ms"
+loss = "1 %"
+queue = "1 BDP"
+outages = { packets = "lost", scheduled = [["7 s", "100 ms"]], repeat = "15 s" }
+
+[return]
+rate = "2 Mbit/s"
+delay = "37 ms"
+loss = "1 %"
+queue = "1 BDP"
+outages = { packets = "lost", scheduled = [["7 s", "100 ms"]], repeat = "15 s" }
+"#;
 
 /// Way in which a path is of no use beside a good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +91,14 @@ impl Bundle {
         Ok(Self(vec![self.0[good].clone(), fault.on(self.0[1 - good].clone())?]))
     }
 
+    /// The same links, and a third radio with a low orbit's rate and delay.
+    pub fn and_leo(&self) -> Self {
+        let link: LinkSpec = toml::from_str(LEO).expect("the link is well formed");
+        let about = "like a low orbit: 20/2 Mbit/s, 74 ms, 1 %, dark for 100 ms every 15 s".into();
+        let leo = Profile { name: "leo".into(), about, link, terrestrial: None };
+        Self(self.0.iter().cloned().chain([leo]).collect())
+    }
+
     /// Only the path at `index`.
     pub fn only(&self, index: usize) -> Self {
         Self(vec![self.0[index].clone()])
@@ -82,6 +108,11 @@ impl Bundle {
     /// Σ (1 − pᵢ) · rᵢ · (t − d_up − dᵢ) = 8 · bytes over the paths that have begun by then. *d_up*
     /// is the shortest way up.
     pub fn limit_s(&self, bytes: u64) -> f64 {
+        self.limit_of_share_s(bytes, 1.0)
+    }
+
+    /// Like [`Self::limit_s`], for a passenger who has this share of every path's rate.
+    pub fn limit_of_share_s(&self, bytes: u64, share: f64) -> f64 {
         let up = self.0.iter().map(|link| link.link.return_.mean_delay().as_secs_f64());
         let up = up.fold(f64::INFINITY, f64::min);
         let mut paths: Vec<(f64, f64)> = self
@@ -90,7 +121,7 @@ impl Bundle {
             .map(|link| (up + link.link.forward.mean_delay().as_secs_f64(), capacity_bps(link)))
             .collect();
         paths.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (mut bits, mut bps, mut at) = (8.0 * bytes as f64, 0.0, 0.0);
+        let (mut bits, mut bps, mut at) = (8.0 * bytes as f64 / share, 0.0, 0.0);
         for (begins, rate) in paths {
             let carried = bps * (begins - at);
             if bps > 0.0 && carried >= bits {
@@ -129,5 +160,9 @@ mod tests {
         let limit = alone.0[0].forward_limit(10_000).expect("it has a rate").as_secs_f64();
         assert!((alone.limit_s(10_000) - limit).abs() < 1e-9);
         assert!((bundle.capacity_bps() - 2.229e6).abs() < 1e3);
+        let halved = bundle.limit_of_share_s(15_000, 0.5);
+        assert!((halved - bundle.limit_s(30_000)).abs() < 1e-9);
+        let limit = bundle.and_leo().limit_s(10_000);
+        assert!((limit - 0.078).abs() < 1e-3, "{limit} s");
     }
 }

@@ -3,7 +3,9 @@
 //! Each [`Cell`] is a bundle of links with something that happens on it, and the bound of its figure.
 
 pub mod bundle;
+pub mod golden;
 mod play;
+mod stage;
 
 use std::fmt::Write;
 
@@ -12,15 +14,22 @@ use bentpipe_channel::SpecError;
 use crate::experiment::table::{align, table};
 use crate::result::Row;
 use bundle::{Bundle, Fault};
-pub use play::run;
+pub use play::{Choice, run};
+pub use stage::Engine;
 
 /// Transfer or event of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Play {
     /// Single objects of this size, each after a pause. The figure is p95 over the limit.
     Object(u64),
+    /// The same beside another passenger's endless download, over the limit of half of each path.
+    ObjectBesideBulk(u64),
     /// One endless download. The figure is its goodput over the capacity.
     Bulk,
+    /// The same. The figure is the bytes back on all paths per byte towards the aircraft.
+    Reports,
+    /// The same. The figure is the share of the rate back of the path at this index that is used.
+    ReportsOn(usize),
     /// The first path dies 0.2 s after the request of 10 KB. The figure is p95 in seconds.
     DiesAfterRequest,
     /// The path at this index dies under an endless download. The figure is the longest gap that
@@ -74,6 +83,8 @@ pub struct Outcome {
     pub cell: Cell,
     /// The figure; `None` if a transfer did not end.
     pub figure: Option<f64>,
+    /// The same of the median sample.
+    pub median: Option<f64>,
     /// Bytes sent towards the aircraft on all paths per byte delivered.
     pub overhead: f64,
     /// Number of samples.
@@ -91,15 +102,17 @@ impl Outcome {
         kept && self.cell.max_overhead.is_none_or(|most| self.overhead <= most)
     }
 
-    /// The figure as a row of results.
-    pub fn row(&self, seed: u64) -> Row {
+    /// The figure as a row of results. `contender` is a baseline instead of the gateways.
+    pub fn row(&self, engine: &str, contender: Option<&str>, seed: u64) -> Row {
         Row {
             experiment: "two-radios".into(),
-            engine: "sim".into(),
+            engine: engine.into(),
+            contender: contender.map(Into::into),
             workload: Some(self.cell.name.clone()),
             metric: self.metric().into(),
             unit: self.unit().into(),
             n: self.samples,
+            p50: self.median,
             p95: self.figure,
             limit: Some(self.cell.bound),
             seed: Some(seed),
@@ -107,9 +120,25 @@ impl Outcome {
         }
     }
 
+    /// Statistic of the samples that the figure is made of.
+    fn figure_name(&self) -> &'static str {
+        match self.cell.play {
+            Play::Object(_)
+            | Play::ObjectBesideBulk(_)
+            | Play::UselessForObject(_)
+            | Play::DiesAfterRequest => "p95",
+            Play::Bulk | Play::UselessForBulk | Play::Reports | Play::ReportsOn(_) => "mean",
+            _ => "maximum",
+        }
+    }
+
     fn metric(&self) -> &'static str {
         match self.cell.play {
-            Play::Object(_) | Play::UselessForObject(_) | Play::DiesAfterRequest => "completion",
+            Play::Object(_)
+            | Play::ObjectBesideBulk(_)
+            | Play::UselessForObject(_)
+            | Play::DiesAfterRequest => "completion",
+            Play::Reports | Play::ReportsOn(_) => "reports",
             Play::Bulk | Play::UselessForBulk => "goodput",
             Play::DiesUnderBulk(_) | Play::ReturnsUnnoticed(_) => "gap",
             Play::Returns(_) | Play::Recovers(_) => "recovery",
@@ -157,7 +186,11 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         cell("10 KB in bursts of 20", &twenties, object(10), 1.32, Some(2.5)),
         cell("100 KB in bursts of 4", &fours, object(100), 1.20, Some(1.6)),
         cell("100 KB in bursts of 20", &twenties, object(100), 1.50, Some(1.6)),
+        cell("10 KB beside bulk", &both, Play::ObjectBesideBulk(10_000), 1.15, None),
         cell("bulk", &both, Play::Bulk, 0.95, Some(1.13)),
+        cell("reports per byte of bulk", &both, Play::Reports, 0.02, None),
+        cell("reports on da2gc's rate back", &both, Play::ReportsOn(0), 0.10, None),
+        cell("reports on mss's rate back", &both, Play::ReportsOn(1), 0.10, None),
         cell("the short path dies after the request", &both, Play::DiesAfterRequest, 1.25, None),
         // Two round trips of the dead path and one of the other.
         cell("da2gc dies under bulk", &both, Play::DiesUnderBulk(0), 1.335, None),
@@ -173,6 +206,11 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         let gap = Play::ReturnsUnnoticed(path);
         cells.push(cell(&format!("{name} returns: gap"), &both, gap, GAP_S[1 - path], None));
     }
+    let three = both.and_leo();
+    for (name, play) in [("10 KB", object(10)), ("100 KB", object(100)), ("1 MB", object(1000))] {
+        cells.push(cell(&format!("with a low orbit: {name}"), &three, play, 1.15, None));
+    }
+    cells.push(cell("with a low orbit: bulk", &three, Play::Bulk, 0.93, None));
     for (fault, what) in Fault::ALL {
         for (good, name) in ["da2gc", "mss"].into_iter().enumerate() {
             let bundle = both.beside_useless(good, fault)?;
@@ -191,6 +229,9 @@ pub fn text(outcomes: &[Outcome]) -> String {
     for one in outcomes {
         let limit = match one.cell.play {
             Play::Object(bytes) => format!("{:.3} s", one.cell.bundle.limit_s(bytes)),
+            Play::ObjectBesideBulk(bytes) => {
+                format!("{:.3} s", one.cell.bundle.limit_of_share_s(bytes, 0.5))
+            }
             Play::Bulk => format!("{:.3} Mbit/s", one.cell.bundle.capacity_bps() / 1e6),
             Play::UselessForObject(_) | Play::UselessForBulk => "one path".into(),
             _ => "–".into(),
@@ -211,6 +252,40 @@ pub fn text(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{}\n{met} of {} bounds are kept.", table.trim_fmt(), outcomes.len());
     text
+}
+
+/// Relative difference of both engines up to which they agree.
+const AGREEMENT: f64 = 0.05;
+
+/// A table of the figures of both engines, and of their medians. Those that differ by more than 5 %
+/// have a mark.
+pub fn comparison(sim: &[Outcome], emu: &[Outcome]) -> String {
+    let mut table = table(&["cell", "", "sim", "emu", "emu ÷ sim", "n", ""]);
+    let (mut near, mut all) = (0, 0);
+    for emu in emu {
+        let Some(sim) = sim.iter().find(|one| one.cell.name == emu.cell.name) else { continue };
+        let (last, unit) = (if emu.unit() == "s" { " s" } else { "" }, emu.figure_name());
+        for (what, one, other) in
+            [("median", sim.median, emu.median), (unit, sim.figure, emu.figure)]
+        {
+            let written = |it: Option<f64>| it.map_or("–".into(), |it| format!("{it:.3}{last}"));
+            let ratio = one.zip(other).map(|(one, other)| other / one);
+            let agrees = ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= AGREEMENT);
+            (near, all) = (near + usize::from(agrees), all + 1);
+            table.add_row([
+                emu.cell.name.clone(),
+                what.to_owned(),
+                written(one),
+                written(other),
+                ratio.map_or("–".into(), |ratio| format!("{ratio:.3}")),
+                emu.samples.to_string(),
+                if agrees { String::new() } else { "apart".into() },
+            ]);
+        }
+    }
+    align(&mut table, &[2, 3, 4, 5]);
+    let percent = AGREEMENT * 100.0;
+    format!("{}\n{near} of {all} figures are within {percent:.0} %.\n", table.trim_fmt())
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
-//! Runs of the cells in virtual time.
+//! Runs of the cells in either engine.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use anyhow::Context;
 use bentpipe_link::Settings;
 use bentpipe_results::statistics::percentile;
 
+use super::stage::{Engine, Stage};
 use super::{Cell, Outcome, Play};
 use crate::profile::Profile;
 use crate::result::Sample;
-use crate::sim::pair::Pair;
 use crate::sim::parallel;
-use crate::sim::trace::Digest;
-use crate::sim::tunnel::Tunnel;
+use crate::traffic::ENDLESS;
+use crate::traffic::emu::FurtherRates;
 
 /// Sessions of a cell.
 const SESSIONS: u64 = 10;
@@ -22,6 +24,14 @@ const SESSIONS_OF_OBJECTS: u64 = 60;
 const SMALL_BYTES: u64 = 100_000;
 /// The same if the figure is the ratio of two, which differ by chance.
 const SESSIONS_OF_RATIOS: u64 = 30;
+/// Sessions of a cell in the emulator, which takes real time.
+const EMULATED_SESSIONS: u64 = 4;
+/// Maximum concurrent testbeds. A bundle of the paper's links carries 2.4 Mbit/s, and each testbed has
+/// as many threads with high priority as links.
+const TESTBEDS_AT_ONCE: usize = 4;
+/// Passenger of single objects, and the one with an endless download.
+const READER: u32 = 1;
+const NEIGHBOUR: u32 = 2;
 /// Objects that warm up a session.
 const WARM_OBJECTS: usize = 4;
 const WARM_BYTES: u64 = 100_000;
@@ -58,39 +68,99 @@ struct Part {
     delivered_bytes: u64,
 }
 
-/// Runs `cells` with `runs` objects in each session. `None` is the default number.
-pub fn run(cells: &[Cell], runs: Option<usize>, seed: u64) -> Vec<Outcome> {
+impl Part {
+    fn broken() -> Self {
+        Self { samples: vec![None], ..Self::default() }
+    }
+}
+
+/// Number and seeds of the runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice {
+    /// Sessions of each cell. `None` is the default number.
+    pub sessions: Option<u64>,
+    /// Objects in each session. `None` is the default number.
+    pub runs: Option<usize>,
+    /// Seed of the first session.
+    pub seed: u64,
+    /// Origin of the rates at which the ground sends on paths besides the first.
+    pub rates: FurtherRates,
+}
+
+/// A session of a cell.
+struct Job {
+    cell: usize,
+    seed: u64,
+    /// `true` if it has only the first path.
+    is_alone: bool,
+}
+
+/// Runs `cells`. Calls `tell` after each session with the number of those that have ended, and of all.
+///
+/// # Errors
+///
+/// Returns an error if the emulator did not follow its model, or could not run.
+pub fn run(
+    cells: &[Cell],
+    choice: Choice,
+    engine: &Engine<'_>,
+    tell: &(dyn Fn(usize, usize) + Sync),
+) -> anyhow::Result<Vec<Outcome>> {
     let mut jobs = Vec::new();
     for (index, cell) in cells.iter().enumerate() {
-        let sessions = match cell.play {
-            Play::Bulk => 3,
-            Play::UselessForObject(_) => SESSIONS_OF_RATIOS,
-            Play::Object(bytes) if bytes <= SMALL_BYTES => SESSIONS_OF_OBJECTS,
-            _ => SESSIONS,
-        };
-        let alone = if cell.play.is_relative() { 2 } else { 1 };
-        let seeds = (0..sessions).map(|session| seed + 1000 * session);
-        jobs.extend(seeds.flat_map(|seed| (0..alone).map(move |alone| (index, seed, alone == 1))));
+        let sessions = choice.sessions.unwrap_or_else(|| sessions(cell.play, engine));
+        let ways: &[bool] = if cell.play.is_relative() { &[false, true] } else { &[false] };
+        for seed in (0..sessions).map(|session| choice.seed + 1000 * session) {
+            jobs.extend(ways.iter().map(|&is_alone| Job { cell: index, seed, is_alone }));
+        }
     }
-    let parts = parallel::map(&jobs, |(index, seed, alone)| {
-        let cell = &cells[*index];
-        let links = if *alone { cell.bundle.only(0) } else { cell.bundle.clone() };
-        one(cell.play, &links.0, runs, *seed)
-    });
+    let done = AtomicUsize::new(0);
+    let work = |job: &Job| {
+        let cell = &cells[job.cell];
+        let links = if job.is_alone { cell.bundle.only(0) } else { cell.bundle.clone() };
+        let part = one(cell.play, &links.0, &choice, job.seed, engine);
+        tell(1 + done.fetch_add(1, Ordering::Relaxed), jobs.len());
+        part.with_context(|| format!("{}, seed {}", cell.name, job.seed))
+    };
+    let parts = match engine {
+        Engine::Sim => parallel::map(&jobs, work),
+        Engine::Emu { .. } => parallel::map_on(TESTBEDS_AT_ONCE, &jobs, work),
+    };
     let mut of_cells: Vec<[Vec<Part>; 2]> = cells.iter().map(|_| Default::default()).collect();
-    for ((index, _, alone), part) in jobs.iter().zip(parts) {
-        let broken = Part { samples: vec![None], ..Part::default() };
-        of_cells[*index][usize::from(*alone)].push(part.unwrap_or(broken));
+    for (job, part) in jobs.iter().zip(parts) {
+        of_cells[job.cell][usize::from(job.is_alone)].push(part?);
     }
-    cells.iter().zip(of_cells).map(|(cell, parts)| outcome(cell, &parts)).collect()
+    Ok(cells.iter().zip(of_cells).map(|(cell, parts)| outcome(cell, &parts)).collect())
+}
+
+/// Default number of sessions.
+fn sessions(play: Play, engine: &Engine<'_>) -> u64 {
+    match (engine, play) {
+        (Engine::Emu { .. }, _) => EMULATED_SESSIONS,
+        (_, Play::Bulk | Play::Reports | Play::ReportsOn(_)) => 3,
+        (_, Play::UselessForObject(_)) => SESSIONS_OF_RATIOS,
+        (_, Play::Object(bytes)) if bytes <= SMALL_BYTES => SESSIONS_OF_OBJECTS,
+        _ => SESSIONS,
+    }
 }
 
 fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
     let (values, reference) = (sorted(parts), sorted(alone));
     let p95 = |values: &[f64]| percentile(values, 0.95).unwrap_or(f64::INFINITY);
+    let p50 = |values: &[f64]| percentile(values, 0.5).unwrap_or(f64::INFINITY);
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let median = match cell.play {
+        Play::Object(bytes) => p50(&values) / cell.bundle.limit_s(bytes),
+        Play::ObjectBesideBulk(bytes) => p50(&values) / cell.bundle.limit_of_share_s(bytes, 0.5),
+        Play::UselessForObject(_) => p50(&values) / p50(&reference),
+        Play::Bulk => p50(&values) / cell.bundle.capacity_bps(),
+        Play::UselessForBulk => p50(&values) / p50(&reference),
+        _ => p50(&values),
+    };
     let figure = match cell.play {
         Play::Object(bytes) => p95(&values) / cell.bundle.limit_s(bytes),
+        Play::ObjectBesideBulk(bytes) => p95(&values) / cell.bundle.limit_of_share_s(bytes, 0.5),
+        Play::Reports | Play::ReportsOn(_) => mean(&values),
         Play::UselessForObject(_) => p95(&values) / p95(&reference),
         Play::DiesAfterRequest => p95(&values),
         Play::Bulk => mean(&values) / cell.bundle.capacity_bps(),
@@ -105,6 +175,7 @@ fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
     Outcome {
         cell: cell.clone(),
         figure: Some(figure).filter(|figure| figure.is_finite()),
+        median: Some(median).filter(|median| median.is_finite()),
         overhead: sent as f64 / delivered.max(1) as f64,
         samples: values.len(),
     }
@@ -118,30 +189,56 @@ fn sorted(parts: &[Part]) -> Vec<f64> {
     values
 }
 
-/// One session of a cell; `None` if it broke.
-fn one(play: Play, links: &[Profile], runs: Option<usize>, seed: u64) -> Option<Part> {
-    let pair = Pair::bundle(links, &Settings::default(), seed).with_digest(Digest::of_sizes());
-    let mut tunnel = Tunnel::over(pair, &links[0]).ok()?;
-    tunnel.pass(QUIET);
+/// One session of a cell. In virtual time, a session that broke has one sample that did not end.
+fn one(
+    play: Play,
+    links: &[Profile],
+    choice: &Choice,
+    seed: u64,
+    engine: &Engine<'_>,
+) -> anyhow::Result<Part> {
+    let mut stage = match (engine.start(links, choice.rates, seed), engine) {
+        (Err(_), Engine::Sim) => return Ok(Part::broken()),
+        (stage, _) => stage?,
+    };
+    let part = played(stage.as_mut(), play, links, choice.runs);
+    stage.finish()?;
+    Ok(part.unwrap_or_else(Part::broken))
+}
+
+/// The part of a session after its start; `None` if it broke.
+fn played(
+    stage: &mut dyn Stage,
+    play: Play,
+    links: &[Profile],
+    runs: Option<usize>,
+) -> Option<Part> {
+    stage.pass(QUIET);
     for _ in 0..WARM_OBJECTS {
-        finished(tunnel.fetch(WARM_BYTES, PATIENCE))?;
-        tunnel.pass(QUIET);
+        finished(stage.fetch(WARM_BYTES, PATIENCE))?;
+        stage.pass(QUIET);
     }
-    let before = sent_bytes(&mut tunnel, links.len());
+    let before = sent_bytes(stage, links.len());
     let (samples, delivered_bytes) = match play {
         Play::Object(bytes) | Play::UselessForObject(bytes) => {
-            objects(&mut tunnel, bytes, runs.unwrap_or(if bytes > 500_000 { 10 } else { 30 }))
+            objects(stage, bytes, runs.unwrap_or(if bytes > 500_000 { 10 } else { 30 }))
         }
-        Play::Bulk | Play::UselessForBulk => bulk(&mut tunnel)?,
-        Play::DiesAfterRequest => dies_after_request(&mut tunnel)?,
-        Play::DiesUnderBulk(path) => dies_under_bulk(&mut tunnel, path)?,
-        Play::Returns(path) => returned(&mut tunnel, path, &links[path], |it| Some(it.used_s))?,
-        Play::Recovers(path) => returned(&mut tunnel, path, &links[path], |it| it.full_rtts)?,
-        Play::ReturnsUnnoticed(path) => {
-            returned(&mut tunnel, path, &links[path], |it| Some(it.gap_s))?
+        Play::ObjectBesideBulk(bytes) => {
+            let download = stage.start(NEIGHBOUR, ENDLESS)?;
+            stage.pass(STEADY);
+            let (samples, delivered) = objects(stage, bytes, runs.unwrap_or(30));
+            (samples, delivered + stage.bytes_read(download))
         }
+        Play::Bulk | Play::UselessForBulk => bulk(stage)?,
+        Play::Reports => reports(stage, links)?,
+        Play::ReportsOn(path) => reports_on(stage, path, &links[path])?,
+        Play::DiesAfterRequest => dies_after_request(stage)?,
+        Play::DiesUnderBulk(path) => dies_under_bulk(stage, path)?,
+        Play::Returns(path) => returned(stage, path, &links[path], |it| Some(it.used_s))?,
+        Play::Recovers(path) => returned(stage, path, &links[path], |it| it.full_rtts)?,
+        Play::ReturnsUnnoticed(path) => returned(stage, path, &links[path], |it| Some(it.gap_s))?,
     };
-    let sent_bytes = sent_bytes(&mut tunnel, links.len()) - before;
+    let sent_bytes = sent_bytes(stage, links.len()) - before;
     Some(Part { samples, sent_bytes, delivered_bytes })
 }
 
@@ -153,16 +250,15 @@ fn finished(sample: Sample) -> Option<f64> {
 }
 
 /// Bytes offered to all links towards the aircraft.
-fn sent_bytes(tunnel: &mut Tunnel, paths: usize) -> u64 {
-    let counters = (0..paths).filter_map(|path| tunnel.pair().counters_of(path));
-    counters.map(|(forward, _)| forward.offered.bytes).sum()
+fn sent_bytes(stage: &mut dyn Stage, paths: usize) -> u64 {
+    (0..paths).map(|path| stage.sent_bytes(path)).sum()
 }
 
-fn objects(tunnel: &mut Tunnel, bytes: u64, count: usize) -> (Vec<Option<f64>>, u64) {
+fn objects(stage: &mut dyn Stage, bytes: u64, count: usize) -> (Vec<Option<f64>>, u64) {
     let samples: Vec<Option<f64>> = (0..count)
         .map(|_| {
-            let sample = finished(tunnel.fetch(bytes, PATIENCE));
-            tunnel.pass(QUIET);
+            let sample = finished(stage.fetch(bytes, PATIENCE));
+            stage.pass(QUIET);
             sample
         })
         .collect();
@@ -171,45 +267,75 @@ fn objects(tunnel: &mut Tunnel, bytes: u64, count: usize) -> (Vec<Option<f64>>, 
 }
 
 /// Goodput of a download in bit/s. All that it delivered counts, as all that was sent does.
-fn bulk(tunnel: &mut Tunnel) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = tunnel.start_bulk()?;
-    tunnel.pass(STEADY);
-    let before = tunnel.bytes_read(flow);
-    tunnel.pass(MEASURED);
-    let after = tunnel.bytes_read(flow);
+fn bulk(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> {
+    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
+    stage.pass(STEADY);
+    let before = stage.bytes_read(flow);
+    stage.pass(MEASURED);
+    let after = stage.bytes_read(flow);
     Some((vec![Some(8.0 * (after - before) as f64 / MEASURED.as_secs_f64())], after))
 }
 
-fn dies_after_request(tunnel: &mut Tunnel) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = tunnel.start(1, REQUESTED_BYTES)?;
-    let began = tunnel.pair().now();
-    tunnel.pass(DEATH);
-    tunnel.pair().set_path_mtu(0, Some(0));
+/// Bytes back on all paths per byte towards the aircraft, during a download.
+fn reports(stage: &mut dyn Stage, links: &[Profile]) -> Option<(Vec<Option<f64>>, u64)> {
+    let download = stage.start(NEIGHBOUR, ENDLESS)?;
+    stage.pass(STEADY);
+    let count = |stage: &mut dyn Stage| {
+        let back: u64 = (0..links.len()).map(|path| stage.returned_bytes(path)).sum();
+        [sent_bytes(stage, links.len()), back]
+    };
+    let before = count(stage);
+    stage.pass(MEASURED);
+    let after = count(stage);
+    let [sent, back] = [0, 1].map(|way| (after[way] - before[way]) as f64);
+    Some((vec![Some(back / sent)], stage.bytes_read(download)))
+}
+
+/// Share of the rate back of a path that is used during a download.
+fn reports_on(
+    stage: &mut dyn Stage,
+    path: usize,
+    link: &Profile,
+) -> Option<(Vec<Option<f64>>, u64)> {
+    let download = stage.start(NEIGHBOUR, ENDLESS)?;
+    stage.pass(STEADY);
+    let before = stage.returned_bytes(path);
+    stage.pass(MEASURED);
+    let bytes = stage.returned_bytes(path) - before;
+    let possible = link.link.return_.rate()?.bytes_in(MEASURED);
+    Some((vec![Some(bytes as f64 / possible as f64)], stage.bytes_read(download)))
+}
+
+fn dies_after_request(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> {
+    let flow = stage.start(READER, REQUESTED_BYTES)?;
+    let began = stage.now();
+    stage.pass(DEATH);
+    stage.cut(0, true);
     let end = began + PATIENCE;
-    while tunnel.bytes_read(flow) < REQUESTED_BYTES && tunnel.pair().now() < end {
-        tunnel.pass(TICK);
+    while stage.bytes_read(flow) < REQUESTED_BYTES && stage.now() < end {
+        stage.pass(TICK);
     }
-    let came = tunnel.bytes_read(flow) >= REQUESTED_BYTES;
-    let took = (tunnel.pair().now() - began).as_secs_f64();
-    Some((vec![came.then_some(took)], tunnel.bytes_read(flow)))
+    let came = stage.bytes_read(flow) >= REQUESTED_BYTES;
+    let took = (stage.now() - began).as_secs_f64();
+    Some((vec![came.then_some(took)], stage.bytes_read(flow)))
 }
 
 /// Longest time without a byte that begins soon after the death of a path.
-fn dies_under_bulk(tunnel: &mut Tunnel, path: usize) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = tunnel.start_bulk()?;
-    tunnel.pass(STEADY);
-    tunnel.pair().set_path_mtu(path, Some(0));
-    let (mut read, mut at) = (tunnel.bytes_read(flow), tunnel.pair().now());
+fn dies_under_bulk(stage: &mut dyn Stage, path: usize) -> Option<(Vec<Option<f64>>, u64)> {
+    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
+    stage.pass(STEADY);
+    stage.cut(path, true);
+    let (mut read, mut at) = (stage.bytes_read(flow), stage.now());
     let (end, caused) = (at + WATCHED, at + CAUSED);
     let mut longest = Duration::ZERO;
-    while tunnel.pair().now() < end {
-        tunnel.pass(TICK);
-        let now = tunnel.pair().now();
+    while stage.now() < end {
+        stage.pass(TICK);
+        let now = stage.now();
         if at <= caused {
             longest = longest.max(now - at);
         }
-        if tunnel.bytes_read(flow) > read {
-            (read, at) = (tunnel.bytes_read(flow), now);
+        if stage.bytes_read(flow) > read {
+            (read, at) = (stage.bytes_read(flow), now);
         }
     }
     Some((vec![Some(longest.as_secs_f64())], read))
@@ -228,34 +354,32 @@ struct Return {
 
 /// A figure of the return of a path that was dead for a while under a download.
 fn returned(
-    tunnel: &mut Tunnel,
+    stage: &mut dyn Stage,
     path: usize,
     link: &Profile,
     figure: impl Fn(&Return) -> Option<f64>,
 ) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = tunnel.start_bulk()?;
-    tunnel.pass(STEADY);
-    tunnel.pair().set_path_mtu(path, Some(0));
-    tunnel.pass(DEAD);
-    tunnel.pair().set_path_mtu(path, None);
+    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
+    stage.pass(STEADY);
+    stage.cut(path, true);
+    stage.pass(DEAD);
+    stage.cut(path, false);
     let bps = link.link.forward.rate()?.bps() as f64;
     let packet_s = 8.0 * link_mtu() / bps;
-    let (began, rtt_s) = (tunnel.pair().now(), link.rtt().as_secs_f64());
-    let offered = |tunnel: &mut Tunnel| {
-        tunnel.pair().counters_of(path).map_or(0, |(forward, _)| forward.offered.bytes) as f64
-    };
+    let (began, rtt_s) = (stage.now(), link.rtt().as_secs_f64());
+    let offered = |stage: &mut dyn Stage| stage.sent_bytes(path) as f64;
     // Bytes offered to the path, by tick.
-    let mut sent = vec![offered(tunnel)];
-    let (mut read, mut at, mut gap) = (tunnel.bytes_read(flow), began, Duration::ZERO);
-    while tunnel.pair().now() < began + RETURNED {
-        tunnel.pass(TICK);
-        sent.push(offered(tunnel));
-        let now = tunnel.pair().now();
+    let mut sent = vec![offered(stage)];
+    let (mut read, mut at, mut gap) = (stage.bytes_read(flow), began, Duration::ZERO);
+    while stage.now() < began + RETURNED {
+        stage.pass(TICK);
+        sent.push(offered(stage));
+        let now = stage.now();
         if now < began + WATCHED {
             gap = gap.max(now - at);
         }
-        if tunnel.bytes_read(flow) > read {
-            (read, at) = (tunnel.bytes_read(flow), now);
+        if stage.bytes_read(flow) > read {
+            (read, at) = (stage.bytes_read(flow), now);
         }
     }
     let within = |from: usize, time_s: f64| {
@@ -283,8 +407,11 @@ fn link_mtu() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use bentpipe_link::Settings;
+
     use super::*;
     use crate::experiment::two_radios::bundle::Bundle;
+    use crate::sim::pair::Pair;
 
     /// Steps that 10 KB and 30 s take at most. A timer that nothing handles takes one per nanosecond.
     const MAX_STEPS: u32 = 2000;

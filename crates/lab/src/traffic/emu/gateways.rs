@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
-use bentpipe_gateway::transports::link;
+use bentpipe_gateway::transports::{self, link};
 use bentpipe_gateway::{air, counters, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass, SnapshotLimits};
+use bentpipe_link::{Class, ClassCounters, Counters, LeaseMode, Limits, PerClass, SnapshotLimits};
 use bentpipe_net::Inherited;
 use bentpipe_units::BitRate;
 
 use super::order::port;
 use crate::contender::pair::{PairSpec, PassedQuic, Rates};
-use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, Testbed};
+use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, Testbed};
 use crate::emu::{Service, Serving};
 use crate::profile::Profile;
 use crate::traffic::{ClassLimits, DOWN, UP};
@@ -54,6 +54,9 @@ pub struct More {
     pub hosts: Vec<(String, IpAddr)>,
     /// Origin of the rates.
     pub rates: Rates,
+    /// Rates at which the ground sends on paths besides the first. A path without one here learns
+    /// its rate, as it does by the ground's file, which cannot name a path.
+    pub ground_rates: Vec<BitRate>,
 }
 
 impl Gateways {
@@ -92,7 +95,9 @@ impl Gateways {
         };
         spec.write(folder)?;
         let config = GroundConfig::load(&folder.join("ground.toml")).map_err(failed("ground"))?;
-        let (_ground, hub) = start("ground", &testbed.ground, move || start_ground(&config, peer))?;
+        let rates = more.ground_rates;
+        let begin = move || start_ground(&config, peer, &rates);
+        let (_ground, hub) = start("ground", &testbed.ground, begin)?;
         let config = AirConfig::load(&folder.join("air.toml"), None).map_err(failed("air"))?;
         let (_air, (air, counted)) = start("air", &testbed.air, move || start_air(&config, peer))?;
         Ok(Self { air, hub, counted, _air, _ground })
@@ -140,9 +145,19 @@ fn start<T: Send + 'static>(
     Service::ready(host, begin).map_err(failed(which))
 }
 
-fn start_ground(config: &GroundConfig, listen: SocketAddr) -> Result<(Hub, Serving), String> {
+fn start_ground(
+    config: &GroundConfig,
+    listen: SocketAddr,
+    rates: &[BitRate],
+) -> Result<(Hub, Serving), String> {
     let ground = ground::Ground::new(config).map_err(text)?;
-    let hub = Hub::start(Box::new(socket(listen)?), link::hub_config(config).map_err(text)?);
+    let mut of_hub = link::hub_config(config).map_err(text)?;
+    for aircraft in &mut of_hub.aircraft {
+        for (path, rate) in aircraft.settings.paths.iter_mut().zip(rates) {
+            (path.rate, path.lease) = (*rate, LeaseMode::Static);
+        }
+    }
+    let hub = Hub::start(Box::new(socket(listen)?), of_hub);
     let arrivals = hub.clone();
     let serving = async move { ground.serve(vec![Arc::new(arrivals)], pending()).await };
     Ok((hub, Box::pin(serving)))
@@ -152,8 +167,7 @@ fn start_ground(config: &GroundConfig, listen: SocketAddr) -> Result<(Hub, Servi
 type AirEnd = (Air, Arc<counters::Counters>);
 
 fn start_air(config: &AirConfig, peer: SocketAddr) -> Result<(AirEnd, Serving), String> {
-    let link_config = link::air_config(config, peer, 1).map_err(text)?;
-    let far = Air::start(Box::new(socket(SocketAddr::new(AIR.v4.into(), 0))?), link_config);
+    let far = transports::call(&mut Inherited::default(), config, &[peer], 1).map_err(text)?;
     let gateway = air::Air::bind(config, &mut Inherited::default(), Arc::new(far.clone()));
     let gateway = gateway.map_err(text)?;
     let counted = gateway.counters();

@@ -18,6 +18,7 @@ mod log;
 mod order;
 mod server;
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
 use crate::contender::pair::{PassedQuic, Rates};
-use crate::emu::Service;
-use crate::emu::Testbed;
+use crate::contender::{Running, Stage, SystemUnderTest};
+use crate::emu::{RADIO_INTERFACES, Service, Testbed};
 use crate::profile::Profile;
 use crate::scratch::no_folder;
 use fault::Fault;
@@ -46,8 +47,26 @@ pub struct EmuTraffic {
     orders: UnboundedSender<Order>,
     _client: Service,
     _server: Service,
-    gateways: Gateways,
+    system: System,
     testbed: Testbed,
+}
+
+/// System that carries the traffic.
+enum System {
+    /// The gateways in this process.
+    Gateways(Gateways),
+    /// A baseline, which runs until it is dropped. Its counters are unknown.
+    Baseline { _running: Box<dyn Running> },
+}
+
+/// Origin of the rates at which the ground sends on radios besides the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FurtherRates {
+    /// Those of the links. The ground's file has no setting for that, so the lab sets them itself.
+    #[default]
+    Typed,
+    /// The ground learns them, as it does by its file.
+    Learned,
 }
 
 impl EmuTraffic {
@@ -72,15 +91,68 @@ impl EmuTraffic {
         rates: Rates,
         folder: &Path,
     ) -> anyhow::Result<Self> {
+        let more = More { rates, ..More::default() };
+        Self::with(testbed, profile, limits, more, folder)
+    }
+
+    /// A session over all of `links` at once, in a testbed that has been measured and has these
+    /// links.
+    pub fn bundle(
+        testbed: Testbed,
+        links: &[Profile],
+        rates: FurtherRates,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let further = links[1..].iter().filter_map(|link| link.link.forward.rate());
+        let ground_rates = match rates {
+            FurtherRates::Typed => further.collect(),
+            FurtherRates::Learned => Vec::new(),
+        };
+        let more = More { air: radios(links), ground_rates, ..More::default() };
+        Self::with(testbed, &links[0], &ClassLimits::default(), more, folder)
+    }
+
+    fn with(
+        testbed: Testbed,
+        profile: &Profile,
+        limits: &ClassLimits,
+        more: More,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir_in(folder).map_err(no_folder)?;
-        let (quic, more) = (PassedQuic::default(), More { rates, ..More::default() });
+        let quic = PassedQuic::default();
         let gateways = Gateways::start_with(&testbed, profile, limits, quic, more, folder.path())?;
+        gateways.wait()?;
+        Self::over(testbed, System::Gateways(gateways))
+    }
+
+    /// Traffic over `baseline` in a testbed that has been measured. It cannot be one of the
+    /// gateways.
+    pub fn over_baseline(
+        testbed: Testbed,
+        profile: &Profile,
+        baseline: &dyn SystemUnderTest,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir_in(folder).map_err(no_folder)?;
+        let stage = Stage {
+            testbed: &testbed,
+            profile,
+            folder: folder.path(),
+            program: Path::new(""),
+            hosts: &[],
+            settings: &toml::Table::new(),
+        };
+        let running = baseline.start(&stage)?;
+        Self::over(testbed, System::Baseline { _running: running })
+    }
+
+    fn over(testbed: Testbed, system: System) -> anyhow::Result<Self> {
         let log = Arc::new(Log::new());
         let _server = server::start(&testbed.server, log.clone())?;
         let (orders, ordered) = unbounded_channel();
         let _client = client::start(&testbed.client, log.clone(), ordered)?;
-        gateways.wait()?;
-        Ok(Self { log, seen: 0, orders, _client, _server, gateways, testbed })
+        Ok(Self { log, seen: 0, orders, _client, _server, system, testbed })
     }
 
     /// Testbed of the traffic.
@@ -99,7 +171,14 @@ impl EmuTraffic {
 
     /// Rate at which the hub sends, in bit/s; zero if it is unknown.
     pub fn hub_rate_bps(&self) -> f64 {
-        self.gateways.hub_rate().map_or(0.0, |rate| rate.bps() as f64)
+        self.gateways().and_then(Gateways::hub_rate).map_or(0.0, |rate| rate.bps() as f64)
+    }
+
+    fn gateways(&self) -> Option<&Gateways> {
+        match &self.system {
+            System::Gateways(gateways) => Some(gateways),
+            System::Baseline { .. } => None,
+        }
     }
 
     /// Notes that the lab failed to do `what`, which makes the run invalid.
@@ -155,10 +234,24 @@ impl Traffic for EmuTraffic {
                 Default::default()
             }
         };
-        Counted { at: self.now(), sent: self.gateways.counters(), link }
+        let sent = self.gateways().map(Gateways::counters).unwrap_or_default();
+        Counted { at: self.now(), sent, link }
     }
 
     fn class_bytes(&mut self, class: Class) -> [u64; 2] {
-        self.gateways.class_bytes(class)
+        self.gateways().map(|gateways| gateways.class_bytes(class)).unwrap_or_default()
     }
+}
+
+/// Tables of `air.toml` for the radios of a testbed: each with its interface and its rate.
+fn radios(links: &[Profile]) -> String {
+    let mut text = String::new();
+    for (Profile { name, link, .. }, interface) in links.iter().zip(RADIO_INTERFACES) {
+        writeln!(text, "\n[[path]]\nname = \"{name} by {interface}\"\ninterface = {interface:?}")
+            .expect("a string takes all");
+        if let Some(rate) = link.return_.rate() {
+            writeln!(text, "rate = \"{} bit/s\"", rate.bps()).expect("a string takes all");
+        }
+    }
+    text
 }

@@ -1,0 +1,193 @@
+//! A session over a bundle of links in either engine.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bentpipe_link::{Class, Settings};
+
+use crate::contender::SystemUnderTest;
+use crate::emu::{LinkCounters, Testbed};
+use crate::profile::Profile;
+use crate::result::Sample;
+use crate::sim::pair::{FlowKey, Pair};
+use crate::sim::trace::Digest;
+use crate::sim::tunnel::Tunnel;
+use crate::traffic::emu::{EmuTraffic, FurtherRates};
+use crate::traffic::{Carry, DOWN, Passing, REQUEST_BYTES, Traffic};
+
+/// Engine of the runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Engine<'a> {
+    /// The transport alone, in virtual time.
+    Sim,
+    /// Gateways or a baseline between real kernels, in real time.
+    Emu {
+        /// Existing folder for keys and configuration files.
+        folder: &'a Path,
+        /// Baseline instead of the gateways.
+        baseline: Option<&'static dyn SystemUnderTest>,
+    },
+}
+
+/// A session over several radios.
+pub trait Stage {
+    /// Time since the session began.
+    fn now(&mut self) -> Duration;
+    /// Advances the time by `length`.
+    fn pass(&mut self, length: Duration);
+    /// Fetches one object of `bytes`. Returns its duration.
+    fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample;
+    /// Starts a download for a passenger. Returns its number, or `None` if there is no session.
+    fn start(&mut self, passenger: u32, bytes: u64) -> Option<usize>;
+    /// Bytes of a download that have arrived.
+    fn bytes_read(&mut self, download: usize) -> u64;
+    /// The link of this path loses everything from now on, or carries it again.
+    fn cut(&mut self, path: usize, is_cut: bool);
+    /// IP bytes offered to the link of this path towards the aircraft so far.
+    fn sent_bytes(&mut self, path: usize) -> u64;
+    /// The same away from the aircraft.
+    fn returned_bytes(&mut self, path: usize) -> u64;
+    /// Checks that the engine followed its model until now.
+    fn finish(&mut self) -> anyhow::Result<()>;
+}
+
+impl Engine<'_> {
+    /// Name in rows.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Emu { .. } => "emu",
+        }
+    }
+
+    /// A session over `links`, which is up.
+    pub fn start(
+        &self,
+        links: &[Profile],
+        rates: FurtherRates,
+        seed: u64,
+    ) -> anyhow::Result<Box<dyn Stage>> {
+        let Self::Emu { folder, baseline } = self else {
+            let pair = pair(links, rates, seed).with_digest(Digest::of_sizes());
+            let tunnel = Tunnel::over(pair, &links[0])?;
+            return Ok(Box::new(Simulated { tunnel, flows: Vec::new() }));
+        };
+        let specs: Vec<_> = links.iter().map(|profile| &profile.link).collect();
+        let testbed = Testbed::bundle(&specs, seed)?;
+        testbed.measure()?;
+        let traffic = match baseline {
+            Some(baseline) => EmuTraffic::over_baseline(testbed, &links[0], *baseline, folder)?,
+            None => EmuTraffic::bundle(testbed, links, rates, folder)?,
+        };
+        Ok(Box::new(traffic))
+    }
+}
+
+fn pair(links: &[Profile], rates: FurtherRates, seed: u64) -> Pair {
+    match rates {
+        FurtherRates::Typed => Pair::bundle(links, &Settings::default(), seed),
+        FurtherRates::Learned => Pair::bundle_learning(links, &Settings::default(), seed),
+    }
+}
+
+/// A session in virtual time.
+struct Simulated {
+    tunnel: Tunnel,
+    flows: Vec<FlowKey>,
+}
+
+impl Stage for Simulated {
+    fn now(&mut self) -> Duration {
+        self.tunnel.pair().now()
+    }
+
+    fn pass(&mut self, length: Duration) {
+        self.tunnel.pass(length);
+    }
+
+    fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample {
+        self.tunnel.fetch(bytes, patience)
+    }
+
+    fn start(&mut self, passenger: u32, bytes: u64) -> Option<usize> {
+        self.flows.push(self.tunnel.start(passenger, bytes)?);
+        Some(self.flows.len() - 1)
+    }
+
+    fn bytes_read(&mut self, download: usize) -> u64 {
+        self.tunnel.bytes_read(self.flows[download])
+    }
+
+    fn cut(&mut self, path: usize, is_cut: bool) {
+        self.tunnel.pair().set_path_mtu(path, is_cut.then_some(0));
+    }
+
+    fn sent_bytes(&mut self, path: usize) -> u64 {
+        let counters = self.tunnel.pair().counters_of(path);
+        counters.map_or(0, |(forward, _)| forward.offered.bytes)
+    }
+
+    fn returned_bytes(&mut self, path: usize) -> u64 {
+        let counters = self.tunnel.pair().counters_of(path);
+        counters.map_or(0, |(_, back)| back.offered.bytes)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stage for EmuTraffic {
+    fn now(&mut self) -> Duration {
+        Traffic::now(self)
+    }
+
+    fn pass(&mut self, length: Duration) {
+        Passing::pass(self, length);
+    }
+
+    fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample {
+        let stream = self.open(carry(1, bytes));
+        self.wait(patience, |traffic| traffic.course(stream).is_done());
+        match self.course(stream).took() {
+            Some(took) => Sample::Finished(took.as_secs_f64()),
+            None => Sample::Cut(patience.as_secs_f64()),
+        }
+    }
+
+    fn start(&mut self, passenger: u32, bytes: u64) -> Option<usize> {
+        Some(self.open(carry(passenger, bytes)))
+    }
+
+    fn bytes_read(&mut self, download: usize) -> u64 {
+        self.course(download).got[DOWN]
+    }
+
+    fn cut(&mut self, path: usize, is_cut: bool) {
+        self.testbed().cut(path, is_cut);
+    }
+
+    fn sent_bytes(&mut self, path: usize) -> u64 {
+        counters(self, path).forward.model.offered.bytes
+    }
+
+    fn returned_bytes(&mut self, path: usize) -> u64 {
+        counters(self, path).return_.model.offered.bytes
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        Self::finish(self)
+    }
+}
+
+/// Counters of a path's link. If they are not available, the run becomes invalid.
+fn counters(traffic: &EmuTraffic, path: usize) -> LinkCounters {
+    traffic.testbed().counters_of(path).unwrap_or_else(|error| {
+        traffic.failed("the counters of a radio link", error);
+        LinkCounters::default()
+    })
+}
+
+fn carry(passenger: u32, bytes: u64) -> Carry {
+    Carry { class: Class::BestEffort, passenger, up: REQUEST_BYTES, down: bytes }
+}
