@@ -106,7 +106,11 @@ pub async fn run_with(
     again: mpsc::Receiver<Reload<AirConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    bentpipe_net::raise_descriptor_limit();
     let mut inherited = Inherited::from_env()?;
+    if inherited.previous_state().is_some() {
+        notify::forget_handover();
+    }
     let connector = bentpipe_carriers::connector(config, &mut inherited)?;
     run_over(config, connector, inherited, again, shutdown).await
 }
@@ -120,7 +124,10 @@ pub async fn run_over(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let previous = inherited.take_handover();
-    let store = notify::keeps_descriptors().then(|| Arc::new(notify::store_handover) as Store);
+    // Without anchored flows, waiting for their ends is better.
+    let may_leave = config.link.keep_flows || !config.hubs.is_empty();
+    let store = (may_leave && notify::keeps_descriptors())
+        .then(|| Arc::new(notify::store_handover) as Store);
     let gateway = Air::bind(config, &mut inherited, connector.clone())?;
     let gateway = gateway.with_handover(previous, store);
     let (usage, counters) = (gateway.services.uplink.usage.clone(), gateway.counters());

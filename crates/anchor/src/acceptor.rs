@@ -212,6 +212,10 @@ impl Acceptor for AnchorAcceptor {
         self.inner.pulse()
     }
 
+    fn keeps_flows(&self) -> bool {
+        self.egress.flows() > 0
+    }
+
     fn begin_handover(&self) {
         self.egress.close();
     }

@@ -258,7 +258,7 @@ impl AirFlow {
                 Poll::Ready(())
             }
             Poll::Ready(Ok(())) if carrier.is_agreed() => {
-                self.streams.unread.extend_from_slice(buffer.filled());
+                self.streams.unread.extend(buffer.filled());
                 self.streams.attach(carrier);
                 self.abandoned = None;
                 self.path = Some(path);

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 
 use bentpipe_flow::{Class, ResetCode};
 use bentpipe_masque::{ConnectionWatch, Flow};
-use bentpipe_transport::FlowStream;
+use bentpipe_net::BufferSizes;
+use bentpipe_transport::{FlowStream, Standing};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A flow at an egress. If the egress is dead, the reason of its reset is
@@ -40,6 +41,18 @@ impl FlowStream for AtEgress {
             }
             code => code,
         }
+    }
+
+    fn standing(&self) -> Standing {
+        FlowStream::standing(&self.flow)
+    }
+
+    fn local_buffers(&self) -> BufferSizes {
+        FlowStream::local_buffers(&self.flow)
+    }
+
+    fn demote(&mut self, class: Class) {
+        FlowStream::demote(&mut self.flow, class);
     }
 
     fn class(&self) -> Option<Class> {

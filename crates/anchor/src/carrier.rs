@@ -119,6 +119,8 @@ impl Carrier {
                 Ok(kept) => buffer.set_filled(at + kept),
                 Err(error) => {
                     tracing::warn!(%error, "a flow ends");
+                    // Bytes before it are counted, so no other carrier would bring them again.
+                    end.ended = Some(ResetCode::Internal);
                     buffer.set_filled(before);
                     return Poll::Ready(Err(Broken::Ended(ResetCode::Internal)));
                 }

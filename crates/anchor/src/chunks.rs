@@ -23,6 +23,11 @@ impl Chunks {
         self.length
     }
 
+    /// Returns `true` if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
     /// Appends `bytes`.
     pub fn extend(&mut self, mut bytes: &[u8]) {
         self.length += bytes.len();

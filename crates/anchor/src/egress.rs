@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::budget::{Account, Budget, MAX_AIRCRAFT_BYTES, MAX_EGRESS_BYTES};
 use crate::carrier::Carrier;
+use crate::chunks::Chunks;
 use crate::parts::{EgressParts, FlowParts, StreamParts};
 use crate::registry::{Caller, Memory, Refusal, Registry, Remembered};
 use crate::streams::Streams;
@@ -172,6 +173,10 @@ impl Egress {
         let ticket = registry.ticket(caller, &id, now);
         drop(registry);
         let mut state = cell.state.lock();
+        if self.is_closed.load(Ordering::SeqCst) {
+            // The next process may have the flow already.
+            return Err((Refusal::Ended(ResetCode::Lost), stream));
+        }
         let attachment = match state.streams.end.accept(received, ticket) {
             Ok(attachment) => attachment,
             Err(error) => {
@@ -257,7 +262,7 @@ impl Drop for EgressFlow {
             true => None,
             false => Some(state.streams.ended.unwrap_or(ResetCode::Aborted)),
         };
-        state.streams.unread = BytesMut::new();
+        state.streams.unread = Chunks::default();
         state.streams.settle();
         // Dropping the carrier of an unfinished flow resets it.
         state.streams.carrier = None;

@@ -64,18 +64,23 @@ enum Reason {
 
 async fn follow(watch: HubsWatch, calls: impl Calls) {
     let (mut present, mut candidate) = (0, 0);
+    // Stream on which the present hub has announced its end. The hub waits for the stream's end.
+    let mut leaving: Option<Box<dyn FlowStream>> = None;
     loop {
         let Some(hubs) = watch.hubs() else { return };
         let (mut reach, hub) = (hubs.watch_reach(), hubs.hub());
         drop(hubs);
-        // A hub that is about to stop waits for the end of the stream on which it said so.
-        let (reason, _watching) = tokio::select! {
+        let reason = tokio::select! {
+            () = sleep(WATCH_PAUSE), if leaving.is_some() => Reason::Departure,
             is_silent = silence(&mut reach) => match is_silent {
-                true => (Reason::Silence, None),
+                true => Reason::Silence,
                 false => return,
             },
-            stream = departure(&*hub) => (Reason::Departure, Some(stream)),
-            () = sleep(RETURN_INTERVAL), if present != 0 => (Reason::Return, None),
+            stream = departure(&*hub), if leaving.is_none() => {
+                leaving = Some(stream);
+                Reason::Departure
+            }
+            () = sleep(RETURN_INTERVAL), if present != 0 => Reason::Return,
         };
         drop(hub);
         candidate = match reason {
@@ -93,6 +98,7 @@ async fn follow(watch: HubsWatch, calls: impl Calls) {
                 tracing::info!(hub = candidate, "the flows go on at another hub");
                 hubs.change_to(air);
                 present = candidate;
+                leaving = None;
             }
             None => tracing::info!(hub = candidate, "the hub does not answer"),
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::take;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,13 +11,17 @@ use bentpipe_net::BufferSizes;
 use bentpipe_transport::Standing;
 use bytes::BytesMut;
 use tokio::io::ReadBuf;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
 use crate::budget::{Account, FREE_UNCONFIRMED_BYTES, FREE_UNREAD_BYTES};
 use crate::carrier::{Broken, Carrier, SCRATCH_BYTES};
+use crate::chunks::Chunks;
 use crate::end::End;
 use crate::outgoing::MAX_UNCONFIRMED_BYTES;
 use crate::parts::StreamParts;
+
+/// Time until memory is asked for again.
+const MEMORY_RETRY: Duration = Duration::from_millis(200);
 
 /// Both streams of one end of a flow.
 ///
@@ -34,7 +39,7 @@ pub struct Streams {
     /// Outages of earlier carriers, and times without a carrier.
     unheard: Duration,
     /// Data that was read ahead of the user.
-    pub unread: BytesMut,
+    pub unread: Chunks,
     /// Reason for the end of the flow.
     pub ended: Option<ResetCode>,
     /// `true` if something was received that may concern the other half.
@@ -42,6 +47,9 @@ pub struct Streams {
     /// `true` once a later carrier was begun: the end of the present one says nothing about the flow,
     /// because the egress may have refused it as late.
     pub is_leaving: bool,
+    /// `true` if memory was refused since the last look.
+    is_refused: bool,
+    retry: Option<Pin<Box<Sleep>>>,
 }
 
 impl Streams {
@@ -55,16 +63,20 @@ impl Streams {
     /// Continues streams without a carrier.
     pub fn continued(parts: StreamParts, account: Account) -> Self {
         let StreamParts { end, unread, unheard, ended } = parts;
+        let mut ahead = Chunks::default();
+        ahead.extend(&unread);
         let mut streams = Self {
             account,
             end,
             carrier: None,
             detached_since: Some(Instant::now()),
             unheard,
-            unread,
+            unread: ahead,
             ended,
             has_news: false,
             is_leaving: false,
+            is_refused: false,
+            retry: None,
         };
         streams.settle();
         streams
@@ -77,7 +89,9 @@ impl Streams {
             carrier.give_up();
         }
         self.end.outgoing.detach();
-        let (end, unread) = (take(&mut self.end), take(&mut self.unread));
+        let (end, ahead) = (take(&mut self.end), take(&mut self.unread));
+        let mut unread = BytesMut::with_capacity(ahead.len());
+        ahead.parts().for_each(|part| unread.extend_from_slice(part));
         self.settle();
         StreamParts { end, unread, unheard, ended: self.ended }
     }
@@ -94,20 +108,29 @@ impl Streams {
     /// Takes as many of the user's bytes as there is room and memory for.
     pub fn take_bytes(&mut self, bytes: &[u8]) -> usize {
         let free = FREE_UNCONFIRMED_BYTES.saturating_sub(self.end.outgoing.unconfirmed_bytes());
-        let charged = self.account.charge(bytes.len().saturating_sub(free));
+        let wanted = bytes.len().saturating_sub(free);
+        let charged = self.account.charge(wanted);
+        self.is_refused |= charged < wanted;
         let room = bytes.len().min(free + charged);
         let taken = if room == 0 { 0 } else { self.end.outgoing.write(&bytes[..room]) };
         self.settle();
         taken
     }
 
-    /// Returns `true` if there is memory for data ahead of the user. It has room for everything that
-    /// the peer may have unconfirmed, so that the peer's confirmations come through.
+    /// Returns `true` if there is memory for data ahead of the user. As far as the share of memory
+    /// permits, there is room for everything that the peer may have unconfirmed, so that the peer's
+    /// confirmations come through.
     fn may_read_ahead(&mut self) -> bool {
         let next = self.unread.len() + SCRATCH_BYTES;
-        next <= FREE_UNREAD_BYTES
-            || next <= MAX_UNCONFIRMED_BYTES + SCRATCH_BYTES
-                && self.account.charge(SCRATCH_BYTES) == SCRATCH_BYTES
+        if next <= FREE_UNREAD_BYTES {
+            return true;
+        }
+        if next > MAX_UNCONFIRMED_BYTES + SCRATCH_BYTES {
+            return false;
+        }
+        let is_granted = self.account.charge(SCRATCH_BYTES) == SCRATCH_BYTES;
+        self.is_refused |= !is_granted;
+        is_granted
     }
 
     /// Uses `carrier` from now on, and gives up the previous one.
@@ -184,12 +207,26 @@ impl Streams {
             let mut buffer = ReadBuf::new(&mut scratch);
             match carrier.poll_receive(cx, &mut self.end, &mut buffer) {
                 Poll::Pending => return,
-                Poll::Ready(Ok(())) => {
-                    self.unread.extend_from_slice(buffer.filled());
+                Poll::Ready(polled) => {
+                    self.unread.extend(buffer.filled());
                     self.has_news = true;
+                    if let Err(broken) = polled {
+                        return self.broke(cx, broken);
+                    }
                 }
-                Poll::Ready(Err(broken)) => return self.broke(cx, broken),
             }
+        }
+    }
+
+    /// Has the task woken later if memory was refused: other flows give it back without a word.
+    fn wait_for_memory(&mut self, cx: &mut Context<'_>) {
+        if !take(&mut self.is_refused) {
+            return;
+        }
+        let retry = self.retry.get_or_insert_with(|| Box::pin(sleep(MEMORY_RETRY)));
+        if retry.as_mut().poll(cx).is_ready() {
+            self.retry = None;
+            cx.waker().wake_by_ref();
         }
     }
 
@@ -203,12 +240,14 @@ impl Streams {
         let mut is_dry = false;
         while buffer.filled().len() == before && buffer.remaining() > 0 {
             if !self.unread.is_empty() {
-                let count = self.unread.len().min(buffer.remaining());
-                buffer.put_slice(&self.unread.split_to(count));
-                if self.unread.is_empty() {
-                    // An idle flow holds no buffer.
-                    self.unread = BytesMut::new();
+                while buffer.remaining() > 0 && !self.unread.is_empty() {
+                    let some = self.unread.from(0);
+                    let count = some.len().min(buffer.remaining());
+                    buffer.put_slice(&some[..count]);
+                    self.unread.take(count);
                 }
+                // A writer may read ahead again.
+                self.has_news = true;
                 break;
             }
             if self.end.reads_no_more() {
@@ -249,7 +288,11 @@ impl Streams {
         if let Some(code) = self.end.outgoing.stopped() {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, code)));
         }
-        if taken == 0 && !bytes.is_empty() { Poll::Pending } else { Poll::Ready(Ok(taken)) }
+        if taken > 0 || bytes.is_empty() {
+            return Poll::Ready(Ok(taken));
+        }
+        self.wait_for_memory(cx);
+        Poll::Pending
     }
 
     /// Ends the user's stream. Ready once the peer has confirmed all of it.
@@ -262,10 +305,11 @@ impl Streams {
         if self.send(cx) && self.end.outgoing.is_confirmed() {
             return Poll::Ready(Ok(()));
         }
-        match self.error() {
-            Some(error) => Poll::Ready(Err(error)),
-            None => Poll::Pending,
+        if let Some(error) = self.error() {
+            return Poll::Ready(Err(error));
         }
+        self.wait_for_memory(cx);
+        Poll::Pending
     }
 
     /// Reason for the end of the flow, or for which the peer reads no more.

@@ -31,6 +31,7 @@ mod radio;
 mod start;
 mod trial;
 
+pub use call::call;
 pub use error::TransportError;
 pub use start::{acceptor, connector, fleet};
 pub use trial::{Trial, TrialError, trial};

@@ -129,7 +129,11 @@ pub async fn run_with(
     again: mpsc::Receiver<Reload<GroundConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    bentpipe_net::raise_descriptor_limit();
     let mut inherited = Inherited::from_env()?;
+    if inherited.previous_state().is_some() {
+        notify::forget_handover();
+    }
     let store = notify::keeps_descriptors().then(|| Arc::new(notify::store_handover) as Store);
     let gateway = Ground::new(config)?;
     let acceptors = bentpipe_carriers::acceptor(config, &mut inherited)?;
@@ -309,7 +313,8 @@ impl Ground {
         };
         let stopped_at = Instant::now();
         // Flows that are dialled here cannot follow their aircraft, and the next process has them.
-        let stays = self.store.is_some() && self.shared.dials;
+        let store = self.store.as_ref().filter(|_| acceptors.iter().any(|it| it.keeps_flows()));
+        let stays = store.is_some() && self.shared.dials;
         if !is_closed && !stays {
             // Aircraft with other hubs use this one until they have reached another.
             let leaving = futures_util::future::join_all(acceptors.iter().map(|from| from.leave()));
@@ -318,7 +323,7 @@ impl Ground {
                 _ = &mut accepting => {}
             }
         }
-        match &self.store {
+        match store {
             Some(store) => leave_flows(&acceptors, &flows, store).await,
             None => flows.drain(self.drain.saturating_sub(stopped_at.elapsed())).await,
         }

@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
@@ -114,7 +114,12 @@ fn receive(from: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_IN_MESSAGE))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+    let mut into = [IoSliceMut::new(&mut byte)];
+    let message = recvmsg(from, &mut into, &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+    if message.flags.contains(ReturnFlags::CTRUNC) {
+        // Those that follow would get the records of others.
+        return Err(io::Error::other("the limit on open files is too low for its sockets"));
+    }
     let mut received = Vec::new();
     for message in rights.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {

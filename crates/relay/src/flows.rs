@@ -45,9 +45,11 @@ impl Flows {
     /// other tasks are reset.
     pub async fn hand_over(&self) -> Vec<LeftFlow> {
         self.tasks.close();
-        let left = self.handover.collect().await;
+        let mut left = self.handover.collect().await;
         self.stop.cancel();
         self.tasks.wait().await;
+        // Some may have been late.
+        left.extend(self.handover.take());
         left
     }
 

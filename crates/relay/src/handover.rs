@@ -44,6 +44,11 @@ impl Handover {
         if timeout(PATIENCE, self.relays.wait()).await.is_err() {
             tracing::warn!(relays = self.relays.len(), "some flows do not stop and are reset");
         }
+        self.take()
+    }
+
+    /// Takes what relays have left until now.
+    pub(crate) fn take(&self) -> Vec<LeftFlow> {
         std::mem::take(&mut *self.left.lock())
     }
 

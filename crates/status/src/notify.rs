@@ -31,6 +31,15 @@ pub fn keeps_descriptors() -> bool {
     has("NOTIFY_SOCKET") && has("FDSTORE")
 }
 
+/// Has the service manager forget the descriptor of a handover, which this process has taken. Otherwise
+/// the next process would get it again, also after a crash.
+pub fn forget_handover() {
+    let states = [NotifyState::FdStoreRemove, NotifyState::FdName(handover::NAME)];
+    if let Err(error) = sd_notify::notify(&states) {
+        tracing::warn!(%error, "the service manager keeps an old handover");
+    }
+}
+
 /// Gives the service manager the descriptor of a handover. The next process inherits it.
 pub fn store_handover(packed: OwnedFd) -> io::Result<()> {
     // Otherwise systemd drops a socket whose other end is closed.

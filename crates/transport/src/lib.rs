@@ -406,6 +406,11 @@ pub trait Acceptor: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// Returns `true` if there are flows that the next process can continue.
+    fn keeps_flows(&self) -> bool {
+        false
+    }
+
     /// Accepts no flows that outlive this process from now on, so that those of before can be
     /// [handed over](FlowStream::hand_over).
     fn begin_handover(&self) {}

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use bentpipe_flow::ResetCode;
 use bentpipe_net::Handover;
 use bentpipe_net::handover::LeftFlow;
 use bentpipe_relay::Relay;
@@ -31,12 +32,15 @@ impl Uplink {
         let class = left.owner.first().and_then(|byte| Class::from_u8(*byte));
         let class = class.ok_or_else(|| io::Error::other("no such class"))?;
         let client = left.socket().peer_addr()?.ip();
+        let flow = self.connector.take_over(&left.flow);
+        let mut flow = flow.ok_or_else(|| io::Error::other("its state is not usable"))?;
         // It was admitted before, so it counts for no rate.
         let newcomer = self.newcomer(client, true).without_rate();
         let permit = self.passengers.admit(newcomer, Kind::Streams);
-        let permit = permit.ok_or_else(|| io::Error::other("its client has too many flows"))?;
-        let flow = self.connector.take_over(&left.flow);
-        let flow = flow.ok_or_else(|| io::Error::other("its state is not usable"))?;
+        let Some(permit) = permit else {
+            flow.reset(ResetCode::Limit);
+            return Err(io::Error::other("its client has too many flows"));
+        };
         let owner = left.owner.clone();
         let relay = left.resume(flow, |tcp, flow| {
             Relay::new(tcp, flow, Vec::new(), self.limits.relay(), self.counters.clone())
