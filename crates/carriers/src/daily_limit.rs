@@ -251,11 +251,15 @@ impl Keeper {
         Ok(more)
     }
 
-    /// Returns `true` if the limit is used up.
-    fn is_spent(&self, radio: &Radio) -> bool {
+    /// Returns `true` if all of the limit is reserved, so that no more can be.
+    fn is_reserved(&self, radio: &Radio) -> bool {
         let account = self.accounts.lock().0.get(&radio.name).copied();
         account.is_some_and(|account| account.reserved_bytes >= radio.limit)
-            && radio.quota.left() < MIN_CHUNK_BYTES / 4
+    }
+
+    /// Returns `true` if the limit is used up.
+    fn is_spent(&self, radio: &Radio) -> bool {
+        self.is_reserved(radio) && radio.quota.left() < MIN_CHUNK_BYTES / 4
     }
 
     /// Begins another day, if it has come.
@@ -283,12 +287,16 @@ impl Keeper {
     /// Keeps a radio's quota for the rest of the process.
     fn keep(&self, radio: &Radio) {
         let (mut failed, mut spent, mut before) = (false, false, offset());
+        // Until the accounts know: a file that cannot be written does not hide a step of the clock.
+        let mut clock_was_set = false;
         let mut unspent = radio.quota.unspent();
         loop {
             let offset = offset();
-            let clock_was_set = offset.abs_diff(before) > STEP;
+            clock_was_set |= offset.abs_diff(before) > STEP;
             before = offset;
-            match self.turn(radio, unspent, clock_was_set).and_then(|()| self.reserve(radio)) {
+            let turned = self.turn(radio, unspent, clock_was_set);
+            clock_was_set &= turned.is_err();
+            match turned.and_then(|()| self.reserve(radio)) {
                 Ok(more) => {
                     failed = false;
                     unspent = self.unspent(radio, unspent + more);
@@ -311,7 +319,8 @@ impl Keeper {
                     }
                 }
             }
-            if failed || spent {
+            // The quota is low and stays so: it would not wait.
+            if failed || self.is_reserved(radio) {
                 std::thread::sleep(LOOK);
             } else {
                 radio.quota.wait_low(LOOK);
