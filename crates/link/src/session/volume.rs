@@ -133,13 +133,13 @@ impl Volume {
             return false;
         }
         if limit > 0 && now.saturating_sub(self.raised_at) < rtt * QUICK_ROUND_TRIPS {
-            self.step = (self.step * 2).min(MAX_STEP_BYTES);
+            self.step = (self.step * 2).min(MAX_STEP_BYTES).min(quota.chunk());
         }
         let bytes = (self.step - outstanding).min(quota.left() / 2);
         if bytes < MIN_RAISE_BYTES {
             return false;
         }
-        let bytes = quota.entrust(bytes);
+        let bytes = quota.entrust_from(MIN_RAISE_BYTES, bytes);
         self.limit = Some(limit + bytes);
         self.raised_at = now;
         bytes > 0
@@ -148,7 +148,7 @@ impl Volume {
     /// Pays for the answer to a repeated request.
     pub fn pay_answer(&mut self) {
         if let (Some(quota), Some(limit)) = (&self.quota, self.limit) {
-            self.limit = Some(limit + quota.entrust(ANSWER_BYTES));
+            self.limit = Some(limit + quota.entrust_answer(ANSWER_BYTES));
         }
     }
 
