@@ -2,9 +2,11 @@
 //! answers a client at once, and a flow to such an address is opened by name, which the ground
 //! resolves.
 //!
-//! An address stands for one name until [`HOLD`] after the last answer with it, and is not reused
-//! for another name before. A full pool releases names earlier; their addresses then lead nowhere. Numbers are assigned round-robin and assignments survive in the
-//! journal. An address that a client still remembers therefore leads to its own name or nowhere.
+//! An address stands for one name until [`HOLD`] after the last answer with it. Until then it is
+//! not reused for another name, except if a client's share or the pool is full: idle names then
+//! lose their addresses earlier, which lead nowhere. Numbers are assigned round-robin, and
+//! assignments survive in the journal. An address that a client still remembers therefore leads to
+//! its own name or nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -41,7 +43,8 @@ pub const MAX_NAMES_OF_ONE: usize = MAX_NAMES / 16;
 /// least 20 minutes.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// The same for a name to which somebody opened a flow.
+/// The same for a name to which somebody opened a flow. It also counts from the last answer: later
+/// flows to the address do not extend it.
 const USED_IDLE: Duration = Duration::from_secs(3600);
 
 /// Client to which names of an earlier run are attributed.
