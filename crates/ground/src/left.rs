@@ -1,4 +1,4 @@
-//! What a gateway leaves for its next process: flows with their owners.
+//! Flows, with their owners, that a gateway leaves for its next process.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a relay leaves for the next process, and how that goes on.
+//! A relay taken apart for the next process, and put together there.
 
 use std::io;
 use std::os::fd::AsFd;
