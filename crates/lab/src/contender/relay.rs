@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_gateway::relay::reset_on_close;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, copy_bidirectional_with_sizes, copy_buf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -127,6 +127,7 @@ async fn serve_cabin(cabin: Interception, way: Way) {
         tokio::spawn(async move {
             let _place = place;
             match cross(target, way).await {
+                Ok(far) if way.multipath => carry_whole(near, far).await,
                 Ok(far) => carry(near, far).await,
                 Err(_) => reset_on_close(&near),
             }
@@ -171,6 +172,29 @@ async fn carry(mut near: TcpStream, mut far: TcpStream) {
     let _ = far.set_nodelay(true);
     let carried = copy_bidirectional_with_sizes(&mut near, &mut far, CHUNK_BYTES, CHUNK_BYTES);
     if carried.await.is_err() {
+        reset_on_close(&near);
+        reset_on_close(&far);
+    }
+}
+
+/// Like [`carry`], except that the client's end of its direction crosses only after the answer. MPTCP
+/// opens no further subflow once one direction has ended, and many clients end theirs at once.
+async fn carry_whole(mut near: TcpStream, mut far: TcpStream) {
+    let _ = near.set_nodelay(true);
+    let _ = far.set_nodelay(true);
+    let carried = {
+        let ((near_read, mut near_write), (far_read, mut far_write)) = (near.split(), far.split());
+        let mut near_read = BufReader::with_capacity(CHUNK_BYTES, near_read);
+        let mut far_read = BufReader::with_capacity(CHUNK_BYTES, far_read);
+        let up = async { copy_buf(&mut near_read, &mut far_write).await };
+        let down = async {
+            copy_buf(&mut far_read, &mut near_write).await?;
+            near_write.shutdown().await
+        };
+        let both = tokio::try_join!(up, down);
+        if both.is_ok() { far_write.shutdown().await } else { both.map(drop) }
+    };
+    if carried.is_err() {
         reset_on_close(&near);
         reset_on_close(&far);
     }

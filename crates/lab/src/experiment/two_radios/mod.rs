@@ -242,7 +242,7 @@ pub fn text(outcomes: &[Outcome]) -> String {
             one.cell.name.clone(),
             limit,
             one.figure.map_or("–".into(), |figure| format!("{figure:.3}{unit}")),
-            format!("{}{unit}", one.cell.bound),
+            format!("{:.3}{unit}", one.cell.bound),
             format!("{:.2}{most}", one.overhead),
             if one.holds() { String::new() } else { "missed".into() },
         ]);

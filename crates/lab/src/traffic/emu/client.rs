@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{sleep, sleep_until, timeout};
@@ -103,7 +103,7 @@ pub(super) async fn send(tcp: &mut OwnedWriteHalf, mut bytes: u64) -> io::Result
 
 /// Reads until the end, and calls `came` for each part.
 pub(super) async fn receive(
-    tcp: &mut OwnedReadHalf,
+    tcp: &mut (impl AsyncRead + Unpin),
     mut came: impl FnMut(usize),
 ) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
