@@ -125,17 +125,8 @@ impl PathQuota {
 
     /// Lets the peer send up to `bytes`, unless that is less than `min`.
     pub(crate) fn entrust_from(&self, min: u64, bytes: u64) -> u64 {
-        self.lend(min, bytes, self.0.chunk)
-    }
-
-    /// Lets the peer send `bytes` to answer, even if what it sent before was lost and filled the chunk.
-    pub(crate) fn entrust_answer(&self, bytes: u64) -> u64 {
-        self.lend(bytes, bytes, u64::MAX)
-    }
-
-    fn lend(&self, min: u64, bytes: u64, max: u64) -> u64 {
         let mut state = self.0.state.lock();
-        let room = max.saturating_sub(state.entrusted);
+        let room = self.0.chunk.saturating_sub(state.entrusted);
         let bytes = bytes.min(room).min(state.left);
         if bytes < min {
             return 0;
@@ -196,6 +187,5 @@ mod tests {
         quota.settle(10);
         assert_eq!(quota.entrust_from(11, 300), 0, "too little to tell the peer");
         assert_eq!(quota.entrust_from(10, 300), 10);
-        assert_eq!(quota.entrust_answer(50), 50, "what was lost does not prevent an answer");
     }
 }

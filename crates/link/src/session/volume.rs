@@ -148,7 +148,7 @@ impl Volume {
     /// Pays for the answer to a repeated request.
     pub fn pay_answer(&mut self) {
         if let (Some(quota), Some(limit)) = (&self.quota, self.limit) {
-            self.limit = Some(limit + quota.entrust_answer(ANSWER_BYTES));
+            self.limit = Some(limit + quota.entrust(ANSWER_BYTES));
         }
     }
 
