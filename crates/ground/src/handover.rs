@@ -8,11 +8,9 @@ use std::sync::Arc;
 
 use bentpipe_net::Handover;
 use bentpipe_net::handover::LeftFlow;
-use bentpipe_relay::Relay;
 use bentpipe_relay::flows::{Flows, Kind};
 use bentpipe_relay::left::Left;
-use bentpipe_transport::{Acceptor, FlowStream};
-use tokio::net::TcpStream;
+use bentpipe_transport::Acceptor;
 
 use super::Shared;
 use super::left::Owner;
@@ -54,22 +52,11 @@ impl Shared {
                 return Err(io::Error::other(code));
             }
         };
-        let class = permit.class(owner.class);
+        let owner = Owner { class: permit.class(owner.class), ..owner };
+        let relay = left.resume(stream, |tcp, stream| self.relay_of(tcp, stream));
         let (shared, over, request) = (self.clone(), permit.over(), flows.handover().clone());
-        let police = permit.police(class, owner.passenger);
-        let activity = permit.activity();
-        let relay = move |tcp: TcpStream, stream: Box<dyn FlowStream>| {
-            Relay::new(tcp, stream, Vec::new(), shared.relay, shared.counters.clone())
-                .with_police(police)
-                .with_activity(activity)
-        };
-        let relay = left.resume(stream, relay);
-        let owner = Owner { class, ..owner };
         flows.spawn(async move {
-            let owner = owner.encode();
-            let relaying = relay.run(&request, &owner);
-            over.run_until_cancelled_owned(relaying).await;
-            drop(permit);
+            over.run_until_cancelled_owned(shared.relay(relay, &owner, permit, &request)).await;
         });
         Ok(())
     }

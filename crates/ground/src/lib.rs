@@ -429,23 +429,25 @@ impl Shared {
         let dialled = self.dial(destination, claimed, &tcp, &mut *stream, &permit).await;
         if let Some((tcp, class)) = dialled {
             owner.class = class;
-            self.relay(tcp, &owner, stream, permit, handover).await;
+            self.relay(self.relay_of(tcp, stream), &owner, permit, handover).await;
         }
     }
 
-    /// Relays the flow between `tcp`, connected to the owner's target, and `stream` until it ends.
+    fn relay_of(&self, tcp: TcpStream, stream: Box<dyn FlowStream>) -> Relay {
+        Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone())
+    }
+
+    /// Relays the flow of `owner` until it ends, or is left for the next process.
     async fn relay(
         &self,
-        tcp: TcpStream,
+        relay: Relay,
         owner: &Owner,
-        stream: Box<dyn FlowStream>,
         permit: FlowPermit,
         handover: &relay::Handover,
     ) {
         let Owner { class, passenger, target, .. } = owner;
-        let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone())
-            .with_police(permit.police(*class, *passenger))
-            .with_activity(permit.activity());
+        let relay =
+            relay.with_police(permit.police(*class, *passenger)).with_activity(permit.activity());
         if let Some(Outcome::Reset(code)) = relay.run(handover, &owner.encode()).await {
             tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
         }

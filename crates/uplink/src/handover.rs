@@ -49,8 +49,10 @@ impl Uplink {
             .with_meter(self.meter(&permit, class))
             .with_police(self.ceiling.of(class, permit.number))
             .with_activity(permit.activity());
-        let uplink = self.clone();
-        self.flows.spawn(async move { uplink.relay(relay, &owner, &permit).await });
+        let (uplink, over) = (self.clone(), permit.over());
+        self.flows.spawn(async move {
+            over.run_until_cancelled_owned(uplink.relay(relay, &owner, &permit)).await;
+        });
         Ok(())
     }
 }

@@ -378,11 +378,9 @@ impl Uplink {
         self.relay(relay, &owner, permit).await;
     }
 
-    /// Relays a flow until it ends, is evicted, or is left for the next process together with `owner`.
+    /// Relays a flow until it ends, or is left for the next process together with `owner`.
     async fn relay(&self, relay: Relay, owner: &[u8], permit: &FlowPermit) {
-        let relaying = relay.run(self.flows.handover(), owner);
-        let outcome = permit.over().run_until_cancelled_owned(relaying).await;
-        if let Some(Some(Outcome::Reset(code))) = outcome {
+        if let Some(Outcome::Reset(code)) = relay.run(self.flows.handover(), owner).await {
             let target = String::from_utf8_lossy(owner.get(1..).unwrap_or_default());
             tracing::debug!(passenger = permit.number, %target, %code, "flow reset");
         }

@@ -52,6 +52,17 @@ impl Manager {
         }
     }
 
+    /// Waits until the service has taken what was stored. Otherwise a crash would give it back.
+    fn forgets(&self) {
+        let mut text = [0; 4_096];
+        loop {
+            let count = self.socket.recv(&mut text).expect("FDSTOREREMOVE");
+            if text[..count] == *b"FDSTOREREMOVE=1\nFDNAME=handover\n" {
+                return;
+            }
+        }
+    }
+
     /// Starts a gateway, which inherits the descriptor that the previous one has stored.
     fn start(&self, what: &str, folder: &Path, stored: Option<OwnedFd>) -> Gateway {
         let program = env!("CARGO_BIN_EXE_bentpipe");
@@ -73,6 +84,7 @@ impl Manager {
         assert!(log.contains(&format!("flows={CLIENTS}")), "{log}");
         let next = self.start(what, folder, Some(self.stored()));
         next.says("taken over from the previous process");
+        self.forgets();
         next
     }
 }
