@@ -18,6 +18,9 @@ use super::respond::{Body, BoxError};
 /// Maximum number of decoded bytes in a frame. No more is decoded before the client takes them.
 const MAX_FRAME_BYTES: usize = 16 * 1024;
 
+/// Maximum number of encoded pieces without a decoded byte, before other tasks get their turn.
+const MAX_ROUNDS: usize = 64;
+
 /// Decodes `response` if a client that speaks `spoken` cannot. Also returns the Transfer-Encoding that
 /// the client has to decode. Returns `None` if neither can.
 pub fn for_client(
@@ -108,7 +111,7 @@ impl HttpBody for Inflated {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let mut decoded = [0; MAX_FRAME_BYTES];
-        loop {
+        for _ in 0..MAX_ROUNDS {
             if !this.is_empty {
                 match this.decoder.read(&mut decoded) {
                     Ok(0) => return Poll::Ready(None),
@@ -135,6 +138,9 @@ impl HttpBody for Inflated {
                 }
             }
         }
+        // A body that decodes to nothing leaves other tasks their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
