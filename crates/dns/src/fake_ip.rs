@@ -311,12 +311,15 @@ impl FakeIpPool {
         idle.is_some()
     }
 
-    /// Idlest name that `client` began, if it may be released: an unused one if there is one.
+    /// Idlest name that `client` began and that may be released, preferably an unused one.
     fn idlest(&self, client: Asker, now: Duration) -> Option<u32> {
-        let all = (client, false, Duration::ZERO, 0)..=(client, true, Duration::MAX, u32::MAX);
-        let (_, is_used, answered_at, number) = *self.by_client.range(all).next()?;
-        let patience = if is_used { USED_IDLE } else { IDLE };
-        (answered_at + patience <= now).then_some(number)
+        let idlest = |is_used, patience| {
+            let first = (client, is_used, Duration::ZERO, 0);
+            let all = first..=(client, is_used, Duration::MAX, u32::MAX);
+            let (_, _, answered_at, number) = *self.by_client.range(all).next()?;
+            (answered_at + patience <= now).then_some(number)
+        };
+        idlest(false, IDLE).or_else(|| idlest(true, USED_IDLE))
     }
 
     fn oldest_unused(&self, now: Duration) -> Option<u32> {

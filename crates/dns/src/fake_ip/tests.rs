@@ -197,6 +197,23 @@ fn a_full_pool_releases_used_names_of_the_client_with_most() {
     assert_eq!(pool.by_number.len(), MAX_NAMES);
 }
 
+/// A name that was only prefetched does not protect the idle used names of its client.
+#[test]
+fn a_fresh_unused_name_does_not_protect_used_ones() {
+    let mut pool = pool(&[]);
+    for n in 0..MAX_NAMES_OF_ONE - 1 {
+        let now = Duration::from_millis(2 * n as u64);
+        let ip = ask(&mut pool, &format!("n{n}.example."), RecordType::A, now).unwrap();
+        pool.name_of(ip);
+    }
+    let fresh = USED_IDLE - s(1);
+    let unused = ask(&mut pool, "prefetched.example.", RecordType::A, fresh).unwrap();
+    assert_eq!(ask(&mut pool, "early.example.", RecordType::A, fresh), None, "all are fresh");
+    assert!(ask(&mut pool, "next.example.", RecordType::A, USED_IDLE).is_some());
+    assert_eq!(pool.name_of("100.64.0.1".parse().unwrap()), Some(None), "the idlest used name");
+    assert_eq!(pool.name_of(unused), Some(Some("prefetched.example")));
+}
+
 #[test]
 fn forged_addresses_share_the_limit_of_their_network() {
     let mut pool = pool(&[]);
