@@ -4,7 +4,6 @@ mod ground;
 mod pair;
 mod rows;
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Display;
 use std::path::Path;
@@ -256,10 +255,13 @@ fn air(config: &AirConfig) -> Sheet {
 
 /// Adds rows about the radios of the session.
 fn paths(sheet: &mut Sheet, config: &AirConfig) {
-    let used = used(config).unwrap_or_else(|error| {
+    // The file has the gateway's permissions, so its use is read only if a radio has a limit.
+    let is_limited = config.paths.iter().any(|path| path.daily_limit.is_some());
+    let used = is_limited.then(|| used(config));
+    if let Some(Err(error)) = &used {
         sheet.row("note", error.to_string());
-        BTreeMap::new()
-    });
+    }
+    let used = used.and_then(Result::ok);
     for path in &config.paths {
         let by = match (&path.interface, &path.local_address) {
             (Some(interface), Some(address)) => format!("by {interface} from {address}"),
@@ -273,7 +275,10 @@ fn paths(sheet: &mut Sheet, config: &AirConfig) {
         let standby = if path.metered { ", only while no other carries data" } else { "" };
         sheet.row("radio", format!("{}, {by}{peer}, sending {rate}{standby}", path.name));
         if let Some(limit) = path.daily_limit {
-            sheet.row("", daily_limit(limit, used.get(&path.name)));
+            let bytes = |day: &DayUse| ByteSize::from_bytes(day.used_bytes);
+            let of_path =
+                used.as_ref().map(|all| all.get(&path.name).map_or(ByteSize::from_bytes(0), bytes));
+            sheet.row("", daily_limit(limit, of_path));
         }
         let Some(interface) = &path.interface else { continue };
         if !has_interface(interface) {
@@ -295,9 +300,13 @@ fn paths(sheet: &mut Sheet, config: &AirConfig) {
     }
 }
 
-/// A radio's daily limit and its use.
-fn daily_limit(limit: ByteSize, used: Option<&DayUse>) -> String {
-    let used = ByteSize::from_bytes(used.map_or(0, |used| used.used_bytes));
+/// A radio's daily limit and its use; `None` if the use cannot be read.
+fn daily_limit(limit: ByteSize, used: Option<ByteSize>) -> String {
+    let Some(used) = used else {
+        return format!(
+            "at most {limit} a day (UTC), both directions together; its use is unknown"
+        );
+    };
     let closed = if used >= limit { "; closed until 00:00 UTC" } else { "" };
     format!("at most {limit} a day (UTC), both directions together; {used} reserved today{closed}")
 }
