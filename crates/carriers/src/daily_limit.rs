@@ -3,8 +3,8 @@
 //! Bytes are reserved in a file before they are spent. So a crash or a power cut wastes at most what was
 //! reserved, and never lets a radio carry more than its limit. Days are those of UTC.
 //!
-//! A day begins with what was reserved before and may still be spent: by this gateway, or by the ground
-//! after a crash. If the clock steps, the new day begins with all that was used, because nobody knows how
+//! A day begins with what was reserved before and may still be spent: by this gateway, and a chunk by the
+//! ground, which may not have heard of the end of a session. If the clock steps, the new day begins with all that was used, because nobody knows how
 //! much of it belongs to that day. If it steps back, the day goes on.
 
 use std::collections::BTreeMap;
@@ -25,13 +25,16 @@ use serde::{Deserialize, Serialize};
 const PARTS: u64 = 64;
 /// … of at least 32 KiB, which the ground may send in a round trip or two.
 const MIN_CHUNK_BYTES: u64 = 32 << 10;
+/// Parts of an earlier day that may have been spent on the day on which a gateway starts: one and a half
+/// that the earlier gateway had left, if it crashed before it knew of the day, and one by the ground.
+const MAX_CHUNKS_OVER: u64 = 3;
 /// Seconds of a day.
 const DAY_S: u64 = 86_400;
 /// Day before which no clock is right: 1 January 2026.
 const FIRST_DAY: u64 = 20_454;
 /// Difference between the clock and the time that has passed from which the clock was set.
 const STEP: Duration = Duration::from_secs(60);
-/// Interval of looks at the clock.
+/// Interval at which the clock is read.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Reason why the limits cannot be kept.
@@ -72,11 +75,9 @@ impl Account {
         if stored.day >= day {
             return stored;
         }
-        let reserved_bytes = match stored.day {
-            before if before < FIRST_DAY => stored.reserved_bytes,
-            // The ground may still send what it was entrusted with.
-            before if before + 1 == day => stored.reserved_bytes.min(chunk),
-            _ => 0,
+        let reserved_bytes = match stored.day < FIRST_DAY {
+            true => stored.reserved_bytes,
+            false => stored.reserved_bytes.min(MAX_CHUNKS_OVER * chunk),
         };
         Self { day, reserved_bytes }
     }
@@ -294,7 +295,9 @@ impl Keeper {
             let offset = offset();
             clock_was_set |= offset.abs_diff(before) > STEP;
             before = offset;
-            let turned = self.turn(radio, unspent, clock_was_set);
+            // A session that was lost, here or in an earlier process, may have left the ground a chunk.
+            let unspent_there = unspent + radio.quota.chunk();
+            let turned = self.turn(radio, unspent_there, clock_was_set);
             clock_was_set &= turned.is_err();
             match turned.and_then(|()| self.reserve(radio)) {
                 Ok(more) => {

@@ -18,8 +18,8 @@ fn a_day_begins_with_what_may_still_be_spent() {
     assert_eq!(opened(None, DAY), account(DAY, 0));
     let stored = Some(account(DAY, 200_000));
     assert_eq!(opened(stored, DAY), account(DAY, 200_000));
-    assert_eq!(opened(stored, DAY + 1), account(DAY + 1, chunk));
-    assert_eq!(opened(stored, DAY + 2), account(DAY + 2, 0));
+    assert_eq!(opened(stored, DAY + 1), account(DAY + 1, 3 * chunk));
+    assert_eq!(opened(stored, DAY + 2), account(DAY + 2, 3 * chunk));
     assert_eq!(opened(stored, DAY - 1), account(DAY, 200_000), "a clock that is late");
     let early = Some(account(3, 200_000));
     assert_eq!(opened(early, DAY), account(DAY, 200_000), "a clock that was wrong");
@@ -73,6 +73,8 @@ struct Radio {
     carried: u64,
     /// Bytes that the ground may send, and the day on which it ends its session.
     ground: u64,
+    /// Bytes that it may send for a session of whose end it has not heard.
+    orphan: u64,
     ends: u64,
     running: Option<(Account, PathQuota, u64)>,
 }
@@ -82,6 +84,7 @@ enum Step {
     Send(u64),
     Entrust(u64),
     Receive(u64),
+    ReceiveOfOrphan(u64),
     Keep,
     /// The gateway crashes before or after it has written the file.
     CrashInKeep(bool),
@@ -94,7 +97,8 @@ impl Radio {
         let quota = PathQuota::new(LIMIT, chunk_of(LIMIT));
         let account = Account::opened(self.stored, quota.chunk(), self.day);
         quota.begin_day(account.reserved_bytes);
-        // The ground replaces the session.
+        // Until it hears of the new session, the ground goes on with the old one.
+        self.orphan = self.orphan.max(self.ground);
         self.ground = 0;
         self.running = Some((account, quota, 0));
         self.keep(None);
@@ -103,7 +107,7 @@ impl Radio {
     /// The keeper's turn; `crash` says that it ends before or after the file is written.
     fn keep(&mut self, crash: Option<bool>) {
         let Some((account, quota, unspent)) = &mut self.running else { return };
-        *account = account.on(self.day, *unspent, false);
+        *account = account.on(self.day, *unspent + quota.chunk(), false);
         quota.begin_day(account.reserved_bytes);
         let more = account.next(LIMIT, quota.chunk(), quota.left());
         account.reserved_bytes += more;
@@ -119,7 +123,9 @@ impl Radio {
     }
 
     fn step(&mut self, step: &Step) {
-        if self.running.is_none() && !matches!(step, Step::Receive(_) | Step::Days(_)) {
+        let is_of_others =
+            matches!(step, Step::Receive(_) | Step::ReceiveOfOrphan(_) | Step::Days(_));
+        if self.running.is_none() && !is_of_others {
             return self.start();
         }
         let quota = self.running.as_ref().map(|(_, quota, _)| quota.clone());
@@ -129,6 +135,8 @@ impl Radio {
             }
             (Step::Entrust(bytes), Some(quota)) => {
                 self.ground += quota.entrust(*bytes);
+                // It has heard of the session.
+                self.orphan = 0;
                 self.ends = self.day + 2;
             }
             (Step::Receive(bytes), quota) => {
@@ -137,14 +145,20 @@ impl Radio {
                 self.carried += bytes;
                 quota.into_iter().for_each(|quota| quota.settle(bytes));
             }
+            (Step::ReceiveOfOrphan(bytes), _) => {
+                let bytes = (*bytes).min(self.orphan);
+                self.orphan -= bytes;
+                self.carried += bytes;
+            }
             (Step::Keep, _) => self.keep(None),
             (Step::CrashInKeep(written), _) => self.keep(Some(*written)),
             (Step::Crash, _) => self.running = None,
             (Step::Days(days), _) => {
                 self.day += days;
                 self.carried = 0;
-                if self.running.is_none() && self.day >= self.ends {
-                    self.ground = 0;
+                if self.day >= self.ends {
+                    self.orphan = 0;
+                    self.ground = if self.running.is_none() { 0 } else { self.ground };
                 }
             }
             _ => {}
@@ -158,6 +172,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => bytes().prop_map(Step::Send),
         6 => bytes().prop_map(Step::Entrust),
         8 => bytes().prop_map(Step::Receive),
+        4 => bytes().prop_map(Step::ReceiveOfOrphan),
         8 => Just(Step::Keep),
         1 => any::<bool>().prop_map(Step::CrashInKeep),
         1 => Just(Step::Crash),
@@ -169,7 +184,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #[test]
     fn no_day_has_more_than_the_limit(steps in steps()) {
-        let mut radio = Radio { stored: None, day: DAY, carried: 0, ground: 0, ends: 0, running: None };
+        let mut radio = Radio { stored: None, day: DAY, carried: 0, ground: 0, orphan: 0, ends: 0, running: None };
         for (at, step) in steps.iter().enumerate() {
             radio.step(step);
             prop_assert!(radio.carried <= LIMIT, "{} bytes after step {at}", radio.carried);
