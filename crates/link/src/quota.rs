@@ -1,6 +1,6 @@
 //! Bytes that a path may still carry.
 //!
-//! Whoever keeps count on disk reserves bytes first and adds them here afterwards. A crash therefore
+//! The keeper of the count on disk reserves bytes first and adds them here afterwards. A crash therefore
 //! wastes what was reserved, and nothing is ever spent twice.
 
 use std::sync::Arc;

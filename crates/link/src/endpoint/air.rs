@@ -23,7 +23,7 @@ use crate::{Class, Dscp};
 
 /// Volume of a handshake: message 1 and its answer, with headers.
 const CALL_BYTES: u64 = (INIT_BYTES + RESPONSE_BYTES) as u64 + 2 * HEADER_BYTES;
-/// Interval of looks at the quotas if all are used up.
+/// Interval at which the quotas are read if all are used up.
 const QUOTA_LOOK: Duration = Duration::from_secs(1);
 
 /// Identity of the air, and of the hub it calls.

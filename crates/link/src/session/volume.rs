@@ -35,7 +35,7 @@ const KEEPALIVE_PARTS: u64 = 8;
 const KEEPALIVE_BYTES: u64 = 300;
 /// Maximum interval of probes and challenges on a limited path that does not answer.
 const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(300);
-/// Interval of looks at a quota that is used up.
+/// Interval at which a used-up quota is read.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Limited volume of a path, in both directions.

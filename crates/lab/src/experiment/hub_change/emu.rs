@@ -37,7 +37,7 @@ const EGRESS_PORTS: [u16; 2] = [4433, 4434];
 const NETWORKS: &str = "198.18.0.0/15";
 /// Maximum time until a flow can be opened.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Interval of looks at the servers' ends.
+/// Interval at which the servers' ends are polled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Rate of the path between hubs and egresses.
 const INTERNET_BPS: u64 = 100_000_000;
