@@ -107,7 +107,7 @@ fn a_simulated_minute_repeats() {
 #[test]
 fn wrong_names_say_which_there_are() {
     for (arguments, expected) in [
-        (["run", "transfers", "--contender", "pepsal"], "split-bbr, pep-fixed"),
+        (["run", "transfers", "--contender", "pepsal"], "split-mptcp-bbr, pep-fixed"),
         (["run", "transfers", "--workload", "video"], "object-10k"),
         (["run", "transfers", "--profile", "geo-rural8"], "did you mean"),
         (["measure", "--seed", "1", "--json=/nowhere/x.json"], "cannot write /nowhere/x.json"),
@@ -230,7 +230,7 @@ fn an_unusable_archive_is_reported_before_any_load() {
     let place: &str = &place;
     for (arguments, expected) in [
         (&["/nowhere/at-all"][..], "`bentpipe lab record DIR` has written"),
-        (&[place, "--contender", "pepsal"][..], "split-bbr, pep-fixed"),
+        (&[place, "--contender", "pepsal"][..], "split-mptcp-bbr, pep-fixed"),
         (&[place, "--protocol", "http/9"][..], "http/3-0rtt"),
         (&[place, "--engine", "sim", "--contender", "e2e-bbr"][..], "--engine emu"),
         (&[place, "--engine", "sim", "--protocol", "http/2"][..], "--engine emu"),
