@@ -38,7 +38,8 @@ pub struct OtherEgress {
     connection: Mutex<Option<ConnectionWatch>>,
 }
 
-/// Time for which a flow waits for a connection to its egress, as after a restart of either. Its air asks again twice a second meanwhile.
+/// Time for which a flow waits for a connection to its egress, as after a restart of either. Its air
+/// asks again twice a second meanwhile.
 const EGRESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Egresses in other processes, the preferred first. New flows are dialled here if there are none.

@@ -264,5 +264,8 @@ async fn flows_of_an_egress_that_is_gone_end() {
     world.egress.stop().await;
     let ended = soon("its end", flow.read(&mut [0; 4])).await;
     assert!(ended.is_err(), "{ended:?}");
-    assert_eq!(flow.reset_code(), Some(ResetCode::Unreachable));
+    // The egress resets its flows and closes its connection. If the hub sees the close first, it waits
+    // for another process of the egress, and says then that there is none.
+    let code = flow.reset_code();
+    assert!(matches!(code, Some(ResetCode::Aborted | ResetCode::Unreachable)), "{code:?}");
 }
