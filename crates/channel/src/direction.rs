@@ -17,6 +17,7 @@ use crate::jitter::Jitter;
 use crate::loss::{CLOCK_PACKET_BYTES, Loss, frame_loss};
 use crate::outage::{OutagePolicy, Outages};
 use crate::raw::Order;
+use crate::reordering::Reordering;
 use crate::sender::Sender;
 use crate::series::{Varying, nanos};
 use crate::spec::DirectionSpec;
@@ -41,6 +42,7 @@ pub struct Direction {
     delay: Varying<Span>,
     jitter: Option<Jitter>,
     order: Order,
+    reordering: Option<Reordering>,
     mark_above_bytes: Option<u64>,
     mtu_bytes: usize,
     now_ns: u64,
@@ -120,6 +122,7 @@ impl Direction {
             delay: spec.delay.clone(),
             jitter: spec.jitter.map(|jitter| Jitter::new(jitter, seed)),
             order: spec.order,
+            reordering: spec.reordering.map(|it| Reordering::new(it, seed)),
             mark_above_bytes: spec.mark_above_bytes,
             mtu_bytes: spec.mtu_bytes.unwrap_or(usize::MAX),
             now_ns: 0,
@@ -272,9 +275,10 @@ impl Direction {
 
     /// Fate of a packet that was sent, and `true` if it arrives with the mark it got.
     fn fate(&mut self, transmission: Transmission, bytes: usize, mark: bool) -> (Fate, bool) {
-        // Jitter is drawn for lost packets too, and every cause of loss for every packet. No cause
+        // Jitter and reordering are drawn for lost packets too, and every cause of loss for every packet. No cause
         // then shifts the draws of another.
         let mut at_ns = self.arrival_ns(transmission.finish_ns);
+        let late_ns = self.reordering.as_mut().map_or(0, Reordering::next_ns);
         if self.is_lost(transmission, bytes) {
             self.counters.lost.add(bytes);
             return (Fate::Lost, false);
@@ -287,7 +291,8 @@ impl Direction {
             at_ns = at_ns.max(self.last_arrival_ns);
             self.last_arrival_ns = at_ns;
         }
-        (Fate::Delivered { at: Duration::from_nanos(at_ns) }, mark)
+        let at = Duration::from_nanos(at_ns.saturating_add(late_ns));
+        (Fate::Delivered { at }, mark)
     }
 
     fn is_lost(&mut self, transmission: Transmission, bytes: usize) -> bool {

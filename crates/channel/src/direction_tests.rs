@@ -151,6 +151,33 @@ fn jitter_reorders_only_with_free_order() {
 }
 
 #[test]
+fn late_packets_are_overtaken_by_those_within_their_delay() {
+    let text = "rate = '10 Mbit/s'\ndelay = '20 ms'\nqueue = '10 MB'
+                reordering = { share = '1 %', delay = '5.4 ms' }";
+    let mut direction = Direction::new(&spec(text), 1);
+    let packets = 20_000;
+    let arrivals: Vec<_> = (0..packets)
+        .map(|i| at(direction.offer(Duration::from_micros(1_200 * i), 1_500)))
+        .collect();
+    let mut late = 0;
+    for (i, arrival) in arrivals.iter().enumerate() {
+        let on_time = ms(20) + Duration::from_micros(1_200 * (i as u64 + 1));
+        if *arrival != on_time {
+            assert_eq!(*arrival, on_time + Duration::from_micros(5_400));
+            late += 1;
+            // Packet 3 comes after packet 7, unless that is late as well.
+            let overtakes = arrivals.iter().skip(i + 1).filter(|next| *next < arrival).count();
+            assert!((3..=4).contains(&overtakes) || i + 5 > arrivals.len(), "{overtakes}");
+        }
+    }
+    // 200 are expected, with a standard deviation of 14.
+    assert!((140..=260).contains(&late), "{late}");
+    let too_late = "reordering = { share = '1 %', delay = '11 s' }";
+    let error = toml::from_str::<DirectionSpec>(too_late).unwrap_err().to_string();
+    assert!(error.contains("reordering"), "{error}");
+}
+
+#[test]
 fn an_outage_loses_or_holds_packets_as_declared() {
     let text = |packets: &str| {
         format!(

@@ -14,6 +14,7 @@ pub(crate) enum Purpose {
     BitErrors = 3,
     Jitter = 4,
     Outages = 5,
+    Reordering = 6,
 }
 
 /// Random stream of `seed` for one purpose.
@@ -90,6 +91,7 @@ mod tests {
             Purpose::BitErrors,
             Purpose::Jitter,
             Purpose::Outages,
+            Purpose::Reordering,
         ];
         let mut values: Vec<u64> = all.iter().flat_map(|p| [first(1, *p), first(2, *p)]).collect();
         values.sort_unstable();

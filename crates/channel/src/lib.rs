@@ -25,7 +25,7 @@
 //! 6. outages
 //! 7. the loss process
 //! 8. bit errors
-//! 9. the propagation delay with its jitter
+//! 9. the propagation delay with its jitter, and reordering
 //!
 //! A drop-tail queue is first in, first out, so nothing that happens later can change a packet's
 //! fate. It is known as soon as the packet is offered. CoDel and FQ-CoDel decide when the packet
@@ -40,7 +40,7 @@
 //! | `bucket` | policer and shaper |
 //! | `aqm`, `codel` | queues with active queue management |
 //! | `sender`, `capacity`, `demand`, `slots` | queue and sender: paced, or slots on request |
-//! | `loss`, `outage`, `jitter` | loss processes, outages, delay variation |
+//! | `loss`, `outage`, `jitter`, `reordering` | loss processes, outages, delay variation, late packets |
 //! | `series`, `scalar`, `mahimahi` | values that change over time |
 //! | `draws` | seeded random streams |
 //!
@@ -54,6 +54,7 @@
 //! | `delay` | `"300 ms"`; `{ series = … }` |
 //! | `jitter` | `{ shape = "uniform" \| "exponential" \| "normal" \| "log-normal", mean = "20 ms", deviation = "5 ms", redraw = "2 s" }`, added to the delay |
 //! | `order` | `"kept"` (the default) or `"free"`: with `"free"` a packet may overtake another |
+//! | `reordering` | `{ share = "0.1 %", delay = "5 ms" }`: each of these packets is late by this time, whatever the `order`, and those behind it overtake it |
 //! | `policer` | `{ rate = "2 Mbit/s", bucket = "60 kB" }`: what exceeds the bucket is dropped |
 //! | `shaper` | `{ rate = "2 Mbit/s", bucket = "20 kB", queue = "250 ms" }`: what exceeds the bucket waits in this drop-tail queue, by default 1 BDP of the shaper's rate |
 //! | `queue` | `"650 kB"`; `"250 ms"` of the rate; `"1 BDP"` (the default) |
@@ -104,6 +105,7 @@ mod mahimahi;
 mod outage;
 mod queue;
 mod raw;
+mod reordering;
 mod scalar;
 mod sender;
 mod series;

@@ -9,6 +9,7 @@ use crate::jitter::JitterSpec;
 use crate::loss::RawLoss;
 use crate::outage::OutageSpec;
 use crate::queue::Queue;
+use crate::reordering::ReorderingSpec;
 use crate::scalar::{ScalarOr, SeriesTable};
 use crate::series::Series;
 
@@ -30,6 +31,7 @@ pub struct RawDirection {
     pub(crate) delay: Option<ScalarOr<Span, SeriesTable<Span>>>,
     pub(crate) jitter: Option<JitterSpec>,
     pub(crate) order: Order,
+    pub(crate) reordering: Option<ReorderingSpec>,
     pub(crate) policer: Option<PolicerSpec>,
     pub(crate) shaper: Option<RawShaper>,
     pub(crate) queue: Option<Queue>,

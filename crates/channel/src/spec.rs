@@ -15,6 +15,7 @@ use crate::mahimahi;
 use crate::outage::{OutagePolicy, OutageSpec};
 use crate::queue::Queue;
 use crate::raw::{Order, RateTable, RawDirection, RawLink};
+use crate::reordering::ReorderingSpec;
 use crate::scalar::ScalarOr;
 use crate::series::{Varying, nanos};
 
@@ -42,6 +43,7 @@ pub struct DirectionSpec {
     pub(crate) delay: Varying<Span>,
     pub(crate) jitter: Option<JitterSpec>,
     pub(crate) order: Order,
+    pub(crate) reordering: Option<ReorderingSpec>,
     /// Before the shaper and the queue.
     pub(crate) policer: Option<PolicerSpec>,
     /// Before the queue. Excludes `aqm`.
@@ -84,6 +86,7 @@ impl DirectionSpec {
             delay: Varying::Constant(Span::new(delay)),
             jitter: None,
             order: Order::Kept,
+            reordering: None,
             policer: None,
             shaper: None,
             queue_bytes,
@@ -200,6 +203,7 @@ impl RawDirection {
             let why = "is not below the `queue`: packets would be dropped before any is marked";
             return Err(SpecError::new("ecn-threshold", why.into()));
         }
+        let reordering = self.reordering.map(ReorderingSpec::check).transpose()?;
         let policer = self.policer.map(PolicerSpec::check).transpose()?;
         let shaper = self.shaper.map(|shaper| shaper.check(rtt)).transpose()?;
         check_held(self.outages.as_ref(), rate.is_some())?;
@@ -221,6 +225,7 @@ impl RawDirection {
             delay,
             jitter,
             order,
+            reordering,
             policer,
             shaper,
             queue_bytes,
