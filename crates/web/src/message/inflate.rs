@@ -16,7 +16,15 @@ use super::codings::{self, Coding};
 use super::respond::{Body, BoxError};
 
 /// Maximum number of decoded bytes in a frame. No more is decoded before the client takes them.
-const MAX_FRAME_BYTES: usize = 16 * 1024;
+const MAX_FRAME_BYTES: usize = 32 * 1024;
+
+/// Maximum number of encoded bytes that the decoder gets at once. It keeps what does not fit in its output
+/// until more input comes, so all must fit.
+const MAX_STEP_BYTES: usize = 15;
+
+/// Maximum number of bytes that a step is decoded to. A code of two bits is at most 258 bytes, and another code
+/// may have begun in the step before (RFC 1951, section 3.2.5).
+const MAX_STEP_DECODED_BYTES: usize = (MAX_STEP_BYTES * 4 + 1) * 258;
 
 /// Maximum number of encoded pieces without a decoded byte, before other tasks get their turn.
 const MAX_ROUNDS: usize = 64;
@@ -65,7 +73,7 @@ impl BufRead for Input {
         if self.bytes.is_empty() && !self.has_ended {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(&self.bytes)
+        Ok(&self.bytes[..self.bytes.len().min(MAX_STEP_BYTES)])
     }
 
     fn consume(&mut self, count: usize) {
@@ -92,6 +100,22 @@ impl Decoder {
             Self::Deflate(decoder) => decoder.read(buffer),
         }
     }
+
+    /// Decodes all input there is, as far as a frame takes it. Returns [`Bytes::new`] at the end of the body, and
+    /// [`io::ErrorKind::WouldBlock`] if no byte comes of it.
+    fn next_frame(&mut self) -> io::Result<Bytes> {
+        let (mut frame, mut filled) = ([0; MAX_FRAME_BYTES], 0);
+        while filled + MAX_STEP_DECODED_BYTES <= MAX_FRAME_BYTES {
+            match self.read(&mut frame[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                // What comes before damage is passed on. The next call meets the damage again.
+                Err(_) if filled > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Bytes::copy_from_slice(&frame[..filled]))
+    }
 }
 
 struct Inflated {
@@ -110,15 +134,11 @@ impl HttpBody for Inflated {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let mut decoded = [0; MAX_FRAME_BYTES];
         for _ in 0..MAX_ROUNDS {
             if !this.is_empty {
-                match this.decoder.read(&mut decoded) {
-                    Ok(0) => return Poll::Ready(None),
-                    Ok(count) => {
-                        let bytes = Bytes::copy_from_slice(&decoded[..count]);
-                        return Poll::Ready(Some(Ok(Frame::data(bytes))));
-                    }
+                match this.decoder.next_frame() {
+                    Ok(bytes) if bytes.is_empty() => return Poll::Ready(None),
+                    Ok(bytes) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     Err(error) => return Poll::Ready(Some(Err(error.into()))),
                 }
@@ -149,6 +169,7 @@ mod tests {
     use super::*;
     use flate2::Compression;
     use flate2::write::{GzEncoder, ZlibEncoder};
+    use futures_util::{FutureExt, StreamExt};
     use http_body_util::StreamBody;
     use std::io::Write;
 
@@ -194,6 +215,29 @@ mod tests {
         for coding in [Coding::Gzip, Coding::Deflate] {
             assert_eq!(decoded(b"", 1, coding).await.unwrap(), b"", "a response to HEAD");
         }
+    }
+
+    #[tokio::test]
+    async fn what_has_arrived_is_passed_on_before_more_comes() {
+        let plain = [
+            vec![0; 1_000_000],
+            (0..100_000_u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect(),
+        ]
+        .concat();
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(&plain).unwrap();
+        encoder.flush().unwrap();
+        let piece = Bytes::from(std::mem::take(encoder.get_mut()));
+        let pieces = futures_util::stream::iter([Ok::<_, BoxError>(Frame::data(piece))]);
+        let body = StreamBody::new(pieces.chain(futures_util::stream::pending())).boxed_unsync();
+        let mut body = inflate(body, Coding::Gzip);
+        let mut all = Vec::new();
+        while all.len() < plain.len() {
+            let frame = body.frame().now_or_never().expect("all bytes that can be decoded");
+            all.extend_from_slice(&frame.unwrap().unwrap().into_data().unwrap());
+        }
+        assert_eq!(all, plain);
+        assert!(body.frame().now_or_never().is_none(), "the body goes on");
     }
 
     #[tokio::test]
