@@ -43,6 +43,9 @@ pub struct Transport {
     /// Round-trip time before the first measurement. A too small value makes the handshake
     /// retransmit.
     pub initial_rtt: Duration,
+    /// Packets after which an earlier one counts as lost (RFC 9002, section 6.1.1). A path that reorders needs
+    /// more than the default of three.
+    pub packet_threshold: u32,
 }
 
 impl Default for Transport {
@@ -57,6 +60,7 @@ impl Default for Transport {
             idle_timeout: Duration::from_secs(180),
             keep_alive: Duration::from_secs(15),
             initial_rtt: Duration::from_millis(700),
+            packet_threshold: 3,
         }
     }
 }
@@ -125,6 +129,7 @@ impl Transport {
             .max_idle_timeout(Some(idle))
             .keep_alive_interval(Some(self.keep_alive))
             .initial_rtt(self.initial_rtt)
+            .packet_threshold(self.packet_threshold)
             .datagram_receive_buffer_size(self.datagrams.then_some(DATAGRAM_RECEIVE_BYTES))
             .datagram_send_buffer_size(DATAGRAM_SEND_BYTES)
             .congestion_controller_factory(match self.congestion {

@@ -17,7 +17,7 @@ use bentpipe_channel::{Counters, DirectionSpec, Fate, LinkSpec};
 use bentpipe_flow::{Host, Target};
 use bentpipe_link::io::{Air, Hub, Open};
 use bentpipe_link::{AirConfig, Aircraft, Class, HubConfig, OpenError, SecretKey, Settings};
-use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, public_key};
+use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, Transport, public_key};
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -45,6 +45,8 @@ pub enum Sender {
     Link,
     /// QUIC with CUBIC.
     Quic,
+    /// QUIC with [`Race::transport`].
+    Tuned,
 }
 
 /// Senders that begin one after another.
@@ -60,6 +62,8 @@ pub struct Race {
     pub length: Duration,
     /// Settings of both ends of every session.
     pub settings: Settings,
+    /// Transport of [`Sender::Tuned`].
+    pub transport: Transport,
     /// Seed of losses, jitter and keys.
     pub seed: u64,
 }
@@ -153,7 +157,8 @@ async fn play(race: &Race) -> io::Result<Shares> {
         let socket = air.bind(FIRST_PORT + number as u16)?;
         match sender {
             Sender::Link => ends.start_link(race, number, socket, &mut rng)?,
-            Sender::Quic => ends.start_quic(number, socket, &mut rng)?,
+            Sender::Quic => ends.start_quic(number, Transport::default(), socket, &mut rng)?,
+            Sender::Tuned => ends.start_quic(number, race.transport.clone(), socket, &mut rng)?,
         }
     }
     queue.lock().fill(AtQueue::default());
@@ -262,9 +267,17 @@ impl Ends {
         Ok(())
     }
 
-    fn start_quic(&self, number: usize, socket: Socket, rng: &mut ChaCha20Rng) -> io::Result<()> {
+    fn start_quic(
+        &self,
+        number: usize,
+        transport: Transport,
+        socket: Socket,
+        rng: &mut ChaCha20Rng,
+    ) -> io::Result<()> {
         let server = public_key(&self.server_key);
-        let config = ClientConfig::new(self.server_address, server, self.client_key.clone());
+        let key = self.client_key.clone();
+        let config =
+            ClientConfig { transport, ..ClientConfig::new(self.server_address, server, key) };
         let client =
             Client::connect(config, socket.quic(rng.random())).map_err(io::Error::other)?;
         tokio::spawn(async move {

@@ -8,6 +8,7 @@ mod call;
 mod chromium;
 mod classes;
 mod fade;
+mod far_leg;
 mod grid;
 mod learned;
 mod masque;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bentpipe_lab::sim::share::{self, Race, Sender, Shares};
 use bentpipe_link::{Control, Settings};
+use bentpipe_masque::Transport;
 use bentpipe_units::BitRate;
 
 /// The orders in which two sessions and one CUBIC flow can start.
@@ -54,6 +55,7 @@ fn race(senders: &[Sender], direction: &str, times: Times, seed: u64) -> Shares 
         stagger: times.stagger,
         length: times.length,
         settings,
+        transport: Transport::default(),
         seed,
     };
     share::run(&race).unwrap()
