@@ -19,7 +19,7 @@ use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::workload::Workload;
 use clap::Args;
 
-use crate::lab::{check_writable, go, notes, write};
+use crate::lab::{check_writable, write};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -83,7 +83,7 @@ pub fn run(demo: &Demo) -> Outcome {
         profile.about,
         plan.testbed_count()
     );
-    let cells = go(&plan)?;
+    let cells = plan.show()?;
     show!("{}", table::transfers(&profile, &cells));
     say!(
         "\nlimit  RTT + 8·bytes/((1−p)·rate), which nothing can beat; for bulk (1−p)·rate\n\
@@ -92,7 +92,7 @@ pub fn run(demo: &Demo) -> Outcome {
          runs   finished/begun where some were not finished in {} s; > is then a bound",
         DEADLINE.as_secs()
     );
-    notes(&cells);
+    show!("{}", table::notes(&cells));
     if let Some(line) = comparison(&cells) {
         say!("\n{line}");
     }
@@ -141,7 +141,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     std::fs::create_dir(&folder)?;
     let plan =
         Plan { contenders: &contenders, workloads: &workloads, folder: &folder, ..plan.clone() };
-    let cells = match go(&plan) {
+    let cells = match plan.show() {
         Ok(cells) => cells,
         Err(error) => {
             say!("  it could not be loaded: {error}");
@@ -150,7 +150,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     };
     for cell in &cells {
         let samples = &cell.found.samples;
-        let median = samples.percentile(0.5).and_then(Percentile::known);
+        let median = samples.median();
         let took = median.map_or_else(
             || cell.found.failures.first().cloned().unwrap_or("did not finish".into()),
             |median| format!("{} (median of {})", table::seconds(median), samples.len()),

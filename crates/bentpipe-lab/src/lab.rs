@@ -19,22 +19,21 @@ use std::time::Duration;
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_cli::log;
 use bentpipe_cli::out::{say, show};
-use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
+use bentpipe_lab::experiment::engine::{Engine, Kind};
 use bentpipe_lab::experiment::pages::Reader;
-use bentpipe_lab::experiment::progress::Live;
-use bentpipe_lab::experiment::transfers::{Cell, Plan};
+use bentpipe_lab::experiment::runner::Function;
+use bentpipe_lab::experiment::transfers::Plan;
 use bentpipe_lab::experiment::{measure, table};
 use bentpipe_lab::modem::{self, SimulatedModem};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
-use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::workload::Workload;
 use bentpipe_lab::{bench, sim};
 use bentpipe_units::{BitRate, Ratio};
 use clap::{Args, Subcommand};
-use common::{LinkArgs, Outcome};
+use common::{Engines, Kept, LinkArgs, Outcome, Planned};
 pub use common::{check_writable, write};
 
 /// Measured part of a long download, in seconds.
@@ -173,22 +172,7 @@ struct ModemRate {
 /// Runs the command.
 pub fn run(lab: &Lab) -> Outcome {
     match lab {
-        Lab::Run(Run::Transfers(args)) => transfers(args),
-        Lab::Run(Run::Grid(args)) => grid::run(args),
-        Lab::Run(Run::Learned(args)) => learned::run(args),
-        Lab::Run(Run::TwoRadios(args)) => two_radios::run(args),
-        Lab::Run(Run::HubChange(args)) => hub_change::run(args),
-        Lab::Run(Run::LatencyUnderLoad(args)) => mixes::latency(args),
-        Lab::Run(Run::ClassRates(args)) => mixes::class_rates(args),
-        Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),
-        Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
-        Lab::Run(Run::PagesBrowser(args)) => mixes::pages_browser(args),
-        Lab::Run(Run::Call(args)) => mixes::call(args),
-        Lab::Run(Run::PagesCold(args)) => mixes::pages(args, Reader::First),
-        Lab::Run(Run::PagesWarm(args)) => mixes::pages(args, Reader::Second),
-        Lab::Run(Run::HttpCache(args)) => mixes::http_cache(args),
-        Lab::Run(Run::Dns(args)) => mixes::names(args),
-        Lab::Run(Run::Attacks(args)) => attacks::run(args),
+        Lab::Run(run) => run.planned()?.run(),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),
@@ -200,59 +184,56 @@ pub fn run(lab: &Lab) -> Outcome {
     }
 }
 
-fn transfers(args: &TransfersArgs) -> Outcome {
+impl Run {
+    /// The experiment that the arguments select.
+    fn planned(&self) -> Result<Planned, Box<dyn Error>> {
+        match self {
+            Self::Transfers(args) => transfers(args),
+            Self::Grid(args) => grid::planned(args),
+            Self::Learned(args) => learned::planned(args),
+            Self::TwoRadios(args) => two_radios::planned(args),
+            Self::HubChange(args) => hub_change::planned(args),
+            Self::LatencyUnderLoad(args) => mixes::latency(args),
+            Self::ClassRates(args) => mixes::class_rates(args),
+            Self::CabinMix(args) => mixes::cabin(args),
+            Self::BrowserQuic(args) => mixes::browser(args),
+            Self::PagesBrowser(args) => mixes::pages_browser(args),
+            Self::Call(args) => mixes::call(args),
+            Self::PagesCold(args) => mixes::pages(args, Reader::First),
+            Self::PagesWarm(args) => mixes::pages(args, Reader::Second),
+            Self::HttpCache(args) => Ok(mixes::http_cache(args)),
+            Self::Dns(args) => mixes::names(args),
+            Self::Attacks(args) => attacks::planned(args),
+        }
+    }
+}
+
+/// Experiment of `lab run transfers`.
+fn transfers(args: &TransfersArgs) -> Result<Planned, Box<dyn Error>> {
     let profile = Profile::find(&args.link.profile)?;
-    check_writable(args.link.json.as_deref())?;
-    emu::enter()?;
-    let scratch = Scratch::new()?;
     let contenders =
         if args.contenders.is_empty() { contender::demo() } else { args.contenders.clone() };
     let workloads =
         if args.workloads.is_empty() { Workload::demo() } else { args.workloads.clone() };
-    let plan = Plan {
-        experiment: "transfers",
-        profile: &profile,
-        contenders: &contenders,
-        workloads: &workloads,
-        runs: args.runs.map(usize::from),
-        seed: args.link.seed,
-        deadline: Duration::from_secs(args.deadline),
-        bulk_length: Duration::from_secs(BULK_SECONDS),
-        program: &sibling::find(GATEWAYS)?,
-        folder: scratch.path(),
+    let (runs, seed) = (args.runs.map(usize::from), args.link.seed);
+    let deadline = Duration::from_secs(args.deadline);
+    let run = move |engine: &Engine<'_>| {
+        let emulator = engine.emulator()?;
+        table::report(&Plan {
+            experiment: "transfers",
+            profile: &profile,
+            contenders: &contenders,
+            workloads: &workloads,
+            runs,
+            seed,
+            deadline,
+            bulk_length: Duration::from_secs(BULK_SECONDS),
+            program: &(emulator.program)()?,
+            folder: emulator.folder,
+        })
     };
-    let cells = go(&plan)?;
-    say!("{}", profile.about);
-    show!("{}", table::transfers(&profile, &cells));
-    notes(&cells);
-    write(args.link.json.as_deref(), &plan.rows(&cells))
-}
-
-/// Runs a plan with a live progress line.
-pub fn go(plan: &Plan<'_>) -> Result<Vec<Cell>, Box<dyn Error>> {
-    let live = Live::new(plan);
-    Ok(plan.run(&|progress| live.tell(progress))?)
-}
-
-/// Prints failures and the emulator's timing after a table.
-pub fn notes(cells: &[Cell]) {
-    for cell in cells {
-        if let Some(first) = cell.found.failures.first() {
-            let (contender, workload) = (cell.contender, &cell.workload);
-            let count = cell.found.failures.len();
-            say!("{contender}, {workload}: {count} runs broke; the first: {first}");
-        }
-    }
-    let punctuality = cells.iter().map(|cell| cell.found.punctuality);
-    let all = punctuality.fold(emu::Lateness::default(), emu::Lateness::and);
-    let (packets, late, worst) = (all.delivered, all.late, all.worst);
-    say!(
-        "Every link was measured before use and found as declared. The emulator delivered\n\
-         {packets} packets, {:.3} % of them over {} ms late, the worst by {:.1} ms.",
-        100.0 * late as f64 / packets.max(1) as f64,
-        emu::LATE.as_millis(),
-        worst.as_secs_f64() * 1e3
-    );
+    let kept = Kept { json: args.link.json.clone(), check: false };
+    Ok(Planned::new(Function::new([Kind::Emu], run), Engines::Emu, &kept))
 }
 
 fn measure(args: &LinkArgs) -> Outcome {

@@ -93,7 +93,7 @@ pub fn written(
 ) -> Result<String, toml::ser::Error> {
     let stored = Stored {
         learned_unix_s: now.saturating_sub(age).as_secs(),
-        rtt_us: u64::try_from(remembered.rtt.as_micros()).unwrap_or(u64::MAX),
+        rtt_us: bentpipe_units::micros(remembered.rtt),
         loss: remembered.loss,
         burst: remembered.burst,
         rate_bps: remembered.rate.bps(),

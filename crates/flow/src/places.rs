@@ -1,7 +1,9 @@
 //! Places of a server's connections, and the hosts that have them.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::quota::{Holdings, may_hold};
 
@@ -36,7 +38,7 @@ impl Places {
     /// Reserves a place for a connection from `address`; `None` if its host has its share.
     pub fn admit(&self, address: IpAddr) -> Option<Place> {
         let host = host_of(address);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let free = self.all.saturating_sub(held.total());
         let is_admitted = if self.is_loopback_exempt && address.to_canonical().is_loopback() {
             free > 0
@@ -52,7 +54,7 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut held = self.places.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.places.held.lock();
         held.remove(self.host, 1);
     }
 }

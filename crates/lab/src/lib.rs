@@ -10,9 +10,10 @@ pub mod loader;
 pub mod modem;
 pub mod profile;
 pub mod record;
-pub mod result;
 pub mod scratch;
 pub mod sim;
 pub mod site;
 pub mod traffic;
 pub mod workload;
+
+pub use bentpipe_results::outcome as result;

@@ -1,6 +1,7 @@
 //! The server: connections of known clients, and their requests.
 
 mod config;
+mod session;
 
 use std::{
     collections::HashSet,
@@ -14,50 +15,37 @@ use std::{
     time::Duration,
 };
 
-use bentpipe_flow::ResetCode;
 use bytes::Bytes;
-use h3::{error::Code, ext::Protocol, frame::FrameStream, stream::BufRecvStream};
-use http::{HeaderValue, Method, StatusCode, header};
+use h3::{error::Code, frame::FrameStream, stream::BufRecvStream};
 use parking_lot::{Mutex, RwLock};
 use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc, oneshot, watch},
-    time::{Instant, sleep_until, timeout, timeout_at},
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, timeout_at},
 };
 
 use crate::{
-    Behalf, CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
-    PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
-    auth::{self, Proofs, PublicKey, Side},
+    StartError,
+    auth::PublicKey,
     datagrams::{
-        Core, UDP,
-        queue::{Queue, QueueBudget},
+        queue::QueueBudget,
         router::{Peer, Router},
     },
     gateways::Gateways,
-    incoming::{Exchange, Incoming, Payload, answer, refusal},
-    login::{self, AuthorizedClient, Logins, RefusedRequests},
-    quic::{self, MAX_HEADERS_BYTES, Request},
+    incoming::Incoming,
+    login::{Logins, RefusedRequests},
+    quic::{self, MAX_HEADERS_BYTES},
     socket::Socket,
     stream::var_int,
     task::Task,
-    template::Target,
     tls,
     unproven::{Arrival, RefusedConnections, Unproven, UnprovenPermit},
-    wire,
 };
 pub use config::ServerConfig;
+use session::{Proven, Session, Shared};
 
 /// Time within which a client must connect, set up HTTP/3 and prove its key. A client tries for the
 /// same time, so that 40 % of loss does not end it early. While many try, it is shorter.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Time within which the HEADERS of a request must arrive completely, after a later packet has
-/// announced them. It covers an outage of half a minute, after which QUIC's next probe may take as
-/// long again.
-const HEADERS_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Maximum number of requests refused on an unproven connection before it is closed.
-const MAX_REFUSED: u32 = 8;
 
 /// Maximum number of requests of all clients that wait to be accepted. Further streams wait in
 /// QUIC.
@@ -160,17 +148,6 @@ impl Drop for Server {
     }
 }
 
-struct Shared {
-    config: ServerConfig,
-    /// Gateways that are served.
-    clients: RwLock<HashSet<PublicKey>>,
-    logins: Logins,
-    gateways: Gateways,
-    name: Arc<str>,
-    waiting: mpsc::Sender<Incoming>,
-    datagrams_dropped: Arc<AtomicU64>,
-}
-
 async fn listen(endpoint: quinn::Endpoint, shared: Arc<Shared>, unproven: Arc<Unproven>) {
     while let Some(incoming) = endpoint.accept().await {
         let from = incoming.remote_address().ip();
@@ -265,253 +242,4 @@ async fn requests(session: &Arc<Session>, settings: &watch::Sender<Peer>) {
         }
     }
     conn.closed().await;
-}
-
-/// Connection of one client.
-struct Session {
-    conn: quinn::Connection,
-    router: Router,
-    /// Identity of the client, once it is known.
-    client: OnceLock<Proven>,
-    /// Permit of an unproven connection. Released when the client is known.
-    permit: Mutex<Option<UnprovenPermit>>,
-    refused: AtomicU32,
-    shared: Arc<Shared>,
-}
-
-/// Proof of a client's identity.
-enum Proven {
-    /// A key: valid for all requests of the connection.
-    Key(PublicKey),
-    /// A token, shown with each request. Contains the client's permit for the connection.
-    Token(
-        #[expect(dead_code, reason = "given back when the connection is gone")]
-        OwnedSemaphorePermit,
-    ),
-}
-
-/// Client that sent a request.
-struct Requester {
-    client: PublicKey,
-    /// `true` for a gateway, which may request other protocols than UDP.
-    is_gateway: bool,
-}
-
-type Resolver = h3::server::RequestResolver<quic::Connection, Bytes>;
-
-impl Session {
-    async fn request(self: Arc<Session>, resolver: Resolver, request: Request) {
-        let Ok(Ok((head, stream))) = timeout(HEADERS_TIMEOUT, resolver.resolve_request()).await
-        else {
-            return;
-        };
-        let exchange = Exchange { request, stream };
-        let gateway = match self.client.get() {
-            Some(Proven::Key(client)) => Some(Requester { client: *client, is_gateway: true }),
-            _ => None,
-        };
-        if gateway.is_none() && head.method() == Method::GET && head.uri().path() == SESSION_PATH {
-            return self.prove(&head, exchange).await;
-        }
-        let requester = match gateway {
-            Some(requester) => requester,
-            None => match self.shared.logins.find(head.headers()) {
-                Some(found) => match self.login(&found, &exchange.request) {
-                    Some(requester) => requester,
-                    None => {
-                        let response = refusal(ResetCode::Limit, &self.shared.name);
-                        return exchange.finish(response).await;
-                    }
-                },
-                None => return self.challenge(exchange).await,
-            },
-        };
-        let protocol = head.extensions().get::<Protocol>().map(Protocol::as_str);
-        match (head.method(), protocol) {
-            (&Method::CONNECT, None) => self.connect(requester, head, exchange).await,
-            (&Method::CONNECT, Some(CONNECT_UDP)) => {
-                self.connect_udp(requester, head, exchange).await;
-            }
-            // RFC 9220 §3.
-            (&Method::CONNECT, Some(_)) => {
-                exchange.finish(answer(StatusCode::NOT_IMPLEMENTED)).await;
-            }
-            _ => exchange.finish(answer(StatusCode::METHOD_NOT_ALLOWED)).await,
-        }
-    }
-
-    /// Accepts a request with a right token. Returns `None` if the client has too many requests.
-    /// The first one admits the connection.
-    fn login(&self, found: &AuthorizedClient<'_>, request: &Request) -> Option<Requester> {
-        if self.client.get().is_none() {
-            match found.connect() {
-                Some(permit) => self.admit(Proven::Token(permit), found.max_flows()),
-                None => self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b""),
-            }
-        }
-        request.hold(found.request()?);
-        Some(Requester { client: found.identity(), is_gateway: false })
-    }
-
-    /// Refuses a request of an unknown client. Closes the connection after a few.
-    async fn challenge(&self, exchange: Exchange) {
-        let mut response = answer(StatusCode::PROXY_AUTHENTICATION_REQUIRED);
-        let fields = response.headers_mut();
-        fields.insert(header::PROXY_AUTHENTICATE, HeaderValue::from_static(auth::SCHEME));
-        if !self.shared.logins.is_empty() {
-            let challenges = HeaderValue::from_static(login::CHALLENGES);
-            fields.append(header::PROXY_AUTHENTICATE, challenges);
-        }
-        exchange.finish(response).await;
-        if self.refused.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSED {
-            self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b"");
-        }
-    }
-
-    /// Grants a known client the full limits, with at most `max_flows` streams.
-    fn admit(&self, proven: Proven, max_flows: u32) {
-        if self.client.set(proven).is_err() {
-            return;
-        }
-        self.permit.lock().take();
-        let config = &self.shared.config;
-        let transport = &config.transport;
-        let is_hub = matches!(
-            self.client.get(), Some(Proven::Key(key)) if config.hubs.contains(key)
-        );
-        let (flows, window_bytes) = transport.of_client(is_hub);
-        self.conn.set_max_concurrent_bi_streams(flows.min(max_flows).into());
-        self.conn.set_receive_window(window_bytes.into());
-    }
-
-    /// Closes the connection at the deadline for a proof, or when it has `ended` to make room.
-    async fn overdue(&self, deadline: Instant, ended: oneshot::Receiver<()>) {
-        tokio::select! {
-            () = sleep_until(deadline) => {}
-            // Also resolves after a proof, which releases the permit.
-            _ = ended => {}
-        }
-        if self.client.get().is_some() {
-            return std::future::pending().await;
-        }
-        self.reject();
-    }
-
-    /// Checks a client's proof, and responds with ours. A client without a known key learns only
-    /// that the connection is closed.
-    async fn prove(&self, head: &http::Request<()>, exchange: Exchange) {
-        let config = &self.shared.config;
-        let proven = || {
-            let header = head.headers().get(header::PROXY_AUTHORIZATION)?.to_str().ok()?;
-            let (client, proof) = auth::read_authorization(header)?;
-            let mut exporter = [0; 32];
-            let exported =
-                self.conn.export_keying_material(&mut exporter, auth::EXPORTER_LABEL, b"");
-            if exported.is_err() || !self.shared.clients.read().contains(&client) {
-                return None;
-            }
-            let proofs = Proofs::new(&config.secret, Side::Server, &client, exporter)?;
-            proofs.verify(Side::Client, &proof).then(|| (client, proofs.prove(Side::Server)))
-        };
-        let Some((client, proof)) = proven() else {
-            return self.reject();
-        };
-        self.admit(Proven::Key(client), u32::MAX);
-        if let Some(oldest) = self.shared.gateways.arrive(client, &self.conn) {
-            tracing::info!(remote = %oldest.remote_address(), "closed for newer ones with its key");
-            oldest.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b"");
-        }
-        let info = auth::write_info(&proof);
-        let headers = wire::headers(&[(":status", "200"), (INFO_HEADER, &info)]);
-        if let Some(mut send) = exchange.request.take_send() {
-            // Fails only with the connection.
-            let _ = send.write(headers).await;
-            send.finish();
-        }
-    }
-
-    async fn connect(&self, requester: Requester, head: http::Request<()>, exchange: Exchange) {
-        // The authority is host and port (RFC 9114 §4.4).
-        let authority = head
-            .uri()
-            .authority()
-            .filter(|authority| authority.port_u16().is_some() && !authority.as_str().contains('@'))
-            .map(|authority| authority.to_string());
-        let Some(authority) = authority else {
-            return exchange.finish(answer(StatusCode::BAD_REQUEST)).await;
-        };
-        self.wait(requester, authority, Payload::Stream, head, exchange).await;
-    }
-
-    async fn connect_udp(&self, requester: Requester, head: http::Request<()>, exchange: Exchange) {
-        let protocol = match head.headers().get(PROTOCOL_HEADER) {
-            Some(_) if !requester.is_gateway => {
-                let response = refusal(ResetCode::Forbidden, &self.shared.name);
-                return exchange.finish(response).await;
-            }
-            Some(_) => number(&head, PROTOCOL_HEADER).and_then(|n| u8::try_from(n).ok()),
-            None => Some(UDP),
-        };
-        let source = number(&head, SOURCE_HEADER).and_then(|source| u16::try_from(source).ok());
-        let target = head.uri().path_and_query().and_then(|path| Target::from_path(path.as_str()));
-        let asked = protocol.zip(target);
-        let Some((protocol, target)) =
-            asked.filter(|(protocol, target)| *protocol != UDP || target.port() != 0)
-        else {
-            return exchange.finish(answer(StatusCode::BAD_REQUEST)).await;
-        };
-        let payload = Payload::Datagrams { protocol, source: source.unwrap_or(0) };
-        self.wait(requester, target.authority(), payload, head, exchange).await;
-    }
-
-    /// Queues a request for [`Server::accept`].
-    async fn wait(
-        &self,
-        requester: Requester,
-        authority: String,
-        payload: Payload,
-        head: http::Request<()>,
-        exchange: Exchange,
-    ) {
-        let is_hub = requester.is_gateway && self.shared.config.hubs.contains(&requester.client);
-        let Some(behalf) = Behalf::of(&head, requester.client, is_hub) else {
-            let response = refusal(ResetCode::Forbidden, &self.shared.name);
-            return exchange.finish(response).await;
-        };
-        let class = number(&head, CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
-        let claim = head.headers().get(CLAIM_HEADER);
-        let claim = claim.and_then(|value| crate::claim::read(value.to_str().ok()?));
-        let datagrams = (payload != Payload::Stream).then(|| {
-            let budget = self.router.budget();
-            let inbox = Arc::new(Queue::new(budget.clone()));
-            let way = self.router.register(exchange.request.id(), inbox.clone());
-            (Core::unanswered(inbox, budget.clone()), way)
-        });
-        let incoming = Incoming {
-            client: behalf.aircraft,
-            session: behalf.session,
-            is_gateway: requester.is_gateway,
-            authority,
-            payload,
-            class: class.unwrap_or(DEFAULT_CLASS),
-            passenger: number(&head, PASSENGER_HEADER).unwrap_or(0),
-            claim,
-            confirmed: None,
-            request: head,
-            exchange,
-            server_name: self.shared.name.clone(),
-            datagrams,
-        };
-        // Fails only if the server is gone. Dropping the request resets the flow.
-        let _ = self.shared.waiting.send(incoming).await;
-    }
-
-    fn reject(&self) {
-        self.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
-    }
-}
-
-/// Parses a decimal number in a field.
-fn number(head: &http::Request<()>, name: &str) -> Option<u32> {
-    head.headers().get(name)?.to_str().ok()?.parse().ok()
 }

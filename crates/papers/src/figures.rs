@@ -78,23 +78,9 @@ pub fn per(amount: f64, time: Duration) -> f64 {
     if amount == 0.0 { 0.0 } else { amount / time.as_secs_f64().max(1e-3) }
 }
 
-/// Jain's fairness index: (Σx)² ÷ (n Σx²). It is 1 if all shares are equal, or all are zero.
-pub fn jain(shares: &[u64]) -> f64 {
-    let sum: f64 = shares.iter().map(|&share| share as f64).sum();
-    let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
-    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jains_index_is_between_one_of_all_and_all_alike() {
-        assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
-        assert_eq!(jain(&[8, 0, 0, 0]), 0.25);
-        assert_eq!(jain(&[0, 0]), 1.0);
-    }
 
     #[test]
     fn extra_traffic_is_what_the_link_bore_beyond_each_byte_sent_once() {

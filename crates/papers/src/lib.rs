@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-mod budget;
 mod cost;
 mod figures;
 mod host;
@@ -29,6 +28,6 @@ mod workload;
 
 pub use host::with_programs as host;
 pub use link::SceneError;
-pub use plan::{Kind, Plan, Wanted};
+pub use plan::{Plan, Wanted};
 pub use runner::{Missed, Options, Outcome, RunError, run};
 pub use seed::{build, digest};

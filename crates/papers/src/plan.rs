@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use bentpipe_lab::experiment::engine::Kind;
 use bentpipe_results::{Folder, FolderError, Shard, Study, Workload};
 
 use crate::cost;
@@ -27,15 +28,6 @@ pub struct Wanted {
     pub grids: Vec<String>,
     /// Selects only cells of this engine.
     pub engine: Option<Kind>,
-}
-
-/// Engine of a bundle's cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Virtual time.
-    Sim,
-    /// Real kernels.
-    Emu,
 }
 
 /// Runs of one cell.

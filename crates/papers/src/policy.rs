@@ -31,7 +31,7 @@ pub fn run(
         let seed = testbed_run.seed_of(attempt) + u64::from(run);
         let testbed = Testbed::new(&profile.link, None, seed)?;
         let links = {
-            let _pass = machine.measuring.enter();
+            let _pass = machine.measuring.take(1);
             testbed.measure()?
         };
         let limits = rural_paws::limits(&spec);

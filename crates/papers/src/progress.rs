@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::plan::Kind;
+use bentpipe_lab::experiment::engine::Kind;
 
 /// Interval between lines without a terminal.
 const LINES: Duration = Duration::from_secs(30);

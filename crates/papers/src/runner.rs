@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_lab::experiment::gate::Gate;
 use bentpipe_lab::experiment::stand::MEASURED_AT_ONCE;
 use bentpipe_lab::sim::parallel;
 use bentpipe_results::{Folder, FolderError, Host, Shard, Workload};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
-use crate::budget::{Budget, CARRIED_BPS};
 use crate::cost;
 use crate::host;
 use crate::job::Ran;
 use crate::left::{Left, Next};
-use crate::plan::{Bundle, Kind, Part, Plan, TestbedRun};
+use crate::plan::{Bundle, Part, Plan, TestbedRun};
 use crate::policy;
 use crate::progress::{Progress, Work, minutes};
 use crate::sim;
 use crate::testbed::{self, Conditions, Machine};
+use bentpipe_lab::experiment::budget::{Budget, CARRIED_BPS};
+use bentpipe_lab::experiment::engine::Kind;
 
 /// Default number of parallel testbeds for each core; most of the time they wait.
 const TESTBEDS_PER_CORE: usize = 10;
@@ -158,7 +158,7 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
         program: options.program,
         scratch: options.scratch,
         raw: options.raw,
-        measuring: Gate::new(MEASURED_AT_ONCE),
+        measuring: Budget::new(MEASURED_AT_ONCE),
         budget: Budget::new(carried),
     };
     let later = Mutex::default();

@@ -12,10 +12,11 @@ use bentpipe_lab::sim::aerotcp::{self, Files};
 use bentpipe_lab::sim::traffic::SimTraffic;
 use bentpipe_lab::traffic::{Carry, Counted, DOWN, Traffic, UP};
 use bentpipe_link::{Class, Settings};
+use bentpipe_results::statistics::jain;
 use bentpipe_results::{Content, Row, Workload};
 use bentpipe_units::Span;
 
-use crate::figures::{Transfer, extra_traffic, jain};
+use crate::figures::{Transfer, extra_traffic};
 use crate::job::{Job, Ran};
 use crate::link::{Scene, SceneError, duration, rate, value};
 use crate::plan::{Plan, TestbedRun};
@@ -86,7 +87,7 @@ fn files(job: &Job<'_>, scene: &Scene, is_aerotcp: bool, seed: u64) -> anyhow::R
     let mut values = vec![
         Row::of("utilization", 8.0 * found.bytes as f64 / took / scene.rate_bps(false), !cut),
         Row::of("ceiling", 1.0 - scene.loss(false), true),
-        Row::of("jain", jain(&found.abreast), true),
+        Row::of("jain", jain(found.abreast.iter().map(|&bytes| bytes as f64)), true),
         Row::of("failed", f64::from(u8::from(cut)), true),
         Row::of("goodput", 8.0 * found.bytes as f64 / took, !cut),
     ];

@@ -13,20 +13,19 @@ use std::path::Path;
 
 use bentpipe_lab::contender;
 use bentpipe_lab::emu::{self, Capture, Congestion, EmuError, Lateness, Measured, Testbed};
-use bentpipe_lab::experiment::gate::Gate;
 use bentpipe_lab::experiment::stand::{Spec, Stand, StandError, Tunings};
 use bentpipe_results::LinkMeasured;
 use serde::Serialize;
 
 pub use error::TestbedError;
 
-use crate::budget::{Budget, Portion};
 use crate::job::{Job, Ran};
 use crate::link::Scene;
 use crate::plan::{Plan, TestbedRun};
 use crate::raw::{self, RawError};
 use crate::settle::settle;
 use crate::workload::{self, Scope, Sites, WorkError};
+use bentpipe_lab::experiment::budget::{Budget, Portion};
 
 /// Traffic that keeps a core as busy as a browser does.
 const BROWSER_BPS: u64 = 20_000_000;
@@ -39,8 +38,8 @@ pub struct Machine<'a> {
     pub scratch: &'a Path,
     /// Folder of the raw data of single runs, if any.
     pub raw: Option<&'a Path>,
-    /// Gate that limits concurrent measurements of links.
-    pub measuring: Gate,
+    /// Limit on concurrent measurements of links.
+    pub measuring: Budget,
     /// Budget of concurrent traffic.
     pub budget: Budget,
 }
@@ -98,7 +97,7 @@ pub fn run(
         hosts: &sites.hosts,
         settings: &job.grid.settings,
     };
-    let pass = machine.measuring.enter();
+    let pass = machine.measuring.take(1);
     let mut stand = Stand::set_up(&spec, || drop(pass))?;
     // A system under test that passes no data fails the first run.
     let mut ended = match stand.warm_up() {

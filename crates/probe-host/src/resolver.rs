@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bentpipe_probe::clock::Moment;
 use bentpipe_probe::dns::{DnsPair, Lookup, NameKind, PATIENCE, ResolverKind, message};
 use bentpipe_probe::target::Family;
+use parking_lot::Mutex;
 
 use crate::event::Events;
 use crate::{arrival, clock, failure, random};
@@ -34,7 +34,7 @@ pub fn round(
     done: &(dyn Fn(Moment, u64, DnsPair) + Sync),
 ) {
     let names = Mutex::new(names);
-    let next = || names.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let next = || names.lock().pop_front();
     let work = || {
         while !events.stopped() {
             let Some((name, kind)) = next() else { break };

@@ -7,6 +7,7 @@
 //! - A [`Folder`] stores a run cell by cell, so that a stopped run can continue and the shards of a
 //!   run can be merged.
 //! - A [`Report`] compares the measurements with the papers.
+//! - [`outcome`] has the rows, goals and text of an experiment that is not of a paper.
 //!
 //! Nothing in this crate measures.
 
@@ -15,6 +16,7 @@
 mod claim;
 mod folder;
 mod measured;
+pub mod outcome;
 mod parquet;
 mod report;
 pub mod statistics;

@@ -103,6 +103,15 @@ impl Statistic {
     }
 }
 
+/// Jain's fairness index: (Σx)² ÷ (n Σx²). It is 1 if all get the same, or nothing, and 1/n if one gets
+/// everything.
+pub fn jain(parts: impl IntoIterator<Item = f64>) -> f64 {
+    let (n, sum, squares) = parts.into_iter().fold((0.0, 0.0, 0.0), |(n, sum, squares), part| {
+        (n + 1.0, sum + part, squares + part * part)
+    });
+    if squares == 0.0 { 1.0 } else { sum * sum / (n * squares) }
+}
+
 /// Smallest of `values` that at least the fraction `q` (0 to 1) of all values does not exceed.
 pub fn percentile(values: &[f64], q: f64) -> Option<f64> {
     ranked(values, ((q * values.len() as f64).ceil() as usize).max(1))
@@ -135,6 +144,13 @@ mod tests {
 
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn jains_index_is_between_one_of_all_and_all_alike() {
+        assert_eq!(jain([5.0, 5.0, 5.0, 5.0]), 1.0);
+        assert_eq!(jain([8.0, 0.0, 0.0, 0.0]), 0.25);
+        assert_eq!(jain([0.0, 0.0]), 1.0);
+    }
 
     #[test]
     fn percentiles_are_by_nearest_rank() {

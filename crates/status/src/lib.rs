@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | this page | the reporter, which writes the file |
-//! | `document` | the file's contents |
+//! | `document`, `experience` | the file's contents |
 //! | `file` | the place of the file |
 //! | `server` | HTTP at an address of this host: the next two |
 //! | `exposition` | the same for Prometheus |
@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod document;
+mod experience;
 mod exposition;
 mod file;
 mod history;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_link::SnapshotLimits;
+use bentpipe_units::micros;
 use history::History;
 use parking_lot::Mutex;
 use server::Newest;
@@ -34,9 +36,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use document::{
-    ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, Names,
-    PassengerEntry, PathEntry, RateEntry, SCHEMA, Session,
+    ClassEntry, Document, FlowEntry, Gateway, LinkEntry, Moved, Names, PassengerEntry, PathEntry,
+    RateEntry, SCHEMA, Session,
 };
+pub use experience::ExperienceEntry;
 pub use file::{Place, ReadError, read};
 pub use reload::{Outcome, Reload};
 
@@ -148,7 +151,7 @@ impl Reporter {
         Document {
             written_unix_ms: millis(now),
             interval_ms: millis(self.config.interval.into()),
-            uptime_us: document::micros(self.began.elapsed()),
+            uptime_us: micros(self.began.elapsed()),
             detail: self.config.detail,
             counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
             experience: self.counters.experience.all().iter().map(ExperienceEntry::of).collect(),

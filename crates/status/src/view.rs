@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::document::{Document, ExperienceEntry, Gateway, Moved, Session};
+use super::document::{Document, Gateway, Moved, Session};
+use super::experience::ExperienceEntry;
 use super::history::{CELL_MS, Cell, History};
 use crate::config::Detail;
 

@@ -27,7 +27,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `bucket` | [`TokenBucket`], [`TokenBuckets`], [`TokenRate`] |
-//! | `quantity` | [`BitRate`], [`ByteSize`], [`Span`] |
+//! | `quantity` | [`BitRate`], [`ByteSize`], [`Span`], [`micros`] |
 //! | `ratio` | [`Ratio`] |
 //! | `table` | unit tables and their parser |
 //! | `schema` | JSON Schemas of the types, with the feature `schema` |
@@ -42,7 +42,7 @@ mod schema;
 mod table;
 
 pub use bucket::{TokenBucket, TokenBuckets, TokenRate};
-pub use quantity::{BitRate, ByteSize, Span};
+pub use quantity::{BitRate, ByteSize, Span, micros};
 pub use ratio::Ratio;
 
 /// Error of a refused quantity, with what to write instead.

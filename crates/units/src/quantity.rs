@@ -194,6 +194,11 @@ macro_rules! serialize_as_text {
 }
 serialize_as_text!(BitRate, ByteSize, Span);
 
+/// Whole microseconds of a duration. Durations above about 500,000 years saturate.
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,16 +1,14 @@
 //! `bentpipe lab run attacks`: measures the gateways under overload.
 
-use bentpipe_cli::out::say;
-use bentpipe_cli::sibling::{self, GATEWAYS};
-use bentpipe_lab::emu;
+use std::error::Error;
+
 use bentpipe_lab::experiment::attacks::{self, Attack, Choice};
-use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::experiment::engine::{Emulator, Engine, Kind};
+use bentpipe_lab::experiment::runner::Function;
 use clap::Args;
 
-use super::common::{Outcome, check_writable};
-use super::grid::Engine as Engines;
-use super::mixes::{Kept, with_rate};
+use super::common::{Engines, Kept, Planned};
+use super::mixes::with_rate;
 
 /// Arguments of `lab run attacks`.
 #[derive(Args)]
@@ -37,28 +35,22 @@ pub struct AttacksArgs {
     kept: Kept,
 }
 
-/// Runs the attacks one after another.
-pub fn run(args: &AttacksArgs) -> Outcome {
+/// The chosen attacks.
+pub fn planned(args: &AttacksArgs) -> Result<Planned, Box<dyn Error>> {
     let profile = with_rate(&args.profile)?;
-    check_writable(args.kept.json.as_deref())?;
     let attacks = if args.attacks.is_empty() { Attack::ALL.to_vec() } else { args.attacks.clone() };
     let AttacksArgs { pages, factor, seed, .. } = *args;
     let choice = Choice { profile, attacks, pages, factor, seed };
-    if args.engine != Engines::Sim {
-        emu::enter()?;
-    }
-    let (mut rows, mut missed) = (Vec::new(), 0);
-    let mut tell = |report: Report| {
-        say!("{}\n{}", report.text, report.goals_text());
-        missed += report.missed();
-        rows.extend(report.rows);
+    let has = |kind: Kind| {
+        choice.attacks.iter().any(|attack| match kind {
+            Kind::Sim => attack.is_simulated(),
+            Kind::Emu => attack.is_emulated(),
+        })
     };
-    if args.engine != Engines::Emu && choice.attacks.iter().any(|it| it.is_simulated()) {
-        tell(attacks::simulate(&choice));
-    }
-    if args.engine != Engines::Sim && choice.attacks.iter().any(|it| it.is_emulated()) {
-        let scratch = Scratch::new()?;
-        tell(attacks::run(&choice, &sibling::find(GATEWAYS)?, scratch.path())?);
-    }
-    args.kept.keep(&rows, missed)
+    let engines: Vec<Kind> = [Kind::Sim, Kind::Emu].into_iter().filter(|kind| has(*kind)).collect();
+    let run = move |engine: &Engine<'_>| match engine {
+        Engine::Sim => Ok(attacks::simulate(&choice)),
+        Engine::Emu(Emulator { folder, program }) => attacks::run(&choice, &program()?, folder),
+    };
+    Ok(Planned::new(Function::new(engines, run), args.engine, &args.kept))
 }

@@ -3,8 +3,12 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
+use bentpipe_cli::out::show;
+use bentpipe_cli::sibling::{self, GATEWAYS};
+use bentpipe_lab::experiment::engine::Kind;
+use bentpipe_lab::experiment::runner::{self, Experiment};
 use bentpipe_lab::result::{Row, write_json};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 pub type Outcome = Result<(), Box<dyn Error>>;
 
@@ -25,12 +29,82 @@ pub struct LinkArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Returns a sentence for this number of missed targets.
-pub fn missed_words(count: usize) -> String {
-    match count {
-        1 => "a target is missed".into(),
-        _ => format!("{count} targets are missed"),
+/// Engine of the runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Engines {
+    /// Virtual time.
+    Sim,
+    /// Network namespaces.
+    Emu,
+    /// Virtual time, then network namespaces.
+    Both,
+}
+
+/// Engine of the runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OneEngine {
+    /// Virtual time.
+    Sim,
+    /// Real kernels.
+    Emu,
+}
+
+impl From<OneEngine> for Kind {
+    fn from(engine: OneEngine) -> Self {
+        match engine {
+            OneEngine::Sim => Self::Sim,
+            OneEngine::Emu => Self::Emu,
+        }
     }
+}
+
+/// Output of an experiment.
+#[derive(Debug, Clone, Args)]
+pub struct Kept {
+    /// Write the figures to this file, as an array of rows.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Fail if a target is missed.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// A selected experiment, its engines and its output.
+pub struct Planned {
+    experiment: Box<dyn Experiment>,
+    engines: Engines,
+    kept: Kept,
+}
+
+impl Planned {
+    /// An experiment in these engines, as far as it has them.
+    pub fn new(experiment: impl Experiment + 'static, engines: Engines, kept: &Kept) -> Self {
+        Self { experiment: Box::new(experiment), engines, kept: kept.clone() }
+    }
+
+    /// Runs the experiment, prints its report and writes its rows. Returns an error if targets are
+    /// missed and `--check` is set.
+    pub fn run(&self) -> Outcome {
+        let Self { experiment, engines, kept } = self;
+        check_writable(kept.json.as_deref())?;
+        let kinds: &[Kind] = match engines {
+            Engines::Sim => &[Kind::Sim],
+            Engines::Emu => &[Kind::Emu],
+            Engines::Both => &[Kind::Sim, Kind::Emu],
+        };
+        let report = runner::run(experiment.as_ref(), kinds, program, &mut |text| show!("{text}"))?;
+        write(kept.json.as_deref(), &report.rows)?;
+        match (kept.check, report.missed()) {
+            (true, 1) => Err("a target is missed".into()),
+            (true, 2..) => Err(format!("{} targets are missed", report.missed()).into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Finds the program of the gateways.
+fn program() -> anyhow::Result<PathBuf> {
+    Ok(sibling::find(GATEWAYS)?)
 }
 
 /// Checks that the file can be written, so that minutes of measurements do not end with an error.

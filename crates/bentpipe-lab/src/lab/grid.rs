@@ -2,26 +2,21 @@
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bentpipe_cli::out::{say, show};
-use bentpipe_cli::sibling::{self, GATEWAYS};
-use bentpipe_lab::emu;
-use bentpipe_lab::experiment::grid::emu::{Emulator, works};
-use bentpipe_lab::experiment::grid::{Cell, Choice, Outcome, Work, golden, sim, table, targets};
-use bentpipe_lab::experiment::progress::Sessions;
-use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::experiment::grid::emu::{Runs, works};
+use bentpipe_lab::experiment::grid::{Choice, Grid, Work};
 use bentpipe_units::Ratio;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::common::{Outcome as Done, check_writable, missed_words, write};
+use super::common::{Engines, Kept, Planned};
 
 /// Arguments of `lab run grid`.
 #[derive(Args)]
 pub struct GridArgs {
     /// Use virtual time, the emulator's real gateways and kernels, or both with a comparison.
-    #[arg(long, value_enum, default_value_t = Engine::Sim)]
-    engine: Engine,
+    #[arg(long, value_enum, default_value_t = Engines::Sim)]
+    engine: Engines,
     /// The link: a built-in profile, or a file that ends in .toml; may be repeated [default: those
     /// of the grid; with the emulator, mss and geo-satl].
     #[arg(long = "profile", value_name = "PROFILE")]
@@ -50,87 +45,29 @@ pub struct GridArgs {
     /// as unfinished.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     deadline: u64,
-    /// Write the figures to this file, as an array of rows.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Write the simulated figures to CSV files in this folder, one for each link.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["runs", "seed"])]
     golden: Option<PathBuf>,
-    /// Fail if a target is missed.
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    kept: Kept,
 }
 
-/// Engine of the runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
-    /// Virtual time.
-    Sim,
-    /// Network namespaces.
-    Emu,
-    /// Virtual time, then network namespaces.
-    Both,
-}
-
-/// Runs the grid.
-pub fn run(args: &GridArgs) -> Done {
-    check_writable(args.json.as_deref())?;
+/// The grid.
+pub fn planned(args: &GridArgs) -> Result<Planned, Box<dyn Error>> {
     let choice = Choice {
         profiles: args.profiles.clone(),
         losses: args.losses.clone(),
         bursts: args.bursts.clone(),
         works: args.works.clone(),
     };
-    let works = if args.engine == Engine::Sim { choice.all() } else { works(&choice)? };
-    let mut outcomes = Vec::new();
-    let mut rows = Vec::new();
-    if args.engine != Engine::Emu {
-        outcomes = simulate(args, &works)?;
-        rows.extend(outcomes.iter().flat_map(|one| one.rows("sim", args.seed)));
-    }
-    if args.engine != Engine::Sim {
-        let emulated = emulate(args, &works)?;
-        rows.extend(emulated.iter().flat_map(|one| one.rows("emu", args.seed)));
-        if args.engine == Engine::Both {
-            show!("\n{}", table::comparison(&outcomes, &emulated));
-        }
-        outcomes.extend(emulated);
-    }
-    write(args.json.as_deref(), &rows)?;
-    let missed = targets::judge(&outcomes).iter().filter(|verdict| !verdict.holds).count();
-    if args.check && missed > 0 {
-        return Err(missed_words(missed).into());
-    }
-    Ok(())
-}
-
-fn simulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box<dyn Error>> {
-    let (live, began) = (Sessions::new(), Instant::now());
-    let runs = args.runs.map(usize::from);
-    let outcomes = sim::run(works, runs, args.seed, &|done, of| live.tell(done, of))?;
-    drop(live);
-    show!("{}", table::grid(&outcomes));
-    say!("{} cells simulated in {:.0} s.", outcomes.len(), began.elapsed().as_secs_f64());
-    if let Some(folder) = &args.golden {
-        golden::update(folder, &outcomes)
-            .map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
-    }
-    Ok(outcomes)
-}
-
-fn emulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box<dyn Error>> {
-    emu::enter()?;
-    let scratch = Scratch::new()?;
-    let emulator = Emulator {
-        runs: args.runs.map(usize::from),
+    let works = if args.engine == Engines::Sim { choice.all() } else { works(&choice)? };
+    let runs = Runs {
+        count: args.runs.map(usize::from),
         seed: args.seed,
         deadline: Duration::from_secs(args.deadline),
-        program: &sibling::find(GATEWAYS)?,
-        folder: scratch.path(),
     };
-    let outcomes = emulator.run(works)?;
-    show!("{}", table::grid(&outcomes));
-    Ok(outcomes)
+    let grid = Grid { works, runs, golden: args.golden.clone() };
+    Ok(Planned::new(grid, args.engine, &args.kept))
 }
 
 /// Parses a percentage as a person writes it: `6`, `3.3 %`.

@@ -1,20 +1,18 @@
 //! `bentpipe lab run hub-change`: flows whose hub or egress changes, restarts or dies.
 
-use std::time::Instant;
+use std::error::Error;
 
-use bentpipe_cli::out::say;
-use bentpipe_cli::sibling::{self, GATEWAYS};
-use bentpipe_lab::emu;
+use bentpipe_lab::experiment::engine::{Emulator, Engine, Kind};
 use bentpipe_lab::experiment::hub_change::emu::Emu;
 use bentpipe_lab::experiment::hub_change::scenes::Scene;
+use bentpipe_lab::experiment::hub_change::script::Stage;
 use bentpipe_lab::experiment::hub_change::sim::Sim;
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::experiment::runner::Function;
 use clap::Args;
 
-use super::common::{DEFAULT_PROFILE, Outcome, check_writable};
-use super::grid::Engine as Engines;
-use super::mixes::{Kept, with_rate};
+use super::common::{DEFAULT_PROFILE, Engines, Kept, Planned};
+use super::mixes::with_rate;
 
 /// Arguments of `lab run hub-change`.
 #[derive(Args)]
@@ -35,34 +33,29 @@ pub struct HubChangeArgs {
     kept: Kept,
 }
 
-/// Plays the scenes.
-pub fn run(args: &HubChangeArgs) -> Outcome {
-    let profile = with_rate(&args.profile)?;
-    check_writable(args.kept.json.as_deref())?;
+/// The chosen scenes.
+pub fn planned(args: &HubChangeArgs) -> Result<Planned, Box<dyn Error>> {
+    let (profile, seed) = (with_rate(&args.profile)?, args.seed);
     let chosen = |scene: &&Scene| args.scene.as_ref().is_none_or(|it| scene.name().contains(it));
     let scenes: Vec<Scene> = Scene::ALL.iter().filter(chosen).copied().collect();
     if scenes.is_empty() {
         return Err("no scene has this in its name".into());
     }
-    if args.engine != Engines::Sim {
-        emu::enter()?;
-    }
-    let (began, seed, mut report) = (Instant::now(), args.seed, Report::default());
-    if args.engine != Engines::Emu {
-        let stage = Sim { profile: &profile, seed };
-        for scene in &scenes {
-            report.append(scene.play(&stage, &profile, seed)?);
+    let is_emulated = scenes.iter().any(|scene| scene.is_emulated());
+    let engines = [Kind::Sim].into_iter().chain(is_emulated.then_some(Kind::Emu));
+    let run = move |engine: &Engine<'_>| {
+        let stage: Box<dyn Stage + '_> = match engine {
+            Engine::Sim => Box::new(Sim { profile: &profile, seed }),
+            Engine::Emu(Emulator { folder, program }) => {
+                Box::new(Emu { profile: &profile, seed, program: program()?, folder })
+            }
+        };
+        let plays = |scene: &&Scene| matches!(engine, Engine::Sim) || scene.is_emulated();
+        let mut report = Report::default();
+        for scene in scenes.iter().filter(plays) {
+            report.append(scene.play(stage.as_ref(), &profile, seed)?);
         }
-    }
-    if args.engine != Engines::Sim {
-        let scratch = Scratch::new()?;
-        let program = sibling::find(GATEWAYS)?;
-        let stage = Emu { profile: &profile, seed, program, folder: scratch.path() };
-        for scene in scenes.iter().filter(|scene| scene.is_emulated()) {
-            report.append(scene.play(&stage, &profile, seed)?);
-        }
-    }
-    say!("{}\n{}", report.text.trim_start(), report.goals_text());
-    say!("It took {:.0} s.", began.elapsed().as_secs_f64());
-    args.kept.keep(&report.rows, report.missed())
+        Ok(report)
+    };
+    Ok(Planned::new(Function::new(engines, run), args.engine, &args.kept))
 }

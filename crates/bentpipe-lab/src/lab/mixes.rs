@@ -5,38 +5,24 @@
 //! - `bentpipe lab run dns | pages-cold | pages-warm`: benefit of the cabin services.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use bentpipe_cli::out::{say, show};
-use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
-use bentpipe_lab::experiment::engine::{Emulator, Engine};
+use bentpipe_lab::experiment::engine::{Engine, Kind};
 use bentpipe_lab::experiment::pages::{self, Reader};
 use bentpipe_lab::experiment::report::Report;
+use bentpipe_lab::experiment::runner::Function;
 use bentpipe_lab::experiment::{
-    browser, browser_quic, cabin_mix, call, compare, dns, http_cache, latency, pages_browser,
+    browser, browser_quic, cabin_mix, call, dns, http_cache, latency, pages_browser,
 };
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::result::Row;
-use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::workload::secure::Version;
 use bentpipe_units::{ByteSize, Ratio};
 use clap::Args;
 
-use super::common::{Outcome, check_writable, missed_words, write};
-use super::grid::{Engine as Engines, per_cent};
-
-/// Output of an experiment.
-#[derive(Args)]
-pub(super) struct Kept {
-    /// Write the figures to this file, as an array of rows.
-    #[arg(long, value_name = "FILE")]
-    pub(super) json: Option<PathBuf>,
-    /// Fail if a target is missed.
-    #[arg(long)]
-    check: bool,
-}
+use super::common::{Engines, Kept, Planned};
+use super::grid::per_cent;
 
 /// Arguments shared by all experiments that run in either engine.
 #[derive(Args)]
@@ -165,11 +151,11 @@ pub struct HttpCacheArgs {
     kept: Kept,
 }
 
-/// Measures the HTTP cache.
-pub fn http_cache(args: &HttpCacheArgs) -> Outcome {
+/// The HTTP cache.
+pub fn http_cache(args: &HttpCacheArgs) -> Planned {
     let HttpCacheArgs { rate, seconds, memory, seed, .. } = *args;
     let choice = http_cache::Choice { seed, rate, seconds, memory };
-    args.kept.tell(|| Ok(http_cache::run(&choice)?))
+    args.kept.simulated(move || http_cache::run(&choice))
 }
 
 /// Arguments of `lab run dns`.
@@ -191,14 +177,16 @@ pub struct DnsArgs {
     kept: Kept,
 }
 
-/// Loads pages for the first or second passenger, in virtual time.
+type Outcome = Result<Planned, Box<dyn Error>>;
+
+/// Pages for the first or second passenger, in virtual time.
 pub fn pages(args: &PagesArgs, reader: Reader) -> Outcome {
     let profiles = args.profiles.iter().map(|name| with_rate(name)).collect::<Result<_, _>>()?;
     let choice = pages::Choice { profiles, runs: args.runs, seed: args.seed, reader };
-    args.kept.tell(|| Ok(pages::run(&choice)?))
+    Ok(args.kept.simulated(move || pages::run(&choice)))
 }
 
-/// Measures name resolution, in virtual time.
+/// Name resolution, in virtual time.
 pub fn names(args: &DnsArgs) -> Outcome {
     let choice = dns::Choice {
         profile: with_rate(&args.profile)?,
@@ -206,72 +194,66 @@ pub fn names(args: &DnsArgs) -> Outcome {
         length: Duration::from_secs(args.seconds),
         seed: args.seed,
     };
-    args.kept.tell(|| Ok(dns::run(&choice)?))
+    Ok(args.kept.simulated(move || dns::run(&choice)))
 }
 
-/// Loads pages in Chromium.
+/// Pages in Chromium.
 pub fn browser(args: &BrowserArgs) -> Outcome {
     let (profile, runs, seed) = (Profile::find(&args.profile)?, args.runs, args.seed);
     let choice = browser::Choice { profile, runs, seed };
-    args.kept.tell_emulated(|folder| Ok(browser_quic::run(&choice, folder)?))
+    Ok(args.kept.emulated(move |folder| browser_quic::run(&choice, folder)))
 }
 
-/// Loads the page with three levels of references in Chromium.
+/// The page with three levels of references in Chromium.
 pub fn pages_browser(args: &BrowserArgs) -> Outcome {
     let (profile, runs, seed) = (with_rate(&args.profile)?, args.runs, args.seed);
     let choice = browser::Choice { profile, runs, seed };
     let versions = [Version::Http1, Version::Http2];
-    args.kept.tell_emulated(|folder| Ok(pages_browser::run(&choice, &versions, folder)?))
+    Ok(args.kept.emulated(move |folder| pages_browser::run(&choice, &versions, folder)))
 }
 
 impl Kept {
-    /// Prints the report of `run`, and writes its rows.
-    fn tell(&self, run: impl FnOnce() -> Result<Report, Box<dyn Error>>) -> Outcome {
-        check_writable(self.json.as_deref())?;
-        let report = run()?;
-        say!("{}\n{}", report.text, report.goals_text());
-        self.keep(&report.rows, report.missed())
+    /// An experiment in virtual time.
+    fn simulated(&self, run: impl Fn() -> anyhow::Result<Report> + 'static) -> Planned {
+        let run = move |_: &Engine<'_>| run();
+        Planned::new(Function::new([Kind::Sim], run), Engines::Sim, self)
     }
 
-    /// Calls `run` in the emulator, with a folder for keys and configurations.
-    fn tell_emulated(&self, run: impl FnOnce(&Path) -> Result<Report, Box<dyn Error>>) -> Outcome {
-        self.tell(|| {
-            emu::enter()?;
-            run(Scratch::new()?.path())
-        })
-    }
-
-    /// Writes the rows. Returns an error if targets are missed and `check` is set.
-    pub(super) fn keep(&self, rows: &[Row], missed: usize) -> Outcome {
-        write(self.json.as_deref(), rows)?;
-        if self.check && missed > 0 {
-            return Err(missed_words(missed).into());
-        }
-        Ok(())
+    /// An experiment in the emulator, with a folder for keys and configurations.
+    fn emulated(&self, run: impl Fn(&Path) -> anyhow::Result<Report> + 'static) -> Planned {
+        let run = move |engine: &Engine<'_>| run(engine.emulator()?.folder);
+        Planned::new(Function::new([Kind::Emu], run), Engines::Emu, self)
     }
 }
 
-/// Runs bulk traffic, probes and downloads.
+impl Common {
+    /// An experiment in the chosen engines.
+    fn planned(&self, run: impl Fn(&Engine<'_>) -> anyhow::Result<Report> + 'static) -> Planned {
+        Planned::new(Function::new([Kind::Sim, Kind::Emu], run), self.engine, &self.kept)
+    }
+}
+
+/// Bulk traffic, probes and downloads.
 pub fn latency(args: &LatencyArgs) -> Outcome {
     let choice = args.choice()?;
-    args.common.tell(|engine| Ok(latency::run(engine, &choice)?))
+    Ok(args.common.planned(move |engine| latency::run(engine, &choice)))
 }
 
-/// Runs classes with rates and ceilings.
+/// Classes with rates and ceilings.
 pub fn class_rates(args: &LatencyArgs) -> Outcome {
     let choice = args.choice()?;
-    args.common.tell(|engine| Ok(latency::class_rates(engine, &choice)?))
+    Ok(args.common.planned(move |engine| latency::class_rates(engine, &choice)))
 }
 
-/// Runs a cabin of fifty passengers.
+/// A cabin of fifty passengers.
 pub fn cabin(args: &CabinArgs) -> Outcome {
     let (profile, seed) = (with_rate(&args.profile)?, args.common.seed);
     let length = Duration::from_secs(args.seconds);
     let choice = Choice { profile, length, runs: args.runs, seed };
-    args.common.tell(|engine| Ok(cabin_mix::run(engine, &choice)?))
+    Ok(args.common.planned(move |engine| cabin_mix::run(engine, &choice)))
 }
 
-/// Runs calls.
+/// Calls.
 pub fn call(args: &CallArgs) -> Outcome {
     let choice = call::Choice {
         profile: with_rate(&args.profile)?,
@@ -281,7 +263,7 @@ pub fn call(args: &CallArgs) -> Outcome {
         length: Duration::from_secs(args.seconds),
         seed: args.common.seed,
     };
-    args.common.tell(|engine| Ok(call::run(engine, &choice)?))
+    Ok(args.common.planned(move |engine| call::run(engine, &choice)))
 }
 
 /// Returns the profile if it has a rate. On a link without a rate nothing is ever queued, and the
@@ -295,35 +277,4 @@ pub(super) fn with_rate(name: &str) -> Result<Profile, Box<dyn Error>> {
         );
     }
     Ok(profile)
-}
-
-impl Common {
-    /// Prints the report of `run` for each chosen engine, and writes its rows.
-    fn tell(&self, run: impl Fn(&Engine<'_>) -> Result<Report, Box<dyn Error>>) -> Outcome {
-        check_writable(self.kept.json.as_deref())?;
-        let (mut found, mut missed) = (Vec::new(), 0);
-        let mut one = |engine: &Engine<'_>| -> Outcome {
-            let began = Instant::now();
-            let report = run(engine)?;
-            let (goals, took) = (report.goals_text(), began.elapsed().as_secs_f64());
-            say!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
-            missed += report.missed();
-            found.push(report.rows);
-            Ok(())
-        };
-        if self.engine != Engines::Sim {
-            emu::enter()?;
-        }
-        if self.engine != Engines::Emu {
-            one(&Engine::Sim)?;
-        }
-        if self.engine != Engines::Sim {
-            let scratch = Scratch::new()?;
-            one(&Engine::Emu(Emulator { folder: scratch.path() }))?;
-        }
-        if let [simulated, emulated] = &found[..] {
-            show!("\n{}", compare::engines(simulated, emulated));
-        }
-        self.kept.keep(&found.concat(), missed)
-    }
 }

@@ -7,11 +7,11 @@ use bentpipe_cli::out::say;
 use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::emu;
 use bentpipe_lab::scratch::Scratch;
-use bentpipe_papers::{Kind, Options, Plan, Wanted, build, digest};
+use bentpipe_papers::{Options, Plan, Wanted, build, digest};
 use bentpipe_results::{Claims, Folder, Manifest, Shard, Study};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::common::Outcome;
+use super::common::{OneEngine, Outcome};
 
 /// Arguments of `lab papers`.
 #[derive(Args)]
@@ -41,7 +41,7 @@ pub struct PapersArgs {
     only: Vec<String>,
     /// Run only the cells of this engine.
     #[arg(long, value_name = "NAME")]
-    engine: Option<Engine>,
+    engine: Option<OneEngine>,
     /// Choose the number of runs from the results in this folder: enough that the interval of each
     /// claim that they leave undecided probably decides it, at most 100. All shards need the same folder.
     #[arg(long, value_name = "DIR")]
@@ -56,14 +56,6 @@ pub struct PapersArgs {
     /// Merge the results of shards.
     #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "pilot", "mix_builds", "raw"])]
     merge: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Engine {
-    /// Virtual time.
-    Sim,
-    /// Real kernels.
-    Emu,
 }
 
 /// Runs the remaining cells, or merges.
@@ -89,10 +81,7 @@ pub fn run(args: &PapersArgs) -> Outcome {
     if let Some(pilot) = &args.pilot {
         plan_runs(&mut studies, pilot)?;
     }
-    let engine = args.engine.map(|engine| match engine {
-        Engine::Sim => Kind::Sim,
-        Engine::Emu => Kind::Emu,
-    });
+    let engine = args.engine.map(Into::into);
     let (quick, seed, grids) = (args.quick, args.seed, args.only.clone());
     let plan = Plan::new(&studies, &Wanted { quick, seed, grids, engine })?;
     if plan.needs_emulator() {

@@ -9,6 +9,7 @@ use bentpipe_cli::out::{say, show};
 use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
+use bentpipe_lab::experiment::engine::Kind;
 use bentpipe_lab::experiment::progress::Sessions;
 use bentpipe_lab::experiment::replay::emu::{By, check, run as run_emu};
 use bentpipe_lab::experiment::replay::sim::{PROTOCOL, run as run_sim};
@@ -17,9 +18,9 @@ use bentpipe_lab::loader::Protocol;
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::site::Site;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::common::{LinkArgs, Outcome, check_writable, write};
+use super::common::{LinkArgs, OneEngine, Outcome, check_writable, write};
 
 /// Arguments of `lab replay`.
 #[derive(Args)]
@@ -31,8 +32,8 @@ pub struct ReplayArgs {
     link: LinkArgs,
     /// Use real kernels, with any system and protocol; or virtual time, with Bentpipe and
     /// http/1.1-close only, which is exactly reproducible.
-    #[arg(long, value_enum, default_value_t = Engine::Emu)]
-    engine: Engine,
+    #[arg(long, value_enum, default_value_t = OneEngine::Emu)]
+    engine: OneEngine,
     /// System under test; may be repeated [default: those of the demo; in virtual time, bentpipe].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
     contenders: Vec<&'static dyn SystemUnderTest>,
@@ -56,14 +57,6 @@ pub struct ReplayArgs {
     har: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Engine {
-    /// Virtual time.
-    Sim,
-    /// Real kernels.
-    Emu,
-}
-
 /// Loads the archive with each system.
 pub fn replay(args: &ReplayArgs) -> Outcome {
     let (contenders, protocol) = (contenders(args)?, protocol(args)?);
@@ -81,8 +74,8 @@ pub fn replay(args: &ReplayArgs) -> Outcome {
     let deadline = Duration::from_secs(args.deadline);
     let choice = Choice { site: &site, profile: &profile, protocol, deadline };
     let found = match args.engine {
-        Engine::Sim => simulated(args, &choice)?,
-        Engine::Emu => emulated(args, &choice, &contenders)?,
+        OneEngine::Sim => simulated(args, &choice)?,
+        OneEngine::Emu => emulated(args, &choice, &contenders)?,
     };
     say!("{}", profile.about);
     let (resources, domains) = (site.resources.len(), site.domains.len());
@@ -98,7 +91,7 @@ pub fn replay(args: &ReplayArgs) -> Outcome {
         fs::write(path, format!("{:#}\n", first.har))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
-    let engine = if args.engine == Engine::Sim { "sim" } else { "emu" };
+    let engine = Kind::from(args.engine).name();
     let rows = found.iter().flat_map(|found| found.rows(&choice, engine, args.link.seed));
     write(args.link.json.as_deref(), &rows.collect::<Vec<_>>())
 }
@@ -106,9 +99,9 @@ pub fn replay(args: &ReplayArgs) -> Outcome {
 fn contenders(args: &ReplayArgs) -> Result<Vec<&'static dyn SystemUnderTest>, Box<dyn Error>> {
     let named = args.contenders.clone();
     match args.engine {
-        Engine::Emu if named.is_empty() => Ok(contender::demo()),
-        Engine::Emu => Ok(named),
-        Engine::Sim => match named.iter().find(|one| one.name() != BENTPIPE.name()) {
+        OneEngine::Emu if named.is_empty() => Ok(contender::demo()),
+        OneEngine::Emu => Ok(named),
+        OneEngine::Sim => match named.iter().find(|one| one.name() != BENTPIPE.name()) {
             Some(other) => Err(format!(
                 "{other} is not there in virtual time: leave it out, or take --engine emu"
             )
@@ -120,12 +113,12 @@ fn contenders(args: &ReplayArgs) -> Result<Vec<&'static dyn SystemUnderTest>, Bo
 
 fn protocol(args: &ReplayArgs) -> Result<Protocol, Box<dyn Error>> {
     match (args.engine, args.protocol) {
-        (Engine::Emu, protocol) => Ok(protocol.unwrap_or(Protocol::Http2)),
-        (Engine::Sim, _) if args.browser => {
+        (OneEngine::Emu, protocol) => Ok(protocol.unwrap_or(Protocol::Http2)),
+        (OneEngine::Sim, _) if args.browser => {
             Err("a browser needs real time: take --engine emu".into())
         }
-        (Engine::Sim, None | Some(PROTOCOL)) => Ok(PROTOCOL),
-        (Engine::Sim, Some(other)) => {
+        (OneEngine::Sim, None | Some(PROTOCOL)) => Ok(PROTOCOL),
+        (OneEngine::Sim, Some(other)) => {
             Err(format!("in virtual time there is {PROTOCOL}, but no {other}: take --engine emu")
                 .into())
         }

@@ -2,19 +2,13 @@
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::time::Instant;
 
-use bentpipe_cli::out::{say, show};
 use bentpipe_lab::contender::{self, SystemUnderTest};
-use bentpipe_lab::emu;
-use bentpipe_lab::experiment::progress::Sessions;
-use bentpipe_lab::experiment::two_radios::{self, Cell, Choice, Engine, Outcome};
-use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::experiment::two_radios::{self, Choice, TwoRadios};
 use bentpipe_lab::traffic::emu::FurtherRates;
 use clap::Args;
 
-use super::common::{Outcome as Done, check_writable, missed_words, write};
-use super::grid::Engine as Engines;
+use super::common::{Engines, Kept, Planned};
 
 /// Arguments of `lab run two-radios`.
 #[derive(Args)]
@@ -41,15 +35,11 @@ pub struct TwoRadiosArgs {
     /// Seed of the first session. The others' follow.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the figures to this file, as an array of rows.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Write the simulated figures of all cells to this CSV file.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cell", "sessions", "runs", "learned", "seed"])]
     golden: Option<PathBuf>,
-    /// Fail if a bound is missed.
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    kept: Kept,
 }
 
 /// Parses the name of a baseline that uses several radios.
@@ -60,9 +50,8 @@ fn baseline(name: &str) -> Result<&'static dyn SystemUnderTest, String> {
     found.copied().ok_or_else(|| format!("of baselines over several radios there are {}", names()))
 }
 
-/// Runs the cells.
-pub fn run(args: &TwoRadiosArgs) -> Done {
-    check_writable(args.json.as_deref())?;
+/// The chosen cells.
+pub fn planned(args: &TwoRadiosArgs) -> Result<Planned, Box<dyn Error>> {
     if args.golden.is_some() && args.engine == Engines::Emu {
         return Err("the golden figures are the simulator's: leave --engine emu out".into());
     }
@@ -77,57 +66,13 @@ pub fn run(args: &TwoRadiosArgs) -> Done {
     if cells.is_empty() {
         return Err("no cell has this in its name".into());
     }
-    if args.engine != Engines::Sim {
-        emu::enter()?;
-    }
-    let mut rows = Vec::new();
-    let mut outcomes = Vec::new();
-    if args.engine != Engines::Emu {
-        outcomes = args.play(&cells, &Engine::Sim, &mut rows)?;
-        if let Some(file) = &args.golden {
-            std::fs::write(file, two_radios::golden::text(&outcomes))
-                .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-        }
-    }
-    if args.engine != Engines::Sim {
-        let scratch = Scratch::new()?;
-        let engine = Engine::Emu { folder: scratch.path(), baseline: args.contender };
-        let emulated = args.play(&cells, &engine, &mut rows)?;
-        if args.engine == Engines::Both {
-            show!("\n{}", two_radios::comparison(&outcomes, &emulated));
-        }
-        outcomes.extend(emulated);
-    }
-    write(args.json.as_deref(), &rows)?;
-    let missed = outcomes.iter().filter(|one| !one.holds()).count();
-    if args.check && missed > 0 {
-        return Err(missed_words(missed).into());
-    }
-    Ok(())
-}
-
-impl TwoRadiosArgs {
-    /// Runs `cells` in `engine`, prints the figures and appends their rows.
-    fn play(
-        &self,
-        cells: &[Cell],
-        engine: &Engine<'_>,
-        rows: &mut Vec<bentpipe_lab::result::Row>,
-    ) -> Result<Vec<Outcome>, Box<dyn Error>> {
-        let (live, began) = (Sessions::new(), Instant::now());
-        let choice = Choice {
-            sessions: self.sessions.map(u64::from),
-            runs: self.runs.map(usize::from),
-            seed: self.seed,
-            rates: if self.learned { FurtherRates::Learned } else { FurtherRates::Typed },
-        };
-        let outcomes = two_radios::run(cells, choice, engine, &|done, of| live.tell(done, of))?;
-        drop(live);
-        show!("{}", two_radios::text(&outcomes));
-        let took = began.elapsed().as_secs_f64();
-        say!("{} cells took {took:.0} s in the {} engine.", outcomes.len(), engine.name());
-        let contender = self.contender.map(|one| one.name());
-        rows.extend(outcomes.iter().map(|one| one.row(engine.name(), contender, self.seed)));
-        Ok(outcomes)
-    }
+    let choice = Choice {
+        sessions: args.sessions.map(u64::from),
+        runs: args.runs.map(usize::from),
+        seed: args.seed,
+        rates: if args.learned { FurtherRates::Learned } else { FurtherRates::Typed },
+        baseline: args.contender,
+    };
+    let experiment = TwoRadios { cells, choice, golden: args.golden.clone() };
+    Ok(Planned::new(experiment, args.engine, &args.kept))
 }

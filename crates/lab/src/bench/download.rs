@@ -21,7 +21,7 @@ use crate::contender::pair::{Pair, PairSpec};
 use crate::contender::process::Process;
 use crate::experiment::table;
 use crate::profile::Profile;
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 use crate::workload::client;
 
 /// Target rates in Gbit/s for one core of the air gateway, and of the ground gateway.
@@ -281,7 +281,7 @@ impl fmt::Display for Found {
 }
 
 fn percentile(samples: &Samples, q: f64) -> f64 {
-    samples.percentile(q).and_then(Percentile::known).unwrap_or(f64::NAN)
+    samples.known(q).unwrap_or(f64::NAN)
 }
 
 fn gbits(samples: &Samples) -> f64 {

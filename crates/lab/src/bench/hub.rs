@@ -25,7 +25,7 @@ use rand_chacha::ChaCha20Rng;
 
 use super::{BenchError, cpu, failed};
 use crate::experiment::table;
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 
 /// Maximum cost of a packet, as a multiple of its cost at a hub without idle sessions.
 pub const MAX_RATIO: f64 = 1.3;
@@ -346,8 +346,8 @@ impl Found {
         let mut missed = Vec::new();
         for cell in &self.cells {
             for (name, ratios) in ["", ", with junk"].into_iter().zip(&cell.ratios) {
-                if !known(ratios).is_some_and(|ratio| ratio <= MAX_RATIO) {
-                    let ratio = known(ratios).unwrap_or(f64::NAN);
+                if !ratios.median().is_some_and(|ratio| ratio <= MAX_RATIO) {
+                    let ratio = ratios.median().unwrap_or(f64::NAN);
                     missed.push(format!(
                         "a packet of {} sessions{name} costs {ratio:.2} times that of {} without \
                          idle ones: at most {MAX_RATIO}",
@@ -402,10 +402,11 @@ impl Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = |samples: &Samples| {
-            known(samples).map_or("–".into(), |time| format!("{:.2}", time * 1e6))
+            samples.median().map_or("–".into(), |time| format!("{:.2}", time * 1e6))
         };
-        let times =
-            |samples: &Samples| known(samples).map_or("–".into(), |ratio| format!("{ratio:.2}×"));
+        let times = |samples: &Samples| {
+            samples.median().map_or("–".into(), |ratio| format!("{ratio:.2}×"))
+        };
         let line = |cell: &Cell| {
             let Cell { sessions, active, packets, times: time, ratios, of_base } = cell;
             let [sessions, active, packets] = [sessions, active, packets].map(usize::to_string);
@@ -431,10 +432,6 @@ impl fmt::Display for Found {
     }
 }
 
-fn known(samples: &Samples) -> Option<f64> {
-    samples.percentile(0.5).and_then(Percentile::known)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,7 +441,7 @@ mod tests {
         let mut found = run_for(&[20], 12, 2, 40).unwrap();
         assert_eq!((found.cells.len(), found.rows().len()), (3, 19));
         for cell in &found.cells {
-            assert!(cell.packets > 0 && known(&cell.ratios[1]).is_some_and(|ratio| ratio > 0.0));
+            assert!(cell.packets > 0 && cell.ratios[1].median().is_some_and(|ratio| ratio > 0.0));
         }
         for cell in &mut found.cells {
             cell.ratios = [1.0, 1.31].map(|ratio| [ratio].into_iter().collect());

@@ -17,7 +17,7 @@ use crate::emu::{Congestion, listen};
 use crate::emu::{SERVER, Testbed};
 use crate::experiment::table::{megabits, pairs};
 use crate::profile::Profile;
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 
 /// Transfers of each kind. The kinds take turns, so that other load on this machine affects both
 /// alike.
@@ -153,7 +153,7 @@ impl Found {
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spread = |samples: &Samples| {
-            let at = |q| samples.percentile(q).and_then(Percentile::known).unwrap_or(f64::NAN);
+            let at = |q| samples.known(q).unwrap_or(f64::NAN);
             format!("{}  ({} – {})", megabits(at(0.5)), megabits(at(0.0)), megabits(at(1.0)))
         };
         let verdict = if self.ratio() >= TARGET { "reached" } else { "missed" };
@@ -167,5 +167,5 @@ impl fmt::Display for Found {
 }
 
 fn median(samples: &Samples) -> f64 {
-    samples.percentile(0.5).and_then(Percentile::known).unwrap_or(f64::NAN)
+    samples.median().unwrap_or(f64::NAN)
 }

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use super::{BenchError, failed};
 use crate::experiment::table;
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 
 /// More than the machine can move.
 const RATE: BitRate = BitRate::from_bps(20_000_000_000);
@@ -299,7 +299,7 @@ impl fmt::Display for Found {
 }
 
 fn median(samples: &Samples) -> f64 {
-    samples.percentile(0.5).and_then(Percentile::known).unwrap_or(f64::NAN)
+    samples.median().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

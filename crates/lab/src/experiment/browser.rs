@@ -6,7 +6,7 @@ use super::report::row;
 use crate::browser::Browser;
 use crate::emu::{SERVER, Testbed};
 use crate::profile::Profile;
-use crate::result::{Percentile, Row, Sample, Samples};
+use crate::result::{Row, Sample};
 
 /// Default number of loads of each case.
 pub const DEFAULT_RUNS: u16 = 3;
@@ -71,9 +71,4 @@ pub(super) fn flags(name: &str, key_hash: &str) -> Vec<String> {
         format!("--host-resolver-rules=MAP {name} {}", SERVER.v4),
         format!("--ignore-certificate-errors-spki-list={key_hash}"),
     ]
-}
-
-/// Median of the finished loads, in seconds.
-pub(super) fn median(loads: &Samples) -> Option<f64> {
-    loads.percentile(0.5).and_then(Percentile::known)
 }

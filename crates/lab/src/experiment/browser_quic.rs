@@ -125,7 +125,7 @@ impl Found {
     }
 
     fn median(&self) -> Option<f64> {
-        browser::median(&self.loads)
+        self.loads.median()
     }
 }
 

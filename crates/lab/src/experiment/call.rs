@@ -11,7 +11,7 @@ use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
 use crate::experiment::engine::Engine;
 use crate::profile::Profile;
-use crate::result::{Percentile, Row, Sample, Samples};
+use crate::result::{Row, Sample, Samples};
 use crate::traffic::{DOWN, UP};
 use speech::{GAP, Heard, LATEST, call};
 
@@ -83,7 +83,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
         rows: cells.iter().flat_map(|cell| cell.rows(choice.seed)).collect(),
         goals: cells.iter().flat_map(Cell::goals).collect(),
     };
-    Ok(report.found_by(engine))
+    Ok(report.found_by(engine.name()))
 }
 
 impl Cell {
@@ -133,9 +133,9 @@ impl Cell {
         let both = |figure: &dyn Fn(usize) -> Option<f64>| Some(figure(DOWN)?.max(figure(UP)?));
         let name = |what: &str| format!("call, bursts of {burst}: {what}");
         let mean = |figure: fn(&Heard) -> f64| both(&|way| self.of(way, figure).mean());
-        let most = |samples: Samples| samples.percentile(1.0).and_then(Percentile::known);
+        let most = |samples: Samples| samples.known(1.0);
         let worst = both(&|way| most(self.of(way, Heard::redundancy)));
-        let p95 = both(&|way| self.added(way).percentile(0.95).and_then(Percentile::known));
+        let p95 = both(&|way| self.added(way).known(0.95));
         vec![
             Goal::ratio_at_most(name("residual loss"), mean(Heard::residual), *may_stay),
             Goal::ratio_at_most(name("repairs per byte, worst call"), worst, MAX_REPAIRS),
@@ -151,9 +151,7 @@ fn text(choice: &Choice, cells: &[Cell]) -> String {
         for (name, way) in cell.ways() {
             let left = cell.of(way, Heard::residual);
             let repairs = cell.of(way, Heard::redundancy);
-            let of_runs = |samples: &Samples, q| {
-                samples.percentile(q).and_then(Percentile::known).unwrap_or(f64::NAN)
-            };
+            let of_runs = |samples: &Samples, q| samples.known(q).unwrap_or(f64::NAN);
             let fine = |share: f64| format!("{:.2} %", 100.0 * share);
             let added = cell.added(way);
             table.add_row([

@@ -1,6 +1,6 @@
 //! The two engines behind one interface.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bentpipe_link::{ClassSettings, PerClass, Settings};
 
@@ -24,19 +24,52 @@ pub enum Engine<'a> {
     Emu(Emulator<'a>),
 }
 
-/// Folder in which the emulator stores its keys and configurations.
+/// Kind of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Virtual time.
+    Sim,
+    /// Real kernels.
+    Emu,
+}
+
+/// Files of emulated runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Emulator<'a> {
-    /// Existing folder, in which each run makes its own folder.
+    /// Existing folder for keys and configurations, in which each run makes its own folder.
     pub folder: &'a Path,
+    /// Finds the `bentpipe` program. Not all experiments need it.
+    pub program: fn() -> anyhow::Result<PathBuf>,
+}
+
+impl Kind {
+    /// Name in rows.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Emu => "emu",
+        }
+    }
 }
 
 impl Engine<'_> {
     /// Name in rows.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Sim => "sim",
-            Self::Emu(_) => "emu",
+            Self::Sim => Kind::Sim.name(),
+            Self::Emu(_) => Kind::Emu.name(),
+        }
+    }
+
+    /// The emulator.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error in virtual time.
+    pub fn emulator(&self) -> anyhow::Result<&Emulator<'_>> {
+        match self {
+            Self::Sim => anyhow::bail!("this needs real kernels: add --engine emu"),
+            Self::Emu(emulator) => Ok(emulator),
         }
     }
 

@@ -230,7 +230,7 @@ impl Found {
     }
 
     fn median(&self) -> Option<f64> {
-        browser::median(&self.loads)
+        self.loads.median()
     }
 
     /// Fraction of the objects of its loads that were pushed and used.

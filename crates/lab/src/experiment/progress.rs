@@ -6,29 +6,42 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 
-use super::transfers::{Plan, Progress};
 use crate::contender::SystemUnderTest;
+use crate::result::Sample;
 
-/// Live display of a running experiment.
+/// Progress of the runs.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress {
+    /// Number of testbeds whose links were measured to be as declared.
+    Measured(usize),
+    /// A run has ended.
+    Run(&'static dyn SystemUnderTest, Sample),
+    /// Runs that are skipped because the time of their testbed is over.
+    Skipped(&'static dyn SystemUnderTest, usize),
+}
+
+/// Live display of running transfers.
 pub struct Live {
     bar: ProgressBar,
     testbeds: usize,
-    to_go: Mutex<BTreeMap<&'static dyn SystemUnderTest, usize>>,
+    to_go: Mutex<RunsBySystem>,
 }
 
+/// Number of runs of each system under test.
+pub type RunsBySystem = BTreeMap<&'static dyn SystemUnderTest, usize>;
+
 impl Live {
-    /// Display for `plan`, drawn on standard error if that is a terminal.
-    pub fn new(plan: &Plan<'_>) -> Self {
-        let bar = ProgressBar::with_draw_target(
-            Some(plan.run_count() as u64),
-            ProgressDrawTarget::stderr_with_hz(4),
-        );
+    /// Display for this number of runs in all, of testbeds, and of runs of each system under test, on
+    /// standard error if that is a terminal.
+    pub fn new(runs: usize, testbeds: usize, to_go: RunsBySystem) -> Self {
+        let target = ProgressDrawTarget::stderr_with_hz(4);
+        let bar = ProgressBar::with_draw_target(Some(runs as u64), target);
         let style =
             ProgressStyle::with_template("{elapsed_precise} {bar:28} {pos}/{len} runs  {wide_msg}");
         bar.set_style(style.expect("a constant template").progress_chars("━╸ "));
         bar.set_message("bringing up the links");
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar, testbeds: plan.testbed_count(), to_go: Mutex::new(plan.runs_by_contender()) }
+        Self { bar, testbeds, to_go: Mutex::new(to_go) }
     }
 
     /// Updates the display.

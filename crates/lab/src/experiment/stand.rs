@@ -16,7 +16,7 @@ pub const SILENCE: Duration = Duration::from_secs(60);
 
 /// Maximum number of testbeds whose links are measured in parallel, because each measurement sends
 /// bursts and needs exact timing.
-pub const MEASURED_AT_ONCE: usize = 8;
+pub const MEASURED_AT_ONCE: u64 = 8;
 
 /// Description of a stand.
 #[derive(Clone, Copy)]

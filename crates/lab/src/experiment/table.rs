@@ -1,9 +1,15 @@
-//! Tables of results for display.
+//! Tables of transfers and of links for display.
 
-use comfy_table::{Cell as Field, CellAlignment, Table, TableComponent, presets};
+pub use bentpipe_results::outcome::table::{
+    align, groups, megabits, pairs, seconds, table, written,
+};
+
+use std::fmt::Write as _;
 
 use super::measure::Line;
-use super::transfers::{Cell, limit};
+use super::report::Report;
+use super::transfers::{Cell, Plan, limit};
+use crate::emu::{LATE, Lateness};
 use crate::profile::Profile;
 use crate::result::{Percentile, Sample};
 use crate::workload::Workload;
@@ -32,6 +38,39 @@ pub fn transfers(profile: &Profile, cells: &[Cell]) -> String {
     }
     align(&mut table, &[2, 3, 4, 5, 6, 7]);
     format!("{}\n", table.trim_fmt())
+}
+
+/// Runs `plan` and reports its figures.
+pub fn report(plan: &Plan<'_>) -> anyhow::Result<Report> {
+    let cells = plan.show()?;
+    let (about, table) = (&plan.profile.about, transfers(plan.profile, &cells));
+    let text = format!("{about}\n{table}{}", notes(&cells));
+    Ok(Report { text, rows: plan.rows(&cells), goals: Vec::new() })
+}
+
+/// Failures and the emulator's timing, as lines after the table.
+pub fn notes(cells: &[Cell]) -> String {
+    let mut text = String::new();
+    for cell in cells {
+        if let Some(first) = cell.found.failures.first() {
+            let (contender, workload) = (cell.contender, &cell.workload);
+            let count = cell.found.failures.len();
+            let _ =
+                writeln!(text, "{contender}, {workload}: {count} runs broke; the first: {first}");
+        }
+    }
+    let punctuality = cells.iter().map(|cell| cell.found.punctuality);
+    let all = punctuality.fold(Lateness::default(), Lateness::and);
+    let (packets, late, worst) = (all.delivered, all.late, all.worst);
+    let _ = writeln!(
+        text,
+        "Every link was measured before use and found as declared. The emulator delivered\n\
+         {packets} packets, {:.3} % of them over {} ms late, the worst by {:.1} ms.",
+        100.0 * late as f64 / packets.max(1) as f64,
+        LATE.as_millis(),
+        worst.as_secs_f64() * 1e3
+    );
+    text
 }
 
 fn unit(group: &[Cell], value: f64) -> String {
@@ -87,62 +126,12 @@ pub fn measured(lines: &[Line]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// Table with a name and a value in each row.
-pub fn pairs(rows: &[(String, String)]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    for (name, value) in rows {
-        table.add_row([name, value]);
-    }
-    align(&mut table, &[1]);
-    format!("{}\n", table.trim_fmt())
-}
-
-/// Table of a benchmark: a row for each measurement, with a line between loads.
-pub fn groups<const N: usize>(header: [&str; N], lines: &[[String; N]]) -> String {
-    let mut table = table(&header);
-    for (index, group) in lines.chunk_by(|a, b| a[0] == b[0]).enumerate() {
-        if index > 0 {
-            table.add_row([""; N]);
-        }
-        for (index, line) in group.iter().enumerate() {
-            let load = if index == 0 { line[0].as_str() } else { "" };
-            table.add_row([load].into_iter().chain(line[1..].iter().map(String::as_str)));
-        }
-    }
-    align(&mut table, &(2..N).collect::<Vec<_>>());
-    format!("{}\n", table.trim_fmt())
-}
-
-pub(super) fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header.iter().map(Field::new));
-    table.set_style(TableComponent::HeaderLines, '─');
-    table
-}
-
-pub(super) fn align(table: &mut Table, right: &[usize]) {
-    for index in right {
-        if let Some(column) = table.column_mut(*index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-}
-
 fn overhead(cell: &Cell) -> String {
     if cell.overheads.is_empty() {
         return "–".into();
     }
     let mean = cell.overheads.iter().sum::<f64>() / cell.overheads.len() as f64;
     format!("{mean:.2}")
-}
-
-pub(super) fn written(value: Option<Percentile>, unit: impl Fn(f64) -> String) -> String {
-    match value {
-        Some(Percentile::Known(value)) => unit(value),
-        Some(Percentile::Above(value)) => format!("> {}", unit(value)),
-        None => "–".into(),
-    }
 }
 
 fn ratio(value: Option<Percentile>, limit: Option<f64>) -> String {
@@ -152,24 +141,6 @@ fn ratio(value: Option<Percentile>, limit: Option<f64>) -> String {
         ratio => format!("{ratio:.0}×"),
     };
     written(value, times)
-}
-
-/// Formats seconds with three significant digits.
-pub fn seconds(value: f64) -> String {
-    match value {
-        ..9.995 => format!("{value:.2} s"),
-        ..99.95 => format!("{value:.1} s"),
-        _ => format!("{value:.0} s"),
-    }
-}
-
-/// Formats a rate in Mbit/s.
-pub fn megabits(bps: f64) -> String {
-    match bps / 1e6 {
-        rate @ ..9.995 => format!("{rate:.2} Mbit/s"),
-        rate @ ..99.95 => format!("{rate:.1} Mbit/s"),
-        rate => format!("{rate:.0} Mbit/s"),
-    }
 }
 
 #[cfg(test)]
@@ -212,11 +183,5 @@ mod tests {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
         assert!(!text.contains("12.0"), "{text}");
-    }
-
-    #[test]
-    fn figures_have_three_digits() {
-        assert_eq!([0.8061, 12.34, 151.2].map(seconds), ["0.81 s", "12.3 s", "151 s"]);
-        assert_eq!([1.6e6, 4.2e7].map(megabits), ["1.60 Mbit/s", "42.0 Mbit/s"]);
     }
 }

@@ -1,24 +1,21 @@
 //! Systems under test × workloads over one profile, with as many concurrent testbeds as this
 //! machine can run.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
+use super::budget::{Budget, CARRIED_BPS};
 use super::cell::{self, Found, Job};
-use super::gate::Gate;
+use super::progress::{Live, Progress, RunsBySystem};
+use super::runner::by_cell;
 use super::stand::MEASURED_AT_ONCE;
 use crate::contender::{Spread, SystemUnderTest};
 use crate::profile::Profile;
-use crate::result::{Row, Sample};
+use crate::result::Row;
 use crate::scratch::no_folder;
 use crate::workload::Workload;
-
-/// Maximum total traffic of all testbeds that two cores emulate with millisecond accuracy.
-const CARRIED_BPS: u64 = 120_000_000;
 
 /// Maximum concurrent testbeds, however slow they are. Each has about six threads.
 const TESTBEDS_AT_ONCE: usize = 64;
@@ -60,17 +57,6 @@ pub struct Cell {
     pub found: Found,
     /// Overhead in each testbed, if known.
     pub overheads: Vec<f64>,
-}
-
-/// Progress of the runs.
-#[derive(Debug, Clone, Copy)]
-pub enum Progress {
-    /// Number of testbeds whose links were measured to be as declared.
-    Measured(usize),
-    /// A run has ended.
-    Run(&'static dyn SystemUnderTest, Sample),
-    /// Runs that are skipped because the time of their testbed is over.
-    Skipped(&'static dyn SystemUnderTest, usize),
 }
 
 /// Callback for the progress.
@@ -139,8 +125,8 @@ impl Plan<'_> {
     }
 
     /// Number of runs of each system under test.
-    pub fn runs_by_contender(&self) -> BTreeMap<&'static dyn SystemUnderTest, usize> {
-        let mut runs = BTreeMap::new();
+    pub fn runs_by_contender(&self) -> RunsBySystem {
+        let mut runs = RunsBySystem::new();
         for (contender, _, shape) in self.shapes() {
             *runs.entry(contender).or_default() += shape.testbeds * shape.runs;
         }
@@ -158,6 +144,12 @@ impl Plan<'_> {
         rates.map_or(1, |(forward, _)| {
             (CARRIED_BPS / forward.bps().max(1)).clamp(1, TESTBEDS_AT_ONCE as u64) as usize
         })
+    }
+
+    /// Runs all cells with a progress line on a terminal.
+    pub fn show(&self) -> anyhow::Result<Vec<Cell>> {
+        let live = Live::new(self.run_count(), self.testbed_count(), self.runs_by_contender());
+        self.run(&|progress| live.tell(progress))
     }
 
     /// Runs all cells. Stops at the first error, because a figure from a run with an error is void.
@@ -186,38 +178,23 @@ impl Plan<'_> {
         shapes: &[(&'static dyn SystemUnderTest, &Workload, Shape)],
         tell: &Tell<'_>,
     ) -> anyhow::Result<Vec<Vec<Found>>> {
-        let (measuring, carrying) =
-            (Gate::new(MEASURED_AT_ONCE), Gate::new(self.testbeds_at_once()));
+        let measuring = Budget::new(MEASURED_AT_ONCE);
         let (measured, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (measured, stop) = (&measured, &stop);
-        thread::scope(|scope| {
-            let mut number = 0;
-            let mut threads: Vec<Vec<_>> = Vec::new();
-            for (contender, workload, shape) in shapes {
-                let mut testbeds = Vec::new();
-                for _ in 0..shape.testbeds {
-                    number += 1;
-                    let (carry, measure) = (carrying.enter(), measuring.enter());
-                    let (contender, runs) = (*contender, shape.runs);
-                    let as_declared = move || {
-                        drop(measure);
-                        tell(Progress::Measured(measured.fetch_add(1, Ordering::Relaxed) + 1));
-                    };
-                    testbeds.push(scope.spawn(move || {
-                        let _carry = carry;
-                        let cell = (contender, *workload, runs);
-                        let found = self.one(cell, number, stop, as_declared, tell);
-                        stop.fetch_or(found.is_err(), Ordering::Relaxed);
-                        found
-                    }));
-                }
-                threads.push(testbeds);
-            }
-            let join = |testbed: ScopedJoinHandle<'_, _>| {
-                testbed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let counts: Vec<_> = shapes.iter().map(|(_, _, shape)| shape.testbeds).collect();
+        let found = by_cell(self.testbeds_at_once(), &counts, |cell, testbed| {
+            let (contender, workload, shape) = shapes[cell];
+            let number = 1 + counts[..cell].iter().sum::<usize>() + testbed;
+            let measure = measuring.take(1);
+            let as_declared = || {
+                drop(measure);
+                tell(Progress::Measured(measured.fetch_add(1, Ordering::Relaxed) + 1));
             };
-            threads.into_iter().map(|testbeds| testbeds.into_iter().map(join).collect()).collect()
-        })
+            let cell = (contender, workload, shape.runs);
+            let found = self.one(cell, number as u64, &stop, as_declared, tell);
+            stop.fetch_or(found.is_err(), Ordering::Relaxed);
+            found
+        });
+        found.into_iter().map(|testbeds| testbeds.into_iter().collect()).collect()
     }
 
     fn one(

@@ -33,6 +33,8 @@ pub use visit::{Entry, Visit};
 
 use connect::Dialer;
 use fetch::Job;
+use http1::Http1;
+use many::Multiplexed;
 use pool::Pool;
 use tally::Tally;
 
@@ -110,18 +112,18 @@ async fn run(load: &Load<'_>, tickets: &mut Tickets, tally: &Arc<Tally>) {
             Protocol::Http2Proxied => 0,
             _ => load.site.resources[place].domain,
         };
-        let pool = pools.entry(domain).or_insert_with(|| {
+        let jobs = pools.entry(domain).or_insert_with(|| {
             let (jobs, wanted) = mpsc::unbounded_channel();
-            let pool = Pool { dialer: dialer.clone(), domain, done: done.clone() };
+            let pool = Pool::new(dialer.clone(), domain, done.clone());
             if load.protocol.is_multiplexed() {
-                working.spawn(many::run(pool, wanted));
+                working.spawn(pool::serve(Multiplexed::new(pool), wanted));
             } else {
-                working.spawn(http1::run(pool, wanted));
+                working.spawn(pool::serve(Http1::new(pool), wanted));
             }
             jobs
         });
         // The receiving pool outlives this loop.
-        let _ = pool.send(Job::new(place));
+        let _ = jobs.send(Job::new(place));
     };
     ask(0);
     let mut under_way = 1;

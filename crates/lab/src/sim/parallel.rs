@@ -7,7 +7,12 @@ use parking_lot::Mutex;
 
 /// Results of `run` for `jobs`, in the order of `jobs`, on as many threads as there are processors.
 pub fn map<T: Sync, R: Send>(jobs: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    map_on(thread::available_parallelism().map_or(1, NonZero::get), jobs, run)
+    map_on(processors(), jobs, run)
+}
+
+/// Number of processors.
+pub fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Results of `run` for `jobs`, in the order of `jobs`, on `threads` threads. The jobs begin in

@@ -18,6 +18,7 @@ use bentpipe_flow::{Host, Target};
 use bentpipe_link::io::{Air, Hub, Open};
 use bentpipe_link::{AirConfig, Aircraft, Class, HubConfig, OpenError, SecretKey, Settings};
 use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, Transport, public_key};
+use bentpipe_results::statistics::jain;
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
@@ -113,7 +114,7 @@ impl Shares {
 
     /// Jain's fairness index of their goodput.
     pub fn jain(&self) -> f64 {
-        jain(&self.goodput_bps)
+        jain(self.goodput_bps.iter().copied())
     }
 }
 
@@ -121,13 +122,6 @@ impl Shares {
 pub fn of_fair(parts: &[f64]) -> Vec<f64> {
     let fair = parts.iter().sum::<f64>() / parts.len() as f64;
     parts.iter().map(|part| part / fair).collect()
-}
-
-/// Jain's fairness index: 1 if all get the same, 1/n if one gets everything.
-pub fn jain(parts: &[f64]) -> f64 {
-    let sum: f64 = parts.iter().sum();
-    let squares: f64 = parts.iter().map(|part| part * part).sum();
-    sum * sum / (parts.len() as f64 * squares)
 }
 
 /// Runs the race on its own clock.

@@ -19,7 +19,7 @@ mod graph;
 mod model;
 pub(crate) mod noise;
 mod record;
-mod server;
+pub(crate) mod server;
 mod terms;
 
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 //! for all domains at once, as a proxy serves it.
 
 mod answer;
-mod h3;
+pub mod h3;
 mod settings;
 
 use std::convert::Infallible;
@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{AuthorityError, Ports, Site};
 use crate::emu::{EmuError, Host, Service, listen_here};
+pub use answer::Answer;
 use answer::Shelf;
 use settings::SESSIONS;
 pub use settings::ServerSettings;
@@ -111,22 +112,20 @@ fn at(error: io::Error, protocol: &str, address: SocketAddr) -> io::Error {
     io::Error::new(error.kind(), format!("{protocol} {address}: {error}"))
 }
 
-/// Server configurations shared by all connections.
-struct Servers {
-    shelf: Arc<Shelf>,
-    max_streams: u32,
-    /// For HTTP/1.1 and HTTP/2.
-    tls: TlsAcceptor,
-    /// For HTTP/2 only.
-    proxy: TlsAcceptor,
+/// Use of connections at a listener.
+pub struct Door<A> {
+    /// Responses.
+    pub answers: Arc<A>,
+    /// TLS, whose ALPN chooses HTTP/1.1 or HTTP/2. `None` for HTTP/1.1 in the clear.
+    pub tls: Option<TlsAcceptor>,
+    /// Maximum concurrent requests on a connection of HTTP/2.
+    pub max_streams: u32,
 }
 
-/// Kind of listener at which a connection arrived.
-#[derive(Clone, Copy)]
-enum Door {
-    Clear,
-    Tls,
-    Proxy,
+impl<A> Clone for Door<A> {
+    fn clone(&self) -> Self {
+        Self { answers: self.answers.clone(), tls: self.tls.clone(), ..*self }
+    }
 }
 
 fn prepare(
@@ -145,48 +144,43 @@ fn prepare(
         Ok::<_, AuthorityError>(TlsAcceptor::from(Arc::new(tls)))
     };
     let quic = h3::config(&certified, settings)?;
-    let servers = Arc::new(Servers {
-        shelf: Arc::new(Shelf::new(site)),
-        max_streams: settings.max_streams,
-        tls: tls(&[b"h2", b"http/1.1"])?,
-        proxy: tls(&[b"h2"])?,
-    });
+    let (answers, max_streams) = (Arc::new(Shelf::new(site)), settings.max_streams);
+    let door = |tls| Door { answers: answers.clone(), tls, max_streams };
+    let doors = [None, Some(tls(&[b"h2", b"http/1.1"])?), Some(tls(&[b"h2"])?)].map(door);
     Ok(move || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(async move {
             // The set is dropped with the service, and with it every spawned task.
             let mut serving = JoinSet::new();
             for Sockets { http, https, proxy, h3 } in sockets {
-                for (listener, door) in
-                    [(http, Door::Clear), (https, Door::Tls), (proxy, Door::Proxy)]
-                {
-                    serving.spawn(accept_all(listener, door, servers.clone()));
+                for (listener, door) in [http, https, proxy].into_iter().zip(&doors) {
+                    serving.spawn(accept_all(listener, door.clone()));
                 }
-                serving.spawn(h3::serve(h3, quic.clone(), servers.shelf.clone()));
+                serving.spawn(h3::serve(h3, quic.clone(), answers.clone()));
             }
             while serving.join_next().await.is_some() {}
         })
     })
 }
 
-async fn accept_all(listener: std::net::TcpListener, door: Door, servers: Arc<Servers>) {
+/// Serves every connection of `listener`, which must be non-blocking.
+pub async fn accept_all<A: Answer>(listener: std::net::TcpListener, door: Door<A>) {
     let Ok(listener) = TcpListener::from_std(listener) else { return };
     // This fails only if there are no descriptors left, and then nothing can be served.
     while let Ok((tcp, _)) = listener.accept().await {
-        let servers = servers.clone();
+        let door = door.clone();
         // A client opens connections that it never uses, so their end is not an error.
-        tokio::spawn(async move { drop(serve(tcp, door, &servers).await) });
+        tokio::spawn(async move { drop(serve(tcp, door).await) });
     }
 }
 
-async fn serve(
+async fn serve<A: Answer>(
     tcp: TcpStream,
-    door: Door,
-    servers: &Servers,
+    door: Door<A>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     tcp.set_nodelay(true)?;
-    let shelf = servers.shelf.clone();
+    let answers = door.answers;
     let respond = service_fn(move |request| {
-        let response = shelf.answer(&request);
+        let response = answers.answer(&request);
         async move { Ok::<_, Infallible>(response) }
     });
     let http1 = || {
@@ -194,15 +188,13 @@ async fn serve(
         server.timer(TokioTimer::new());
         server
     };
-    let acceptor = match door {
-        Door::Clear => return Ok(http1().serve_connection(TokioIo::new(tcp), respond).await?),
-        Door::Tls => &servers.tls,
-        Door::Proxy => &servers.proxy,
+    let Some(acceptor) = door.tls else {
+        return Ok(http1().serve_connection(TokioIo::new(tcp), respond).await?);
     };
     let tls = acceptor.accept(tcp).await?;
     if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
         let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        server.timer(TokioTimer::new()).max_concurrent_streams(servers.max_streams);
+        server.timer(TokioTimer::new()).max_concurrent_streams(door.max_streams);
         return Ok(server.serve_connection(TokioIo::new(tls), respond).await?);
     }
     Ok(http1().serve_connection(TokioIo::new(tls), respond).await?)

@@ -1,6 +1,5 @@
 //! The origin for browsers: HTTPS over TCP, which announces HTTP/3 as an alternative, and HTTP/3.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,23 +7,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::{Either, Full};
-use hyper::body::{Body, Incoming};
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{KeyPair, PublicKeyData};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::content::Object;
 use super::levels;
-use super::origin::give;
-use crate::emu::Service;
-use crate::emu::{EmuError, Host};
+use super::origin::{ObjectBody, give};
+use crate::emu::{EmuError, Host, Service};
+use crate::site::DEFAULT_MAX_STREAMS;
+use crate::site::server::{self, Answer, Door};
 
 /// Name in its certificate.
 pub const NAME: &str = "origin.test";
@@ -116,11 +111,24 @@ impl SecureOrigin {
         let address = SocketAddr::new(ip, PORT);
         let identity = Identity::new(host, names)?;
         let tls = identity.server().map_err(|source| failed(host, source))?;
+        let protocols: &[&[u8]] = match version {
+            Version::Http1 => &[b"http/1.1"],
+            Version::Http2 => &[b"h2", b"http/1.1"],
+        };
+        let quic = quinn::crypto::rustls::QuicServerConfig::try_from(offering(&tls, &[b"h3"]));
+        let quic = quic.map_err(|source| failed(host, source.into()))?;
+        let quic = quinn::ServerConfig::with_crypto(Arc::new(quic));
         let (tcp, udp) = (host.tcp_listener(address)?, host.udp_socket(address)?);
+        tcp.set_nonblocking(true).map_err(|source| failed(host, source.into()))?;
         let answered = Arc::<Answered>::default();
-        let counts = answered.clone();
+        let door = Door {
+            answers: answered.clone(),
+            tls: Some(TlsAcceptor::from(Arc::new(offering(&tls, protocols)))),
+            max_streams: DEFAULT_MAX_STREAMS,
+        };
+        let answers = answered.clone();
         let _service = Service::start(host, move || async move {
-            tokio::join!(serve_tcp(tcp, &tls, version, &counts), serve_h3(udp, &tls, &counts));
+            tokio::join!(server::accept_all(tcp, door), server::h3::serve(udp, quic, answers));
         })?;
         Ok(Self { identity, answered, _service })
     }
@@ -137,112 +145,35 @@ fn failed(host: &Host, source: Error) -> EmuError {
     EmuError::Configure { host: host.name(), doing: "make a certificate".into(), source }
 }
 
-async fn serve_tcp(
-    listener: std::net::TcpListener,
-    tls: &rustls::ServerConfig,
-    version: Version,
-    answered: &Arc<Answered>,
-) {
-    let mut tls = tls.clone();
-    tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-    if version == Version::Http2 {
-        tls.alpn_protocols.insert(0, b"h2".to_vec());
-    }
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
-    let Ok(listener) = listener else { return };
-    while let Ok((tcp, _)) = listener.accept().await {
-        let (acceptor, answered) = (acceptor.clone(), answered.clone());
-        // A browser opens connections that it never uses, so their end is not an error.
-        tokio::spawn(async move { drop(serve_connection(tcp, &acceptor, &answered).await) });
-    }
-}
-
-async fn serve_connection(
-    tcp: TcpStream,
-    acceptor: &TlsAcceptor,
-    answered: &Arc<Answered>,
-) -> Result<(), Error> {
-    tcp.set_nodelay(true)?;
-    let tls = acceptor.accept(tcp).await?;
-    let respond = service_fn(|request| {
-        answered.tcp.fetch_add(1, Ordering::Relaxed);
-        let mut response = respond_to(&request);
-        response.headers_mut().insert(header::ALT_SVC, HeaderValue::from_static(ALTERNATIVE));
-        async move { Ok::<_, Infallible>(response) }
-    });
-    if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
-        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        return Ok(server.serve_connection(TokioIo::new(tls), respond).await?);
-    }
-    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tls), respond).await?;
-    Ok(())
-}
-
 /// Serves the pages of [`levels`], and otherwise the objects of every origin of the lab.
-fn respond_to(
-    request: &Request<Incoming>,
-) -> Response<Either<Full<Bytes>, impl Body<Data = Bytes, Error = Error> + use<>>> {
-    let page = levels::at(request.uri().path()).filter(|_| request.method() == Method::GET);
-    let Some(page) = page else { return give(request).map(Either::Right) };
-    let mut response = Response::new(Either::Left(Full::new(page.body)));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(page.kind));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(page.keep));
-    response
-}
+impl Answer for Answered {
+    type Body = Either<Full<Bytes>, Either<ObjectBody, String>>;
 
-async fn serve_h3(
-    socket: std::net::UdpSocket,
-    tls: &rustls::ServerConfig,
-    answered: &Arc<Answered>,
-) {
-    let mut tls = tls.clone();
-    tls.alpn_protocols = vec![b"h3".to_vec()];
-    let Ok(tls) = quinn::crypto::rustls::QuicServerConfig::try_from(tls) else { return };
-    let config = quinn::ServerConfig::with_crypto(Arc::new(tls));
-    let runtime = Arc::new(quinn::TokioRuntime);
-    let endpoint = quinn::Endpoint::new(Default::default(), Some(config), socket, runtime);
-    let Ok(endpoint) = endpoint else { return };
-    while let Some(incoming) = endpoint.accept().await {
-        let answered = answered.clone();
-        tokio::spawn(async move {
-            let Ok(connection) = incoming.await else { return };
-            let connection = h3_quinn::Connection::new(connection);
-            let Ok(mut h3) = h3::server::Connection::<_, Bytes>::new(connection).await else {
-                return;
-            };
-            while let Ok(Some(resolver)) = h3.accept().await {
-                let answered = answered.clone();
-                tokio::spawn(async move { drop(serve_request(resolver, &answered).await) });
+    fn answer<B>(&self, request: &Request<B>) -> Response<Self::Body> {
+        let page = levels::at(request.uri().path()).filter(|_| request.method() == Method::GET);
+        let mut response = match page {
+            None => give(request).map(Either::Right),
+            Some(page) => {
+                let mut response = Response::new(Either::Left(Full::new(page.body)));
+                let headers = response.headers_mut();
+                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(page.kind));
+                headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(page.keep));
+                response
             }
-        });
+        };
+        if request.version() == http::Version::HTTP_3 {
+            self.h3.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.tcp.fetch_add(1, Ordering::Relaxed);
+            response.headers_mut().insert(header::ALT_SVC, HeaderValue::from_static(ALTERNATIVE));
+        }
+        response
     }
 }
 
-async fn serve_request(
-    resolver: h3::server::RequestResolver<h3_quinn::Connection, Bytes>,
-    answered: &Answered,
-) -> Result<(), h3::error::StreamError> {
-    let (request, mut stream) = resolver.resolve_request().await?;
-    answered.h3.fetch_add(1, Ordering::Relaxed);
-    let object = Object::at(request.uri().path()).filter(|_| request.method() == Method::GET);
-    let mut response = Response::new(());
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    match &object {
-        Some(object) => {
-            let kind = HeaderValue::from_static(object.kind);
-            response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        }
-        None => *response.status_mut() = StatusCode::NOT_FOUND,
-    }
-    stream.send_response(response).await?;
-    let mut offset = 0;
-    while let Some(slice) = object.as_ref().map(|object| object.slice(offset))
-        && !slice.is_empty()
-    {
-        offset += slice.len() as u64;
-        stream.send_data(slice).await?;
-    }
-    stream.finish().await
+/// TLS that chooses one of these protocols.
+fn offering(tls: &rustls::ServerConfig, protocols: &[&[u8]]) -> rustls::ServerConfig {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    tls
 }

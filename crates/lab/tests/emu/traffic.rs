@@ -1,5 +1,6 @@
 //! Passengers' traffic through both gateways and real kernels.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bentpipe_lab::emu::Testbed;
@@ -15,6 +16,11 @@ use bentpipe_units::{BitRate, Ratio};
 /// A timeout long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Its gateways run in this process.
+fn program() -> anyhow::Result<PathBuf> {
+    anyhow::bail!("no program is needed")
+}
+
 fn clean() -> Profile {
     let profile = Profile::named("mss").unwrap();
     profile.with_loss(Ratio::ZERO, 1.0).unwrap()
@@ -24,7 +30,7 @@ fn clean() -> Profile {
 /// propagation delay.
 pub fn crosses() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = Engine::Emu(Emulator { folder: folder.path() });
+    let engine = Engine::Emu(Emulator { folder: folder.path(), program });
     let profile = clean();
     let done = engine.carry(&profile, &ClassLimits::default(), 1, |cabin| {
         let (class, up, down) = (Class::Assured, REQUEST_BYTES, 50_000);
@@ -120,7 +126,7 @@ pub fn mptcp() {
 /// Ceilings of classes apply in both directions under any load.
 pub fn ceilings() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = Engine::Emu(Emulator { folder: folder.path() });
+    let engine = Engine::Emu(Emulator { folder: folder.path(), program });
     let ceil = BitRate::from_bps(200_000);
     let mut limits = ClassLimits::default();
     for limits in &mut limits {

@@ -46,7 +46,7 @@ fn golden_cells_repeat_exactly() {
             (Cell { profile: link.into(), loss, burst }, work.parse().unwrap())
         })
         .collect();
-    let outcomes = sim::run(&works, None, 1, &|_, _| {}).unwrap();
+    let outcomes = sim::run(&works, None, 1).unwrap();
     let mut moved = String::new();
     for outcome in &outcomes {
         let begins = golden::prefix(&outcome.cell, &outcome.work);

@@ -8,7 +8,7 @@ use bentpipe_lab::experiment::learned::{Figure, Found, Lease, Outcome, cells};
 fn fast(lease: Lease, names: &[&str]) -> Vec<Outcome> {
     let cells = cells::fast().into_iter().filter(|cell| names.contains(&&*cell.name)).collect();
     let choice = Choice { cells, lease, runs: Some(1), seed: 1 };
-    play::run(&choice, &Engine::Sim, &|_, _| {}).unwrap()
+    play::run(&choice, &Engine::Sim).unwrap()
 }
 
 fn missed(outcomes: &[Outcome]) -> Vec<(&str, &str)> {
@@ -59,7 +59,7 @@ fn slots_on_request_are_used_whether_the_rate_is_typed_or_learned() {
             cells::all().into_iter().filter(|cell| names.contains(&&*cell.name)).collect();
         assert_eq!(cells.len(), names.len());
         let choice = Choice { cells, lease, runs: Some(1), seed: 3 };
-        let outcomes = play::run(&choice, &Engine::Sim, &|_, _| {}).unwrap();
+        let outcomes = play::run(&choice, &Engine::Sim).unwrap();
         assert_eq!(missed(&outcomes), [], "{lease}");
     }
 }
@@ -71,7 +71,7 @@ fn a_learned_rate_and_cubic_both_keep_a_good_part_of_a_short_queue() {
     for seed in [1, 7] {
         let cells = cells::all().into_iter().filter(|cell| names.contains(&cell.name)).collect();
         let choice = Choice { cells, lease: Lease::Learned, runs: Some(1), seed };
-        for outcome in play::run(&choice, &Engine::Sim, &|_, _| {}).unwrap() {
+        for outcome in play::run(&choice, &Engine::Sim).unwrap() {
             let value = |name: &str| {
                 let found = outcome.found.iter().find(|one| one.target.figure.name() == name);
                 found.and_then(|found| found.value).unwrap()

@@ -10,7 +10,8 @@
 use std::fs;
 use std::path::Path;
 
-use bentpipe_lab::experiment::two_radios::{self, Choice, Engine, golden};
+use bentpipe_lab::experiment::engine::Engine;
+use bentpipe_lab::experiment::two_radios::{self, Choice, golden};
 use bentpipe_lab::traffic::emu::FurtherRates;
 
 /// Names of the repeated cells.
@@ -37,8 +38,9 @@ fn golden_cells_of_several_radios_repeat_exactly() {
     assert_eq!(lines.len(), cells.len(), "lines of no cell");
     cells.retain(|cell| AGAIN.contains(&cell.name.as_str()));
     assert_eq!(cells.len(), AGAIN.len());
-    let choice = Choice { sessions: None, runs: None, seed: 1, rates: FurtherRates::Typed };
-    let outcomes = two_radios::run(&cells, choice, &Engine::Sim, &|_, _| {}).expect("they run");
+    let (sessions, runs, baseline) = (None, None, None);
+    let choice = Choice { sessions, runs, seed: 1, rates: FurtherRates::Typed, baseline };
+    let outcomes = two_radios::run(&cells, choice, &Engine::Sim).expect("they run");
     let moved: Vec<String> =
         (outcomes.iter().map(golden::line)).filter(|line| !lines.contains(line)).collect();
     assert!(

@@ -32,6 +32,7 @@ mod skips;
 mod streams;
 mod timers;
 mod transmit;
+mod validation;
 mod volume;
 
 use std::net::SocketAddr;

@@ -12,6 +12,7 @@ use super::one_way::OneWay;
 use super::report::ReportTimer;
 use super::sent::{Outcomes, Sent, SentContents, SentPackets};
 use super::skips::Skips;
+use super::validation::{Candidate, Validation};
 use super::volume::Volume;
 use crate::Class;
 use crate::congestion::{BURST_PACKETS, Congestion, PERSISTENT_TIMEOUTS, ReportNews, Saved};
@@ -113,33 +114,14 @@ pub struct Outage {
     pub bare: bool,
 }
 
-/// Challenges on a path that carries no data yet (RFC 9000, section 8.2).
-pub struct Validation {
-    pub challenge: Challenge,
-    pub next_try: Duration,
-    pub interval: Duration,
-    pub received_bytes: usize,
-    pub sent_bytes: usize,
+/// Prior of a congestion controller from an earlier session.
+fn saved(of: &Remembered) -> Saved {
+    Saved { window_bytes: of.window_bytes(), rtt: of.rtt, until: of.expires() }
 }
 
-/// Maximum bytes sent to an unproven address, relative to the bytes received from it.
-pub const ANTI_AMPLIFICATION: usize = 3;
-
-impl Validation {
-    /// Returns `true` if `bytes` may be sent to the unproven address.
-    pub fn affords(&self, bytes: usize) -> bool {
-        self.sent_bytes + bytes <= self.received_bytes.saturating_mul(ANTI_AMPLIFICATION)
-    }
-}
-
-/// An address that the peer may have moved to. Only challenges are sent there until it echoes one.
-pub struct Candidate {
-    pub address: SocketAddr,
-    pub challenge: Challenge,
-    pub next_try: Duration,
-    pub tries_left: u32,
-    pub received_bytes: usize,
-    pub sent_bytes: usize,
+/// Rate of an earlier session, if it had one.
+fn earlier(of: &Remembered, now: Duration) -> Option<Earlier> {
+    (of.rate.bps() > 0).then(|| Earlier { bps: of.rate_at(now).bps() as f64, rtt: of.rtt })
 }
 
 impl Path {
@@ -153,14 +135,8 @@ impl Path {
         now: Duration,
     ) -> Self {
         let remembered = remembered.filter(|it| it.is_fresh(now));
-        let saved = remembered.map(|it| Saved {
-            window_bytes: it.window_bytes(),
-            rtt: it.rtt,
-            until: it.expires(),
-        });
-        let earlier = remembered
-            .filter(|it| it.rate.bps() > 0)
-            .map(|it| Earlier { bps: it.rate_at(now).bps() as f64, rtt: it.rtt });
+        let saved = remembered.map(saved);
+        let earlier = remembered.and_then(|it| earlier(it, now));
         let loss = remembered.map(|it| Loss::in_bursts(it.loss, it.burst));
         let controlled = settings.control == Control::Congestion;
         let rtt = Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt));

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 use rand::RngCore;
 
-use super::path::{Path, Validation};
+use super::path::Path;
+use super::validation::Validation;
 use super::{CONFIGURED_PATH, Session};
 use crate::crypto::Rng;
 use crate::lane::Lane;

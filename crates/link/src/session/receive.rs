@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::RngCore;
 
 use super::Session;
-use super::path::Candidate;
+use super::validation::Candidate;
 use crate::flow::Violation;
 use crate::lane::{Arrival, Lane, SendLane};
 use crate::redundancy::Loss;

@@ -81,6 +81,14 @@ fn demand() -> impl Strategy<Value = Demand> {
     )
 }
 
+fn content<'a>(carried: &Carried<'a>) -> &'a [u8] {
+    match carried {
+        Carried::Symbol(symbol) => symbol.content,
+        Carried::Repair(repair) => repair.content,
+        Carried::Fragment(fragment) => fragment.content,
+    }
+}
+
 proptest! {
     #[test]
     fn whatever_comes_is_parsed_or_refused(bytes in bytes()) {
@@ -194,12 +202,7 @@ proptest! {
             }
         };
         prop_assert_eq!(out.len() - before, head);
-        out.extend_from_slice(match &carried {
-            None => &[],
-            Some(Carried::Symbol(symbol)) => symbol.content,
-            Some(Carried::Repair(repair)) => repair.content,
-            Some(Carried::Fragment(fragment)) => fragment.content,
-        });
+        out.extend_from_slice(carried.as_ref().map_or(&[], content));
         let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, standby, volume, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }

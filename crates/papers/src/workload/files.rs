@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use bentpipe_lab::workload::client::{Connection, HttpError};
 use bentpipe_lab::workload::origin::Arrival;
+use bentpipe_results::statistics::jain;
 use bentpipe_results::{Content, Row};
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::error::{WorkError, reason};
 use super::scope::Scope;
-use crate::figures::{extra_traffic, jain, per};
+use crate::figures::{extra_traffic, per};
 
 /// Result of a run.
 struct Found {
@@ -58,7 +59,7 @@ fn values(found: &Found, bytes: u64, rate_bps: f64) -> Vec<Row> {
     let mut values = vec![
         Row::of("utilization", per(bits, last - first) / rate_bps, finished),
         Row::of("goodput", per(bits, last - found.began), finished),
-        Row::of("jain", jain(&found.abreast), true),
+        Row::of("jain", jain(found.abreast.iter().map(|&bytes| bytes as f64)), true),
         Row::of("failed", f64::from(u8::from(!finished)), true),
     ];
     for (number, arrival) in found.arrivals.iter().enumerate() {

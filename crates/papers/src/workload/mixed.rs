@@ -15,12 +15,13 @@ use bentpipe_lab::workload::client::{Connection, HttpError};
 use bentpipe_lab::workload::origin::Arrival;
 use bentpipe_lab::workload::page::{CONNECTIONS, load};
 use bentpipe_results::Row;
+use bentpipe_results::statistics::jain;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::error::{WorkError, reason};
 use super::scope::Scope;
-use crate::figures::{jain, per};
+use crate::figures::per;
 use crate::link::duration;
 
 /// Number of objects of a page in addition to its document.
@@ -72,7 +73,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
     scope.failed = reason(&diary.broke.borrow());
     let mut values = diary.values(pages);
     values.push(Row::of("utilization", per(all, receiving) / scope.scene.rate_bps(false), true));
-    values.push(Row::of("jain", jain(&got[pages..]), true));
+    values.push(Row::of("jain", jain(got[pages..].iter().map(|&bytes| bytes as f64)), true));
     Ok(values)
 }
 

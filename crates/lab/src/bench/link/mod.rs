@@ -12,7 +12,7 @@ use rig::{Cost, Costs, Load, Rig, Traffic};
 
 use super::{BenchError, failed};
 use crate::experiment::table;
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 
 /// Measured rounds for each load. The loads take turns, so that other work of this machine affects
 /// all alike. One more round before them is not counted; in it the sessions learn their path.
@@ -186,7 +186,7 @@ impl fmt::Display for Found {
 }
 
 fn known(samples: &Samples, q: f64) -> Option<f64> {
-    samples.percentile(q).and_then(Percentile::known)
+    samples.known(q)
 }
 
 #[cfg(test)]

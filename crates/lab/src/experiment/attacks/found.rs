@@ -8,7 +8,7 @@ use super::shares::unfairness;
 use super::victim::Seen;
 use crate::experiment::report::{Goal, row};
 use crate::experiment::table::{align, seconds, table, written};
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 
 /// Maximum ratio of the victim's median page time during the attack to that before it.
 const MAX_SLOWDOWN: f64 = 1.25;
@@ -38,7 +38,7 @@ pub struct Found {
 impl Found {
     /// Ratio of the victim's median page time during the attack to that before it.
     fn slowdown(&self) -> Option<f64> {
-        let [calm, attacked] = [0, 1].map(|which| median(&self.seen[which].pages));
+        let [calm, attacked] = [0, 1].map(|which| self.seen[which].pages.median());
         Some(attacked? / calm?)
     }
 
@@ -92,10 +92,6 @@ impl Found {
         }
         goals
     }
-}
-
-fn median(samples: &Samples) -> Option<f64> {
-    samples.percentile(0.5).and_then(Percentile::known)
 }
 
 /// Table of the results for display.

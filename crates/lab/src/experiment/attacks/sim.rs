@@ -20,7 +20,7 @@ use super::stranger::{JUNK_BYTES, RESPONSE_BYTES, init};
 use super::{Attack, Choice};
 use crate::experiment::report::{Goal, Report, row};
 use crate::experiment::table::{align, seconds, table, written};
-use crate::result::{Percentile, Row, Sample, Samples};
+use crate::result::{Row, Sample, Samples};
 use testbed::{FlowKey, HUB, MAX_FLOWS, RESERVE, Testbed};
 
 /// Size of a page, a single response.
@@ -337,8 +337,7 @@ impl Attacker {
 
 impl Played {
     fn slowdown(&self) -> Option<f64> {
-        let [calm, attacked] =
-            self.pages.each_ref().map(|it| it.percentile(0.5).and_then(Percentile::known));
+        let [calm, attacked] = self.pages.each_ref().map(|it| it.median());
         Some(attacked? / calm?)
     }
 

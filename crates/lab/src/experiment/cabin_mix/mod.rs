@@ -6,6 +6,7 @@ mod habits;
 use std::time::Duration;
 
 use bentpipe_link::Class;
+use bentpipe_results::statistics::jain;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -16,7 +17,6 @@ use crate::experiment::call::speech::{GAP, LATEST, speech};
 use crate::experiment::engine::Engine;
 use crate::profile::Profile;
 use crate::result::{Row, Sample, Samples};
-use crate::sim::share::jain;
 use crate::traffic::{ClassLimits, DOWN, Passing, Traffic, UP};
 use crate::workload::content::page_bytes;
 use habits::{Kind, MESSAGE_BYTES, PAGE_OBJECTS, Passenger, RECEIPT_BYTES, SEGMENT_BYTES};
@@ -63,7 +63,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     let runs: Vec<Cabinful> = runs.into_iter().collect::<Result<_, _>>()?;
     let report =
         Report { text: text(choice, &runs), rows: rows(choice, &runs), goals: goals(&runs) };
-    Ok(report.found_by(engine))
+    Ok(report.found_by(engine.name()))
 }
 
 fn one(choice: &Choice, cabin: &mut dyn Traffic, seed: u64) -> Cabinful {
@@ -198,7 +198,7 @@ fn among_backlogged(runs: &[Cabinful]) -> [Samples; 2] {
     let figures = runs.iter().map(|run| {
         let (hog, others) = (rates(run, Kind::Hog), rates(run, Kind::Download));
         let mean = others.iter().sum::<f64>() / others.len() as f64;
-        (hog[0] / mean, jain(&[hog, others].concat()))
+        (hog[0] / mean, jain([hog, others].concat()))
     });
     let (hog, index): (Vec<_>, Vec<_>) = figures.unzip();
     [hog.into_iter().collect(), index.into_iter().collect()]

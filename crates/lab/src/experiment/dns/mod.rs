@@ -18,7 +18,7 @@ use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
 use crate::experiment::engine::Engine;
 use crate::experiment::virtual_link::virtually;
-use crate::result::{Percentile, Row, Sample, Samples};
+use crate::result::{Row, Sample, Samples};
 pub use choice::Choice;
 use passengers::{Asked, NAMES, PAUSE, is_right, popular};
 use testbed::{Flight, Memory, Testbed};
@@ -79,7 +79,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<Report> {
         rows: seen.rows(choice),
         goals: if choice.profile.name == TARGET_PROFILE { seen.goals(choice) } else { Vec::new() },
     };
-    Ok(report.found_by(&Engine::Sim))
+    Ok(report.found_by(Engine::Sim.name()))
 }
 
 /// Passengers query popular names, then some that nobody has queried before.
@@ -151,11 +151,11 @@ impl Seen {
     }
 
     fn cold_round_trips(&self, rtt: Duration) -> Option<f64> {
-        Some(median(&self.cold)? / rtt.as_secs_f64())
+        Some(self.cold.median()? / rtt.as_secs_f64())
     }
 
     fn saved_round_trips(&self, rtt: Duration) -> Option<f64> {
-        Some((median(&self.pages[0])? - median(&self.pages[1])?) / rtt.as_secs_f64())
+        Some((self.pages[0].median()? - self.pages[1].median()?) / rtt.as_secs_f64())
     }
 
     fn rows(&self, choice: &Choice) -> Vec<Row> {
@@ -261,10 +261,6 @@ impl Seen {
             crossed(warm),
         )
     }
-}
-
-fn median(samples: &Samples) -> Option<f64> {
-    samples.percentile(0.5).and_then(Percentile::known)
 }
 
 #[cfg(test)]

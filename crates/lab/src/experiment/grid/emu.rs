@@ -3,34 +3,18 @@
 //! Requests go through SOCKS5 and HTTP, so they have about a hundred bytes more in each direction
 //! than in the simulator. The link has the same round trip, and the limit is the same.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::outcome::{Outcome, limit};
 use super::{Cell, Choice, Work, percent};
 use crate::contender::BENTPIPE;
-use crate::experiment::progress::Live;
-use crate::experiment::transfers::{Cell as Found, Plan};
+use crate::experiment::engine::Emulator;
+use crate::experiment::transfers::Plan;
 use crate::scratch::no_folder;
 use anyhow::{anyhow, bail};
 
 /// Measured length of a long download.
 const BULK_LENGTH: Duration = Duration::from_secs(60);
-
-/// Settings of the emulator.
-#[derive(Debug, Clone, Copy)]
-pub struct Emulator<'a> {
-    /// Runs of each work in each cell. `None` for as many as give a stable figure.
-    pub runs: Option<usize>,
-    /// Seed of all losses.
-    pub seed: u64,
-    /// Maximum time of all runs in one testbed. Unfinished runs then count as cut off.
-    pub deadline: Duration,
-    /// The `bentpipe` program.
-    pub program: &'a Path,
-    /// Folder for keys and configuration files.
-    pub folder: &'a Path,
-}
 
 /// Links on which both engines are compared, with their losses in per cent.
 const COMPARED: [(&str, f64); 2] = [("mss", 6.0), ("geo-satl", 1.0)];
@@ -63,46 +47,52 @@ pub fn works(choice: &Choice) -> anyhow::Result<Vec<(Cell, Work)>> {
     Ok(all)
 }
 
-impl Emulator<'_> {
-    /// Runs all of `works`, in the order of the function [`works`]. The works of a cell run
-    /// together.
-    pub fn run(&self, works: &[(Cell, Work)]) -> anyhow::Result<Vec<Outcome>> {
-        let mut outcomes = Vec::new();
-        for (number, of_cell) in works.chunk_by(|a, b| a.0 == b.0).enumerate() {
-            outcomes.extend(self.cell(number, of_cell)?);
-        }
-        Ok(outcomes)
-    }
+/// Runs of each work in the emulator.
+#[derive(Debug, Clone, Copy)]
+pub struct Runs {
+    /// Number of runs. `None` for as many as give a stable figure.
+    pub count: Option<usize>,
+    /// Seed of all losses.
+    pub seed: u64,
+    /// Maximum time of all runs in one testbed. Runs that are not finished then count as cut off.
+    pub deadline: Duration,
+}
 
-    fn cell(&self, number: usize, works: &[(Cell, Work)]) -> anyhow::Result<Vec<Outcome>> {
+/// Runs all of `works`, in the order of the function [`works`]. The works of a cell run together.
+pub fn run(
+    works: &[(Cell, Work)],
+    emulator: &Emulator<'_>,
+    runs: Runs,
+) -> anyhow::Result<Vec<Outcome>> {
+    let program = (emulator.program)()?;
+    let mut outcomes = Vec::new();
+    for (number, works) in works.chunk_by(|a, b| a.0 == b.0).enumerate() {
         let cell = &works[0].0;
         let failed = |error: anyhow::Error| anyhow!("{cell}: {error}");
         let link = cell.link()?;
         let workloads: Vec<_> = works.iter().map(|(_, work)| work.workload.clone()).collect();
-        let folder = self.folder.join(number.to_string());
+        let folder = emulator.folder.join(number.to_string());
         std::fs::create_dir(&folder).map_err(no_folder)?;
         let plan = Plan {
             experiment: "grid",
             profile: &link,
             contenders: &[&BENTPIPE],
             workloads: &workloads,
-            runs: self.runs,
-            seed: self.seed,
-            deadline: self.deadline,
+            runs: runs.count,
+            seed: runs.seed,
+            deadline: runs.deadline,
             bulk_length: BULK_LENGTH,
-            program: self.program,
+            program: &program,
             folder: &folder,
         };
-        let live = Live::new(&plan);
-        let found = plan.run(&|progress| live.tell(progress)).map_err(failed)?;
-        drop(live);
-        let outcome = |found: Found| {
+        for found in plan.show().map_err(failed)? {
             let work = Work { workload: found.workload, beside_bulk: false };
             let limit = limit(&link, &work)?;
-            Ok(Outcome::of_samples(cell.clone(), work, limit, found.found.samples, None))
-        };
-        found.into_iter().map(outcome).collect()
+            let samples = found.found.samples;
+            outcomes.push(Outcome::of_samples(cell.clone(), work, limit, samples, None));
+        }
     }
+    Ok(outcomes)
 }
 
 #[cfg(test)]

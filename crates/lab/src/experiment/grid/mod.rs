@@ -11,6 +11,7 @@
 
 mod cell;
 pub mod emu;
+mod experiment;
 pub mod golden;
 pub mod outcome;
 pub mod sim;
@@ -22,6 +23,7 @@ use bentpipe_units::Ratio;
 
 use cell::percent;
 pub use cell::{BURSTS, Cell, CellError, LOSSES, PROFILES, WORKS, Work, WorkError};
+pub use experiment::Grid;
 pub use outcome::Outcome;
 
 /// Selection of runs. An empty list means the grid's own.

@@ -1,7 +1,6 @@
 //! One session of one work in one cell, in virtual time, and all sessions of many works in
 //! parallel.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bentpipe_channel as channel;
@@ -11,6 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use super::outcome::{Outcome, Part};
 use super::traffic::Traffic;
 use super::{Cell, CellError, Work};
+use crate::experiment::runner::sessions;
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::parallel;
@@ -71,31 +71,21 @@ impl Shape {
     }
 }
 
-/// Runs all of `works`, on as many threads as there are processors. `tell` receives the number of
-/// finished sessions and their total number. The result depends only on the works and the seed.
+/// Runs all of `works`, on as many threads as there are processors. The result depends only on the
+/// works and the seed.
 pub fn run(
     works: &[(Cell, Work)],
     runs: Option<usize>,
     seed: u64,
-    tell: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<Vec<Outcome>, CellError> {
-    let mut jobs = Vec::new();
-    for (index, (_, work)) in works.iter().enumerate() {
-        jobs.extend((0..Shape::of(work, runs).sessions).map(|session| (index, session)));
-    }
-    let done = AtomicUsize::new(0);
-    let found = parallel::map(&jobs, |(index, session)| {
-        let (cell, work) = &works[*index];
-        let objects = Shape::of(work, runs).objects;
-        let part = one(cell, work, objects, seed_of(seed, cell, work, *session));
-        tell(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
-        part
+    let shapes: Vec<_> = works.iter().map(|(_, work)| Shape::of(work, runs)).collect();
+    let counts: Vec<_> = shapes.iter().map(|shape| shape.sessions).collect();
+    let found = sessions(parallel::processors(), &counts, |index, session| {
+        let (cell, work) = &works[index];
+        one(cell, work, shapes[index].objects, seed_of(seed, cell, work, session))
     });
-    let mut parts = vec![Vec::new(); works.len()];
-    for ((index, _), part) in jobs.iter().zip(found) {
-        parts[*index].push(part?);
-    }
-    let outcomes = works.iter().zip(parts).map(|((cell, work), parts)| {
+    let outcomes = works.iter().zip(found).map(|((cell, work), parts)| {
+        let parts = parts.into_iter().collect::<Result<_, _>>()?;
         Outcome::of_parts(cell.clone(), work.clone(), &cell.link()?, parts)
     });
     outcomes.collect()
@@ -222,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_cell_repeats_to_the_byte_whatever_runs_beside_it() {
-        let run = |names: &[&str], seed| run(&works(names), Some(4), seed, &|_, _| {}).unwrap();
+        let run = |names: &[&str], seed| run(&works(names), Some(4), seed).unwrap();
         let bytes =
             |outcome: &Outcome, seed| serde_json::to_vec(&outcome.rows("sim", seed)).unwrap();
         let both = run(&["object-100k-beside-bulk", "object-10k"], 1);

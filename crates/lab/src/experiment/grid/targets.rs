@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::outcome::{Both, Outcome};
 use super::{BURSTS, Cell, LOSSES, PROFILES, Work, percent};
+use crate::experiment::report::{Bound, Goal};
 use crate::result::Percentile;
 
 /// A figure with a bound.
@@ -29,32 +30,6 @@ pub enum Figure {
     ReportsOfUplink,
 }
 
-/// Bound of a figure.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
-    /// Minimum, inclusive.
-    AtLeast(f64),
-    /// Maximum, inclusive.
-    AtMost(f64),
-}
-
-impl Bound {
-    /// The bound itself.
-    pub fn value(self) -> f64 {
-        match self {
-            Self::AtLeast(value) | Self::AtMost(value) => value,
-        }
-    }
-
-    /// Returns `true` if `found` satisfies the bound.
-    pub fn holds(self, found: f64) -> bool {
-        match self {
-            Self::AtLeast(least) => found >= least,
-            Self::AtMost(most) => found <= most,
-        }
-    }
-}
-
 /// One bound on one figure of one work in one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
@@ -68,39 +43,18 @@ pub struct Target {
     pub bound: Bound,
 }
 
-/// A target and the measured value.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    /// The target.
-    pub target: Target,
-    /// Measured value. `None` if it is above all observations.
-    pub found: Option<f64>,
-    /// `true` if the target is met.
-    pub holds: bool,
-}
-
-impl Verdict {
-    /// Distance of the figure from its bound, as a fraction of the bound.
-    pub fn shortfall(&self) -> f64 {
-        let Some(found) = self.found else { return f64::INFINITY };
-        match self.target.bound {
-            Bound::AtLeast(least) => 1.0 - found / least,
-            Bound::AtMost(most) => found / most.max(f64::MIN_POSITIVE) - 1.0,
-        }
-    }
-}
-
 /// All targets.
 pub fn all() -> Vec<Target> {
     [bulk(), short(), repairs(), beside_bulk(), harshest(), long(), clean(), reports()].concat()
 }
 
-/// Verdicts on the targets of the works that were run, in the order of the targets.
-pub fn judge(outcomes: &[Outcome]) -> Vec<Verdict> {
+/// Targets of the works that were run, with their goals, in the order of the targets.
+pub fn judge(outcomes: &[Outcome]) -> Vec<(Target, Goal)> {
     let judged = all().into_iter().filter_map(|target| {
         let is_it = |one: &&Outcome| (&one.cell, &one.work) == (&target.cell, &target.work);
         let outcome = outcomes.iter().find(is_it)?;
-        target.judge(outcome)
+        let goal = target.judge(outcome)?;
+        Some((target, goal))
     });
     judged.collect()
 }
@@ -112,11 +66,11 @@ impl Target {
     }
 
     /// Returns `None` if the outcome lacks the figure, for example traffic in the emulator.
-    fn judge(self, outcome: &Outcome) -> Option<Verdict> {
+    fn judge(&self, outcome: &Outcome) -> Option<Goal> {
         let of = |figure: fn(&Both) -> f64| Some(figure(outcome.traffic.as_ref()?));
         let found = match self.figure {
             Figure::Utilization => Some(outcome.utilization()?),
-            Figure::MedianSeconds => outcome.samples.percentile(0.5).and_then(Percentile::known),
+            Figure::MedianSeconds => outcome.samples.median(),
             Figure::P95 => outcome.completion(0.95).and_then(Percentile::known),
             Figure::Failures => Some(outcome.failures() as f64),
             Figure::RepairsPerSource => Some(of(|both| both.forward.redundancy())?),
@@ -127,8 +81,9 @@ impl Target {
             Figure::ReportsOfDownlink => Some(of(Both::reports_of_downlink)?),
             Figure::ReportsOfUplink => Some(of(Both::reports_of_uplink)?),
         };
-        let holds = found.is_some_and(|found| self.bound.holds(found));
-        Some(Verdict { target: self, found, holds })
+        let Self { cell, work, figure, bound } = self;
+        let unit = if *figure == Figure::MedianSeconds { "s" } else { "ratio" };
+        Some(Goal::new(format!("{cell}: {work}, {figure}"), found, *bound, unit))
     }
 }
 
@@ -234,7 +189,7 @@ impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Utilization => "utilization",
-            Self::MedianSeconds => "median in seconds",
+            Self::MedianSeconds => "median",
             Self::P95 => "p95 ÷ limit",
             Self::Failures => "failures",
             Self::RepairsPerSource => "repairs per source",
@@ -243,21 +198,6 @@ impl fmt::Display for Figure {
             Self::ReportsOfDownlink => "reports ÷ downlink",
             Self::ReportsOfUplink => "reports ÷ uplink",
         })
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Target { cell, work, figure, bound } = &self.target;
-        write!(f, "{cell}: {work}, {figure}: ")?;
-        match self.found {
-            Some(found) => write!(f, "{found:.3}")?,
-            None => f.write_str("unbounded")?,
-        }
-        match bound {
-            Bound::AtLeast(least) => write!(f, ", not at least {least}"),
-            Bound::AtMost(most) => write!(f, ", not at most {most}"),
-        }
     }
 }
 
@@ -278,17 +218,10 @@ mod tests {
             let verdicts = judge(&[outcome(vec![sample])]);
             // A figure that the emulator cannot count is not judged.
             assert_eq!(verdicts.len(), 1, "{verdicts:?}");
-            verdicts[0].holds
+            verdicts[0].1.holds()
         };
         assert!(holds(Sample::Finished(1.10)));
         assert!(!holds(Sample::Finished(1.11)));
         assert!(!holds(Sample::Cut(1.0)));
-    }
-
-    #[test]
-    fn a_miss_says_where_and_by_how_much() {
-        let verdicts = judge(&[outcome(vec![Sample::Finished(1.3)])]);
-        let text = verdicts[0].to_string();
-        assert_eq!(text, "mss, 6 %: object-10k, p95 ÷ limit: 1.300, not at most 1.1");
     }
 }

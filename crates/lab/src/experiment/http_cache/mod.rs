@@ -11,7 +11,7 @@ use bentpipe_units::ByteSize;
 
 use super::report::{Goal, Report, millis, percent};
 use super::table::{align, table};
-use crate::result::{Percentile, Row};
+use crate::result::Row;
 use cabin::Cabin;
 
 /// Default request rate of `lookup` per second.
@@ -43,7 +43,7 @@ pub struct Choice {
 pub fn run(choice: &Choice) -> anyhow::Result<Report> {
     let cabin = cabin::run(choice.seed, choice.memory)?;
     let lookup = lookup::run(choice.rate, choice.seconds)?;
-    let p99 = lookup.percentile(0.99).and_then(Percentile::known);
+    let p99 = lookup.known(0.99);
     let of_ideal = cabin.hits as f64 / cabin.ideal.max(1) as f64;
     let mut goals =
         vec![Goal::ratio_at_least("hits ÷ an ideal cache's", Some(of_ideal), MIN_OF_IDEAL)];
@@ -72,7 +72,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<Report> {
         workload: Some(format!("{} requests/s", choice.rate)),
         ..lookup.fill(row("lookup", "s"))
     });
-    let time = |q| lookup.percentile(q).and_then(Percentile::known).map_or("–".into(), millis);
+    let time = |q| lookup.known(q).map_or("–".into(), millis);
     let text = format!(
         "{}\n{} requests/s for {} s for what is here: p50 {}, p95 {}, p99 {}, slowest {}{}.\n",
         shares_text(&cabin),

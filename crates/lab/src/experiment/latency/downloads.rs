@@ -12,7 +12,7 @@ use super::parts::{WAYS, bulk_down, left, of_run, p95_at_first, wait};
 use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, delay, millis, percent, row};
 use crate::experiment::table::{align, pairs, seconds, table};
-use crate::result::{Percentile, Row, Sample, Samples};
+use crate::result::{Row, Sample, Samples};
 use crate::traffic::{Carry, ClassLimits, DOWN, Passing, REQUEST_BYTES, Traffic};
 
 /// Number of downloading passengers.
@@ -178,7 +178,7 @@ fn goals(choice: &Choice, found: &Found) -> Vec<Goal> {
             goals.push(Goal::time_at_most(name, p95.mean(), choice.two_packets()[way]));
         }
     }
-    let p95 = found.object.percentile(0.95).and_then(Percentile::known);
+    let p95 = found.object.known(0.95);
     let ratio = p95.map(|p95| p95 / limit(choice).as_secs_f64());
     let name = "object-100k beside downloads ÷ limit, p95";
     goals.push(Goal::ratio_at_most(name, ratio, MAX_OF_LIMIT));
@@ -206,7 +206,7 @@ fn text(choice: &Choice, found: &Found) -> String {
     }
     align(&mut table, &[2, 3, 4, 5, 6, 7]);
     let limit_s = limit(choice).as_secs_f64();
-    let known = |q| found.object.percentile(q).and_then(Percentile::known);
+    let known = |q| found.object.known(q);
     let written =
         |q| known(q).map_or("–".to_owned(), |s| format!("{} ({:.2}×)", seconds(s), s / limit_s));
     let objects = [

@@ -2,6 +2,7 @@
 //! passengers.
 
 use bentpipe_link::Class;
+use bentpipe_results::statistics::jain;
 
 use super::Choice;
 use super::parts::{bulk_down, got};
@@ -9,7 +10,7 @@ use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, row};
 use crate::experiment::table::pairs;
 use crate::result::{Row, Samples};
-use crate::sim::share::{jain, of_fair};
+use crate::sim::share::of_fair;
 use crate::traffic::{ClassLimits, DOWN, Passing, Traffic};
 
 /// Connections of a heavy user.
@@ -31,7 +32,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
         row("latency-under-load", &choice.profile, workload, metric, choice.seed)
     };
     let hog_ratio: Samples = hog.iter().map(|bps| bps[0] / bps[1]).collect();
-    let index: Samples = many.iter().map(|bps| jain(bps)).collect();
+    let index: Samples = many.iter().map(|bps| jain(bps.iter().copied())).collect();
     let mut rows = shares(&hog, |number| match number {
         0 => new(format!("hog, {HOG_CONNECTIONS} connections"), "share"),
         _ => new("beside the hog, 1 connection".into(), "share"),

@@ -9,7 +9,7 @@ use crate::experiment::engine::Engine;
 use crate::experiment::report::{Goal, Report, millis, row};
 use crate::experiment::table::{align, table};
 use crate::profile::Profile;
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 use crate::traffic::{Carry, ClassLimits, DOWN, ENDLESS, Passing, Traffic, UP};
 
 /// Guaranteed rate of each class and its ceiling, in per cent of the link. The values are ours. The
@@ -112,7 +112,7 @@ fn promises(choice: &Choice, cabin: &mut dyn Traffic, found: &mut Found) {
         let waits = choice.waits(cabin, operator, way, from, to);
         let p95 = choice.p95_in_order(cabin, operator, way, from, to);
         found.operator_p95[way].0.push(of_run(p95));
-        let all = waits.percentile(0.95).and_then(Percentile::known);
+        let all = waits.known(0.95);
         found.operator_all[way].0.push(of_run(all));
         found.operator_came[way].push(1.0 - left(&waits));
     }

@@ -25,12 +25,12 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
     report.append(downloads::run(engine, choice)?);
     report.append(fairness::run(engine, choice)?);
     report.append(limits::run(engine, choice)?);
-    Ok(report.found_by(engine))
+    Ok(report.found_by(engine.name()))
 }
 
 /// Runs only the part about the classes' rates, ceilings and floors.
 pub fn class_rates(engine: &Engine<'_>, choice: &Choice) -> anyhow::Result<Report> {
-    Ok(limits::run(engine, choice)?.found_by(engine))
+    Ok(limits::run(engine, choice)?.found_by(engine.name()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bentpipe_link::Class;
 
 use crate::experiment::choice::Choice;
-use crate::result::{Percentile, Sample, Samples};
+use crate::result::{Sample, Samples};
 use crate::traffic::{Carry, DOWN, ENDLESS, REQUEST_BYTES, Talk, Traffic, UP, in_order};
 
 /// Round trips until bulk is steady.
@@ -80,7 +80,7 @@ impl Choice {
         let sent = sent.into_iter().filter(|(left, _)| (from..to).contains(left));
         let waits: Samples =
             sent.map(|(_, it)| it.saturating_sub(self.propagation()[way]).as_secs_f64()).collect();
-        waits.percentile(0.95).and_then(Percentile::known)
+        waits.known(0.95)
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) fn left(samples: &Samples) -> f64 {
 /// of `lost`. A packet recovered from repair packets arrives later than the others, so the packets
 /// in question are the smallest 1 − `lost` of all.
 pub(super) fn p95_at_first(samples: &Samples, lost: f64) -> Option<f64> {
-    samples.percentile(0.95 * (1.0 - lost)).and_then(Percentile::known)
+    samples.known(0.95 * (1.0 - lost))
 }
 
 /// Figure of one run as a sample.

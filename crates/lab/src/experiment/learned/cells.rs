@@ -7,7 +7,7 @@ use bentpipe_units::BitRate;
 use super::figure::{Figure, Target};
 use super::links;
 use super::traffic::{Other, Play, Warmth};
-use crate::experiment::grid::targets::Bound::{self, AtLeast, AtMost};
+use crate::experiment::report::Bound::{self, AtLeast, AtMost};
 use crate::profile::Profile;
 use crate::record::Span;
 

@@ -1,9 +1,8 @@
 //! Figures of a cell, and their bounds.
 
-use std::fmt;
 use std::time::Duration;
 
-use crate::experiment::grid::targets::Bound;
+use crate::experiment::report::Bound;
 use crate::record::OWN_FLOW;
 use crate::record::{Record, Span};
 
@@ -193,16 +192,6 @@ impl Figure {
             Self::Bytes(_) => "sent-bytes",
         }
     }
-
-    /// Writes a value of the figure.
-    pub fn show(self, value: f64) -> String {
-        match self {
-            Self::Bytes(_) => format!("{value:.0} B"),
-            figure if figure.is_time() && value < 1.0 => format!("{:.1} ms", value * 1e3),
-            figure if figure.is_time() => format!("{value:.2} s"),
-            _ => format!("{value:.3}"),
-        }
-    }
 }
 
 impl Evidence<'_> {
@@ -211,15 +200,5 @@ impl Evidence<'_> {
         let rates: Vec<f64> =
             (0..=self.rivals).map(|flow| self.record.delivered_bps(flow, span)).collect();
         crate::sim::share::of_fair(&rates)
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sign, bound) = match self.bound {
-            Bound::AtLeast(least) => ('≥', least),
-            Bound::AtMost(most) => ('≤', most),
-        };
-        write!(f, "{sign} {}", self.figure.show(bound))
     }
 }

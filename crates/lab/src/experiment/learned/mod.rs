@@ -6,14 +6,15 @@
 //! real kernels ([`Cell::is_emulated`]).
 
 pub mod cells;
-pub mod chart;
+mod chart;
 mod emulated;
+mod experiment;
 pub mod figure;
 pub mod links;
 mod plan;
 pub mod play;
 mod stage;
-pub mod table;
+mod traces;
 mod traffic;
 
 use std::fmt;
@@ -23,6 +24,7 @@ use bentpipe_link::{Control, LeaseMode, Settings};
 use bentpipe_units::BitRate;
 
 pub use cells::Cell;
+pub use experiment::LearnedRate;
 pub use figure::{Figure, Found, Target};
 pub use play::Outcome;
 

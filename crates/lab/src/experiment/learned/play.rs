@@ -1,23 +1,23 @@
 //! Cells in either engine.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::figure::{Evidence, Figure, Found};
+use super::figure::{Evidence, Figure, Found, Target};
 use super::plan::Plan;
 use super::stage::Stage;
 use super::traffic::{Other, Play, Warmth};
 use super::{Cell, Lease, LeaseError};
 use crate::experiment::engine::Engine;
+use crate::experiment::report::Goal;
+use crate::experiment::runner::sessions;
 use crate::profile::Profile;
 use crate::record::{OTHERS_FLOW, OWN_FLOW, Passage, Record, Span, TraceRow};
-use crate::result::{Percentile, Row, Sample, Samples};
+use crate::result::{Row, Sample, Samples};
 use crate::sim::fleet::{Craft, Fleet};
 use crate::sim::parallel;
 
@@ -81,33 +81,16 @@ struct Part {
 }
 
 /// Runs all cells, in virtual time on as many threads as there are processors, in real time one
-/// after the other. `tell` receives the number of finished runs and their total number.
-pub fn run(
-    choice: &Choice,
-    engine: &Engine<'_>,
-    tell: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Outcome>, LeaseError> {
+/// after the other.
+pub fn run(choice: &Choice, engine: &Engine<'_>) -> Result<Vec<Outcome>, LeaseError> {
     choice.lease.settings(None)?;
-    let jobs: Vec<(usize, usize)> = (choice.cells.iter().enumerate())
-        .flat_map(|(index, cell)| (0..runs(cell, choice, engine)).map(move |run| (index, run)))
-        .collect();
-    let done = AtomicUsize::new(0);
-    let one = |&(index, run): &(usize, usize)| {
-        let part = one(&choice.cells[index], choice, choice.lease, engine, run);
-        tell(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
-        part
-    };
-    let parts = match engine {
-        Engine::Sim => parallel::map(&jobs, one),
-        Engine::Emu(_) => jobs.iter().map(one).collect(),
-    };
-    let mut by_cell: BTreeMap<usize, Vec<Part>> = BTreeMap::new();
-    for ((index, _), part) in jobs.iter().zip(parts) {
-        by_cell.entry(*index).or_default().push(part?);
-    }
-    let outcomes = by_cell.into_iter().map(|(index, parts)| {
-        let cell = &choice.cells[index];
-        let mut outcome = merge(cell, parts);
+    let threads = if let Engine::Sim = engine { parallel::processors() } else { 1 };
+    let counts: Vec<_> = choice.cells.iter().map(|cell| runs(cell, choice, engine)).collect();
+    let found = sessions(threads, &counts, |cell, run| {
+        one(&choice.cells[cell], choice, choice.lease, engine, run)
+    });
+    let outcomes = choice.cells.iter().zip(found).map(|(cell, parts)| {
+        let mut outcome = merge(cell, parts.into_iter().collect::<Result<_, _>>()?);
         compare_with_typed(cell, choice, engine, &mut outcome)?;
         Ok(outcome)
     });
@@ -132,7 +115,7 @@ fn compare_with_typed(
 
 fn object_p95(parts: &[Part]) -> Option<f64> {
     let samples = Samples(parts.iter().flat_map(|part| part.samples.iter().copied()).collect());
-    samples.percentile(0.95).and_then(Percentile::known)
+    samples.known(0.95)
 }
 
 /// Number of runs of a cell.
@@ -334,11 +317,6 @@ fn merge(cell: &Cell, mut parts: Vec<Part>) -> Outcome {
 }
 
 impl Outcome {
-    /// Returns `true` if all targets are met.
-    pub fn holds(&self) -> bool {
-        self.found.iter().all(Found::holds)
-    }
-
     /// Rows of the result file.
     pub fn rows(&self, engine: &str, lease: Lease, seed: u64) -> Vec<Row> {
         let row = |found: &Found| Row {
@@ -355,5 +333,14 @@ impl Outcome {
             ..Row::default()
         };
         self.found.iter().map(row).collect()
+    }
+
+    /// Goals of the report.
+    pub fn goals(&self) -> impl Iterator<Item = Goal> {
+        self.found.iter().map(|found| {
+            let Target { figure, bound } = found.target;
+            let name = format!("{}. {}: {}", self.case, self.name, figure.name());
+            Goal::new(name, found.value, bound, figure.unit())
+        })
     }
 }

@@ -22,7 +22,7 @@ use crate::contender::{BENTPIPE, SystemUnderTest};
 use crate::experiment::engine::Engine;
 use crate::experiment::virtual_link::virtually;
 use crate::profile::Profile;
-use crate::result::{Percentile, Row, Samples};
+use crate::result::{Row, Samples};
 use crate::sim::parallel;
 use site::Page;
 use testbed::Testbed;
@@ -85,7 +85,7 @@ pub fn run(choice: &Choice) -> anyhow::Result<Report> {
         rows: cells.iter().flat_map(|cell| cell.rows(choice)).collect(),
         goals: cells.iter().map(|cell| cell.goal(choice)).collect(),
     };
-    Ok(report.found_by(&Engine::Sim))
+    Ok(report.found_by(Engine::Sim.name()))
 }
 
 fn cell(choice: &Choice, profile: &Profile, page: Page) -> anyhow::Result<Cell> {
@@ -142,13 +142,9 @@ impl Cell {
         Some((one + self.profile.rtt()).as_secs_f64())
     }
 
-    fn median(samples: &Samples) -> Option<f64> {
-        samples.percentile(0.5).and_then(Percentile::known)
-    }
-
     fn goal(&self, choice: &Choice) -> Goal {
         let name = format!("{} over {}", self.page.name(), self.profile.name);
-        let median = Self::median(&self.split);
+        let median = self.split.median();
         match choice.reader {
             Reader::First => {
                 let ratio = median.zip(self.bound_s()).map(|(median, bound)| median / bound);
@@ -168,7 +164,7 @@ impl Cell {
             let mut row = row(experiment, &self.profile, self.page.name(), "plt", choice.seed);
             row.contender = Some(contender.into());
             row.n = samples.len();
-            let known = |q| samples.percentile(q).and_then(Percentile::known);
+            let known = |q| samples.known(q);
             (row.p50, row.p95) = (known(0.5), known(0.95));
             row.limit = self.bound_s();
             row
@@ -188,8 +184,8 @@ fn text(choice: &Choice, cells: &[Cell]) -> String {
         table.add_row([
             cell.profile.name.clone(),
             cell.page.name(),
-            show(Cell::median(&cell.split)),
-            show(Cell::median(&cell.tunnel)),
+            show(cell.split.median()),
+            show(cell.tunnel.median()),
             show(cell.bound_s()),
         ]);
     }

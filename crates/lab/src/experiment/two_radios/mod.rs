@@ -3,19 +3,18 @@
 //! Each [`Cell`] is a bundle of links with something that happens on it, and the bound of its figure.
 
 pub mod bundle;
+mod experiment;
 pub mod golden;
 mod play;
 mod stage;
 
-use std::fmt::Write;
-
 use bentpipe_channel::SpecError;
 
-use crate::experiment::table::{align, table};
+use super::report::{Bound, Goal};
 use crate::result::Row;
 use bundle::{Bundle, Fault};
+pub use experiment::TwoRadios;
 pub use play::{Choice, run};
-pub use stage::Engine;
 
 /// Transfer or event of a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -92,14 +91,24 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Returns `true` if the figure and the overhead keep their bounds.
-    pub fn holds(&self) -> bool {
-        let Some(figure) = self.figure else { return false };
-        let kept = match self.cell.play.is_goodput() {
-            true => figure >= self.cell.bound,
-            false => figure <= self.cell.bound,
+    /// Goals of the figure, and of the overhead if that has a bound.
+    pub fn goals(&self) -> Vec<Goal> {
+        let Cell { name, play, bound, max_overhead, bundle } = &self.cell;
+        let bound = if play.is_goodput() { Bound::AtLeast(*bound) } else { Bound::AtMost(*bound) };
+        let limit = match *play {
+            Play::Object(bytes) => format!("limit {:.3} s, ", bundle.limit_s(bytes)),
+            Play::ObjectBesideBulk(bytes) => {
+                format!("limit {:.3} s, ", bundle.limit_of_share_s(bytes, 0.5))
+            }
+            Play::Bulk => format!("limit {:.3} Mbit/s, ", bundle.capacity_bps() / 1e6),
+            _ => String::new(),
         };
-        kept && self.cell.max_overhead.is_none_or(|most| self.overhead <= most)
+        let note = format!("{limit}{:.2} sent per byte", self.overhead);
+        let figure = Goal { note, ..Goal::new(name, self.figure, bound, self.unit()) };
+        let overhead = max_overhead.map(|most| {
+            Goal::ratio_at_most(format!("{name}: sent per byte"), Some(self.overhead), most)
+        });
+        [figure].into_iter().chain(overhead).collect()
     }
 
     /// The figure as a row of results. `contender` is a baseline instead of the gateways.
@@ -117,18 +126,6 @@ impl Outcome {
             limit: Some(self.cell.bound),
             seed: Some(seed),
             ..Row::default()
-        }
-    }
-
-    /// Statistic of the samples that the figure is made of.
-    fn figure_name(&self) -> &'static str {
-        match self.cell.play {
-            Play::Object(_)
-            | Play::ObjectBesideBulk(_)
-            | Play::UselessForObject(_)
-            | Play::DiesAfterRequest => "p95",
-            Play::Bulk | Play::UselessForBulk | Play::Reports | Play::ReportsOn(_) => "mean",
-            _ => "maximum",
         }
     }
 
@@ -221,71 +218,6 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         }
     }
     Ok(cells)
-}
-
-/// A table with a line for each cell. Missed bounds have a mark.
-pub fn text(outcomes: &[Outcome]) -> String {
-    let mut table = table(&["cell", "limit", "figure", "bound", "sent per byte", ""]);
-    for one in outcomes {
-        let limit = match one.cell.play {
-            Play::Object(bytes) => format!("{:.3} s", one.cell.bundle.limit_s(bytes)),
-            Play::ObjectBesideBulk(bytes) => {
-                format!("{:.3} s", one.cell.bundle.limit_of_share_s(bytes, 0.5))
-            }
-            Play::Bulk => format!("{:.3} Mbit/s", one.cell.bundle.capacity_bps() / 1e6),
-            Play::UselessForObject(_) | Play::UselessForBulk => "one path".into(),
-            _ => "–".into(),
-        };
-        let most = one.cell.max_overhead.map_or(String::new(), |most| format!(" ≤ {most}"));
-        let unit = if one.unit() == "s" { " s" } else { " ×" };
-        table.add_row([
-            one.cell.name.clone(),
-            limit,
-            one.figure.map_or("–".into(), |figure| format!("{figure:.3}{unit}")),
-            format!("{:.3}{unit}", one.cell.bound),
-            format!("{:.2}{most}", one.overhead),
-            if one.holds() { String::new() } else { "missed".into() },
-        ]);
-    }
-    align(&mut table, &[1, 2, 3, 4]);
-    let met = outcomes.iter().filter(|one| one.holds()).count();
-    let mut text = String::new();
-    let _ = writeln!(text, "{}\n{met} of {} bounds are kept.", table.trim_fmt(), outcomes.len());
-    text
-}
-
-/// Relative difference of both engines up to which they agree.
-const AGREEMENT: f64 = 0.05;
-
-/// A table of the figures of both engines, and of their medians. Those that differ by more than 5 %
-/// have a mark.
-pub fn comparison(sim: &[Outcome], emu: &[Outcome]) -> String {
-    let mut table = table(&["cell", "", "sim", "emu", "emu ÷ sim", "n", ""]);
-    let (mut near, mut all) = (0, 0);
-    for emu in emu {
-        let Some(sim) = sim.iter().find(|one| one.cell.name == emu.cell.name) else { continue };
-        let (last, unit) = (if emu.unit() == "s" { " s" } else { "" }, emu.figure_name());
-        for (what, one, other) in
-            [("median", sim.median, emu.median), (unit, sim.figure, emu.figure)]
-        {
-            let written = |it: Option<f64>| it.map_or("–".into(), |it| format!("{it:.3}{last}"));
-            let ratio = one.zip(other).map(|(one, other)| other / one);
-            let agrees = ratio.is_some_and(|ratio| (ratio - 1.0).abs() <= AGREEMENT);
-            (near, all) = (near + usize::from(agrees), all + 1);
-            table.add_row([
-                emu.cell.name.clone(),
-                what.to_owned(),
-                written(one),
-                written(other),
-                ratio.map_or("–".into(), |ratio| format!("{ratio:.3}")),
-                emu.samples.to_string(),
-                if agrees { String::new() } else { "apart".into() },
-            ]);
-        }
-    }
-    align(&mut table, &[2, 3, 4, 5]);
-    let percent = AGREEMENT * 100.0;
-    format!("{}\n{near} of {all} figures are within {percent:.0} %.\n", table.trim_fmt())
 }
 
 #[cfg(test)]

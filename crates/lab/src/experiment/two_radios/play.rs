@@ -1,14 +1,16 @@
 //! Runs of the cells in either engine.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use bentpipe_link::Settings;
 use bentpipe_results::statistics::percentile;
 
-use super::stage::{Engine, Stage};
+use super::stage::{self, Stage};
 use super::{Cell, Outcome, Play};
+use crate::contender::SystemUnderTest;
+use crate::experiment::engine::Engine;
+use crate::experiment::runner;
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::parallel;
@@ -85,58 +87,48 @@ pub struct Choice {
     pub seed: u64,
     /// Origin of the rates at which the ground sends on paths besides the first.
     pub rates: FurtherRates,
+    /// Baseline that crosses the emulated links instead of the gateways.
+    pub baseline: Option<&'static dyn SystemUnderTest>,
 }
 
-/// A session of a cell.
-struct Job {
-    cell: usize,
-    seed: u64,
-    /// `true` if it has only the first path.
-    is_alone: bool,
-}
-
-/// Runs `cells`. Calls `tell` after each session with the number of those that have ended, and of all.
+/// Runs `cells`. A figure that is relative to the first path alone has twice the sessions.
 ///
 /// # Errors
 ///
 /// Returns an error if the emulator did not follow its model, or could not run.
-pub fn run(
-    cells: &[Cell],
-    choice: Choice,
-    engine: &Engine<'_>,
-    tell: &(dyn Fn(usize, usize) + Sync),
-) -> anyhow::Result<Vec<Outcome>> {
-    let mut jobs = Vec::new();
-    for (index, cell) in cells.iter().enumerate() {
+pub fn run(cells: &[Cell], choice: Choice, engine: &Engine<'_>) -> anyhow::Result<Vec<Outcome>> {
+    let ways = |cell: &Cell| if cell.play.is_relative() { 2 } else { 1 };
+    let counts = cells.iter().map(|cell| {
         let sessions = choice.sessions.unwrap_or_else(|| sessions(cell.play, engine));
-        let ways: &[bool] = if cell.play.is_relative() { &[false, true] } else { &[false] };
-        for seed in (0..sessions).map(|session| choice.seed + 1000 * session) {
-            jobs.extend(ways.iter().map(|&is_alone| Job { cell: index, seed, is_alone }));
+        sessions as usize * ways(cell)
+    });
+    let threads = match engine {
+        Engine::Sim => parallel::processors(),
+        Engine::Emu(_) => TESTBEDS_AT_ONCE,
+    };
+    let found = runner::sessions(threads, &counts.collect::<Vec<_>>(), |index, session| {
+        let cell = &cells[index];
+        let seed = choice.seed + 1000 * (session / ways(cell)) as u64;
+        let is_alone = session % ways(cell) == 1;
+        let links = if is_alone { cell.bundle.only(0) } else { cell.bundle.clone() };
+        let part = one(cell.play, &links.0, &choice, seed, engine);
+        anyhow::Ok((is_alone, part.with_context(|| format!("{}, seed {seed}", cell.name))?))
+    });
+    let outcomes = cells.iter().zip(found).map(|(cell, found)| {
+        let mut parts: [Vec<Part>; 2] = Default::default();
+        for one in found {
+            let (is_alone, part) = one?;
+            parts[usize::from(is_alone)].push(part);
         }
-    }
-    let done = AtomicUsize::new(0);
-    let work = |job: &Job| {
-        let cell = &cells[job.cell];
-        let links = if job.is_alone { cell.bundle.only(0) } else { cell.bundle.clone() };
-        let part = one(cell.play, &links.0, &choice, job.seed, engine);
-        tell(1 + done.fetch_add(1, Ordering::Relaxed), jobs.len());
-        part.with_context(|| format!("{}, seed {}", cell.name, job.seed))
-    };
-    let parts = match engine {
-        Engine::Sim => parallel::map(&jobs, work),
-        Engine::Emu { .. } => parallel::map_on(TESTBEDS_AT_ONCE, &jobs, work),
-    };
-    let mut of_cells: Vec<[Vec<Part>; 2]> = cells.iter().map(|_| Default::default()).collect();
-    for (job, part) in jobs.iter().zip(parts) {
-        of_cells[job.cell][usize::from(job.is_alone)].push(part?);
-    }
-    Ok(cells.iter().zip(of_cells).map(|(cell, parts)| outcome(cell, &parts)).collect())
+        Ok(outcome(cell, &parts))
+    });
+    outcomes.collect()
 }
 
 /// Default number of sessions.
 fn sessions(play: Play, engine: &Engine<'_>) -> u64 {
     match (engine, play) {
-        (Engine::Emu { .. }, _) => EMULATED_SESSIONS,
+        (Engine::Emu(_), _) => EMULATED_SESSIONS,
         (_, Play::Bulk | Play::Reports | Play::ReportsOn(_)) => 3,
         (_, Play::UselessForObject(_)) => SESSIONS_OF_RATIOS,
         (_, Play::Object(bytes)) if bytes <= SMALL_BYTES => SESSIONS_OF_OBJECTS,
@@ -197,7 +189,8 @@ fn one(
     seed: u64,
     engine: &Engine<'_>,
 ) -> anyhow::Result<Part> {
-    let mut stage = match (engine.start(links, choice.rates, seed), engine) {
+    let mut stage = match (stage::start(engine, choice.baseline, links, choice.rates, seed), engine)
+    {
         (Err(_), Engine::Sim) => return Ok(Part::broken()),
         (stage, _) => stage?,
     };

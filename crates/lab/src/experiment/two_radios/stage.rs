@@ -1,12 +1,12 @@
 //! A session over a bundle of links in either engine.
 
-use std::path::Path;
 use std::time::Duration;
 
 use bentpipe_link::{Class, Settings};
 
 use crate::contender::SystemUnderTest;
 use crate::emu::{LinkCounters, Testbed};
+use crate::experiment::engine::{Emulator, Engine};
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::pair::{FlowKey, Pair};
@@ -14,20 +14,6 @@ use crate::sim::trace::Digest;
 use crate::sim::tunnel::Tunnel;
 use crate::traffic::emu::{EmuTraffic, FurtherRates};
 use crate::traffic::{Carry, DOWN, Passing, REQUEST_BYTES, Traffic};
-
-/// Engine of the runs.
-#[derive(Debug, Clone, Copy)]
-pub enum Engine<'a> {
-    /// The transport alone, in virtual time.
-    Sim,
-    /// Gateways or a baseline between real kernels, in real time.
-    Emu {
-        /// Existing folder for keys and configuration files.
-        folder: &'a Path,
-        /// Baseline instead of the gateways.
-        baseline: Option<&'static dyn SystemUnderTest>,
-    },
-}
 
 /// A session over several radios.
 pub trait Stage {
@@ -51,36 +37,28 @@ pub trait Stage {
     fn finish(&mut self) -> anyhow::Result<()>;
 }
 
-impl Engine<'_> {
-    /// Name in rows.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Sim => "sim",
-            Self::Emu { .. } => "emu",
-        }
-    }
-
-    /// A session over `links`, which is up.
-    pub fn start(
-        &self,
-        links: &[Profile],
-        rates: FurtherRates,
-        seed: u64,
-    ) -> anyhow::Result<Box<dyn Stage>> {
-        let Self::Emu { folder, baseline } = self else {
-            let pair = pair(links, rates, seed).with_digest(Digest::of_sizes());
-            let tunnel = Tunnel::over(pair, &links[0])?;
-            return Ok(Box::new(Simulated { tunnel, flows: Vec::new() }));
-        };
-        let specs: Vec<_> = links.iter().map(|profile| &profile.link).collect();
-        let testbed = Testbed::bundle(&specs, seed)?;
-        testbed.measure()?;
-        let traffic = match baseline {
-            Some(baseline) => EmuTraffic::over_baseline(testbed, &links[0], *baseline, folder)?,
-            None => EmuTraffic::bundle(testbed, links, rates, folder)?,
-        };
-        Ok(Box::new(traffic))
-    }
+/// A session over `links`, which is up. The emulator's crosses them with `baseline` instead of the
+/// gateways, if there is one.
+pub fn start(
+    engine: &Engine<'_>,
+    baseline: Option<&'static dyn SystemUnderTest>,
+    links: &[Profile],
+    rates: FurtherRates,
+    seed: u64,
+) -> anyhow::Result<Box<dyn Stage>> {
+    let Engine::Emu(Emulator { folder, .. }) = engine else {
+        let pair = pair(links, rates, seed).with_digest(Digest::of_sizes());
+        let tunnel = Tunnel::over(pair, &links[0])?;
+        return Ok(Box::new(Simulated { tunnel, flows: Vec::new() }));
+    };
+    let specs: Vec<_> = links.iter().map(|profile| &profile.link).collect();
+    let testbed = Testbed::bundle(&specs, seed)?;
+    testbed.measure()?;
+    let traffic = match baseline {
+        Some(baseline) => EmuTraffic::over_baseline(testbed, &links[0], baseline, folder)?,
+        None => EmuTraffic::bundle(testbed, links, rates, folder)?,
+    };
+    Ok(Box::new(traffic))
 }
 
 fn pair(links: &[Profile], rates: FurtherRates, seed: u64) -> Pair {

@@ -11,6 +11,18 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use crate::site::{Content, KEEP, Kind, Site};
 
+/// Responses of a server, for all versions of HTTP.
+pub trait Answer: Send + Sync + 'static {
+    /// A body that is being sent.
+    type Body: Body<Data = Bytes, Error: Send + Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Response to a request.
+    fn answer<B>(&self, request: &Request<B>) -> Response<Self::Body>;
+}
+
 /// A site, indexed by name and path.
 pub(super) struct Shelf {
     site: Site,
@@ -20,7 +32,7 @@ pub(super) struct Shelf {
 }
 
 /// A body that is being sent.
-pub(super) struct ContentBody {
+pub struct ContentBody {
     content: Option<Content>,
     offset: u64,
 }
@@ -38,9 +50,34 @@ impl Shelf {
         }
     }
 
-    /// Response to a request. In HTTP/1.1 the name is in the `Host` header, otherwise in the
-    /// authority.
-    pub(super) fn answer<B>(&self, request: &Request<B>) -> Response<ContentBody> {
+    /// Requested resource. Also the site with the paths of the requested visit, if that is not the
+    /// site's own visit.
+    fn find<B>(&self, request: &Request<B>) -> Option<(Option<Site>, usize)> {
+        let host = match request.uri().authority() {
+            Some(authority) => authority.as_str(),
+            None => request.headers().get(header::HOST)?.to_str().ok()?,
+        };
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+        let domain = *self.domains.get(&name.to_ascii_lowercase())?;
+        let path = request.uri().path_and_query()?.as_str();
+        let recorded = self.resources.get(&(domain, path.to_owned()));
+        if let Some(number) = recorded.filter(|it| self.site.resources[**it].recorded.is_some()) {
+            return Some((None, *number));
+        }
+        let (visit, rest) = path.strip_prefix('/')?.split_once('/')?;
+        let visit = u64::from_str_radix(visit, 16).ok()?;
+        let number = *self.resources.get(&(domain, format!("/{rest}")))?;
+        let is_rule = self.site.resources[number].recorded.is_none();
+        let site = (visit != self.site.visit).then(|| self.site.visited(visit));
+        is_rule.then_some((site, number))
+    }
+}
+
+impl Answer for Shelf {
+    type Body = ContentBody;
+
+    /// In HTTP/1.1 the name is in the `Host` header, otherwise in the authority.
+    fn answer<B>(&self, request: &Request<B>) -> Response<ContentBody> {
         let mut response = Response::new(ContentBody { content: None, offset: 0 });
         if request.method() != Method::GET {
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
@@ -81,33 +118,11 @@ impl Shelf {
         response.body_mut().content = Some(content);
         response
     }
-
-    /// Requested resource. Also the site with the paths of the requested visit, if that is not the
-    /// site's own visit.
-    fn find<B>(&self, request: &Request<B>) -> Option<(Option<Site>, usize)> {
-        let host = match request.uri().authority() {
-            Some(authority) => authority.as_str(),
-            None => request.headers().get(header::HOST)?.to_str().ok()?,
-        };
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        let domain = *self.domains.get(&name.to_ascii_lowercase())?;
-        let path = request.uri().path_and_query()?.as_str();
-        let recorded = self.resources.get(&(domain, path.to_owned()));
-        if let Some(number) = recorded.filter(|it| self.site.resources[**it].recorded.is_some()) {
-            return Some((None, *number));
-        }
-        let (visit, rest) = path.strip_prefix('/')?.split_once('/')?;
-        let visit = u64::from_str_radix(visit, 16).ok()?;
-        let number = *self.resources.get(&(domain, format!("/{rest}")))?;
-        let is_rule = self.site.resources[number].recorded.is_none();
-        let site = (visit != self.site.visit).then(|| self.site.visited(visit));
-        is_rule.then_some((site, number))
-    }
 }
 
 impl ContentBody {
     /// The next bytes. `None` at the end.
-    pub(super) fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Option<Bytes> {
         let slice = self.content.as_ref()?.slice(self.offset);
         self.offset += slice.len() as u64;
         (!slice.is_empty()).then_some(slice)

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{TransportConfig, VarInt};
 
-use super::answer::Shelf;
+use super::answer::Answer;
 use super::{SESSIONS, ServerSettings};
 use crate::emu::Congestion;
 use crate::site::AuthorityError;
@@ -39,22 +40,26 @@ pub(super) fn config(
     Ok(config)
 }
 
-pub(super) async fn serve(
+/// Serves every connection to `socket`.
+pub async fn serve<A: Answer>(
     socket: std::net::UdpSocket,
     config: quinn::ServerConfig,
-    shelf: Arc<Shelf>,
+    answers: Arc<A>,
 ) {
     let runtime = Arc::new(quinn::TokioRuntime);
     let endpoint = quinn::Endpoint::new(Default::default(), Some(config), socket, runtime);
     let Ok(endpoint) = endpoint else { return };
     while let Some(incoming) = endpoint.accept().await {
-        let shelf = shelf.clone();
+        let answers = answers.clone();
         // It is not an error if a client disconnects.
-        tokio::spawn(async move { drop(serve_connection(incoming, shelf).await) });
+        tokio::spawn(async move { drop(serve_connection(incoming, answers).await) });
     }
 }
 
-async fn serve_connection(incoming: quinn::Incoming, shelf: Arc<Shelf>) -> Result<(), Error> {
+async fn serve_connection<A: Answer>(
+    incoming: quinn::Incoming,
+    answers: Arc<A>,
+) -> Result<(), Error> {
     let mut connecting = incoming.accept()?;
     // A ClientHello may span several packets. Until it is complete, the client's stream limit is
     // unknown, and a stream that is requested before that would wait forever.
@@ -67,21 +72,23 @@ async fn serve_connection(incoming: quinn::Incoming, shelf: Arc<Shelf>) -> Resul
     let connection = h3_quinn::Connection::new(connection);
     let mut h3 = h3::server::Connection::<_, Bytes>::new(connection).await?;
     while let Some(resolver) = h3.accept().await? {
-        let shelf = shelf.clone();
-        tokio::spawn(async move { drop(serve_request(resolver, &shelf).await) });
+        let answers = answers.clone();
+        tokio::spawn(async move { drop(serve_request(resolver, &*answers).await) });
     }
     Ok(())
 }
 
-async fn serve_request(
+async fn serve_request<A: Answer>(
     resolver: h3::server::RequestResolver<h3_quinn::Connection, Bytes>,
-    shelf: &Shelf,
+    answers: &A,
 ) -> Result<(), h3::error::StreamError> {
     let (request, mut stream) = resolver.resolve_request().await?;
-    let (head, mut body) = shelf.answer(&request).into_parts();
+    let (head, mut body) = answers.answer(&request).into_parts();
     stream.send_response(http::Response::from_parts(head, ())).await?;
-    while let Some(slice) = body.next() {
-        stream.send_data(slice).await?;
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(slice) = frame.into_data() {
+            stream.send_data(slice).await?;
+        }
     }
     stream.finish().await
 }

@@ -1,12 +1,12 @@
-//! Limit on concurrent testbeds, so that their total traffic stays within what this machine can
-//! emulate on time.
+//! Limits on concurrent testbeds: on their traffic, so that this machine emulates it on time, and on
+//! measurements of links.
 
 use parking_lot::{Condvar, Mutex};
 
 /// Total traffic of all testbeds that two cores can emulate with millisecond accuracy.
 pub const CARRIED_BPS: u64 = 120_000_000;
 
-/// Admits testbeds while the sum of their rates stays within a limit; always admits at least one.
+/// Admits holders while the sum of their parts stays within a limit; always admits at least one.
 #[derive(Debug)]
 pub struct Budget {
     whole: u64,
@@ -18,28 +18,28 @@ pub struct Budget {
 #[derive(Debug)]
 pub struct Portion<'a> {
     budget: &'a Budget,
-    bps: u64,
+    part: u64,
 }
 
 impl Budget {
-    /// Creates a budget of `bps` bits per second.
-    pub fn new(bps: u64) -> Self {
-        Self { whole: bps, taken: Mutex::new(0), freed: Condvar::new() }
+    /// Creates a budget of `whole`, for example bits per second.
+    pub fn new(whole: u64) -> Self {
+        Self { whole, taken: Mutex::new(0), freed: Condvar::new() }
     }
 
     /// Waits for a portion. A portion larger than the whole budget is reduced to the whole.
-    pub fn take(&self, bps: u64) -> Portion<'_> {
-        let bps = bps.min(self.whole);
+    pub fn take(&self, part: u64) -> Portion<'_> {
+        let part = part.min(self.whole);
         let mut taken = self.taken.lock();
-        self.freed.wait_while(&mut taken, |taken| *taken + bps > self.whole);
-        *taken += bps;
-        Portion { budget: self, bps }
+        self.freed.wait_while(&mut taken, |taken| *taken + part > self.whole);
+        *taken += part;
+        Portion { budget: self, part }
     }
 }
 
 impl Drop for Portion<'_> {
     fn drop(&mut self) {
-        *self.budget.taken.lock() -= self.bps;
+        *self.budget.taken.lock() -= self.part;
         self.budget.freed.notify_all();
     }
 }

@@ -1,11 +1,12 @@
-//! Results of a run, as rows that another program can read.
+//! Figures of an experiment, as rows that another program can read.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use bentpipe_results::statistics::{Statistic, percentile};
 use serde::Serialize;
+
+use crate::statistics::{Statistic, percentile};
 
 /// One figure. Times are in seconds, rates in bit/s; unknown values are null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -113,6 +114,16 @@ impl Samples {
         percentile(&self.values(|bound| bound), q).map(Percentile::Above)
     }
 
+    /// The percentile `q`, if it is not only a lower bound.
+    pub fn known(&self, q: f64) -> Option<f64> {
+        self.percentile(q)?.known()
+    }
+
+    /// Median, if it is not only a lower bound.
+    pub fn median(&self) -> Option<f64> {
+        self.known(0.5)
+    }
+
     /// Mean, if all samples finished.
     pub fn mean(&self) -> Option<f64> {
         Statistic::Mean.of(&self.values(|_| f64::INFINITY)).filter(|mean| mean.is_finite())
@@ -138,8 +149,8 @@ impl Samples {
 
     /// Writes count, percentiles and mean to `row`.
     pub fn fill(&self, row: Row) -> Row {
-        let known = |q| self.percentile(q).and_then(Percentile::known);
-        Row { n: self.len(), p50: known(0.5), p95: known(0.95), mean: self.mean(), ..row }
+        let (p50, p95) = (self.median(), self.known(0.95));
+        Row { n: self.len(), p50, p95, mean: self.mean(), ..row }
     }
 }
 

@@ -1,10 +1,9 @@
 //! Differences between the two engines, figure by figure.
 
-use super::report::millis;
-use super::table::{align, table};
-use crate::result::Row;
+use super::row::Row;
+use super::table::{align, millis, table};
 
-/// Relative difference to the simulator's figure from which figures are marked.
+/// Relative difference to the simulator's figure above which a figure is marked.
 pub const APART: f64 = 0.1;
 
 /// Mark after a figure that differs much.
@@ -26,15 +25,16 @@ impl Pair<'_> {
         if sim == emu { Some(1.0) } else { Some(emu / sim).filter(|ratio| ratio.is_finite()) }
     }
 
-    /// Returns `true` if they differ much, or if only one engine has the figure.
-    fn is_apart(&self) -> bool {
+    /// Returns `true` if they differ by more than `apart`, or if only one engine has the figure.
+    fn is_apart(&self, apart: f64) -> bool {
         let both = self.sim.is_none() && self.emu.is_none();
-        !both && self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() > APART)
+        !both && self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() > apart)
     }
 }
 
-/// A table of all common figures in 80 columns: `sim`, `emu` and their ratio.
-pub fn engines(sim: &[Row], emu: &[Row]) -> String {
+/// A table of all common figures in 80 columns: `sim`, `emu` and their ratio. Figures that differ by
+/// more than `apart` have a mark.
+pub fn engines(sim: &[Row], emu: &[Row], apart: f64) -> String {
     let pairs: Vec<Pair<'_>> = sim
         .iter()
         .filter_map(|row| Some((row, emu.iter().find(|other| is_same(row, other))?)))
@@ -43,10 +43,11 @@ pub fn engines(sim: &[Row], emu: &[Row]) -> String {
     if pairs.is_empty() {
         return String::new();
     }
+    let is_alone = pairs.iter().all(|pair| pair.row.profile == pairs[0].row.profile);
     let mut table = table(&["", "", "", "sim", "emu", "emu ÷ sim", ""]);
     let mut last = (String::new(), "");
     for pair in &pairs {
-        let (name, metric) = (name(pair.row), pair.row.metric.as_str());
+        let (name, metric) = (name(pair.row, is_alone), pair.row.metric.as_str());
         // Do not repeat what the line above already shows.
         let again = (name == last.0, name == last.0 && metric == last.1);
         let ratio = pair.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}"));
@@ -57,14 +58,14 @@ pub fn engines(sim: &[Row], emu: &[Row]) -> String {
             write(pair.row, pair.sim),
             write(pair.row, pair.emu),
             ratio,
-            if pair.is_apart() { MARK.to_string() } else { String::new() },
+            if pair.is_apart(apart) { MARK.to_string() } else { String::new() },
         ]);
         last = (name, metric);
     }
     align(&mut table, &[3, 4, 5]);
-    let apart = pairs.iter().filter(|pair| pair.is_apart()).count();
-    let (near, all, percent) = (pairs.len() - apart, pairs.len(), APART * 100.0);
-    let rest = if apart > 0 { format!("; {MARK}: the others") } else { String::new() };
+    let marked = pairs.iter().filter(|pair| pair.is_apart(apart)).count();
+    let (near, all, percent) = (pairs.len() - marked, pairs.len(), apart * 100.0);
+    let rest = if marked > 0 { format!("; {MARK}: the others") } else { String::new() };
     format!(
         "Both engines:\n\n{}\n{near} of {all} figures are within {percent:.0} %{rest}.\n",
         table.trim_fmt()
@@ -80,20 +81,24 @@ fn is_same(one: &Row, other: &Row) -> bool {
     what(one) == what(other)
 }
 
-/// Pairs of figures: median and 95th percentile for several times, and the mean for everything else.
+/// Pairs of figures: median and 95th percentile for several times and for figures without a mean, and
+/// the mean for everything else.
 fn pairs<'a>(row: &'a Row, other: &Row) -> Vec<Pair<'a>> {
     let pair = |what, of: fn(&Row) -> Option<f64>| Pair { row, what, sim: of(row), emu: of(other) };
-    if row.unit == "s" && (row.p50.is_some() || row.mean.is_none()) {
+    let is_time = row.unit == "s" && (row.p50.is_some() || row.mean.is_none());
+    if is_time || (row.mean.is_none() && row.p95.is_some()) {
         vec![pair("median", |row| row.p50), pair("p95", |row| row.p95)]
     } else {
         vec![pair("", |row| row.mean.or(row.p50))]
     }
 }
 
-/// Name of the workload, with the loss if the user chose it.
-fn name(row: &Row) -> String {
+/// Name of the workload, with the bursts if the user chose them, and with the link unless it `is_alone`.
+fn name(row: &Row, is_alone: bool) -> String {
     let burst = row.burst.map_or(String::new(), |burst| format!(", bursts of {burst}"));
-    format!("{}{burst}", row.workload.as_deref().unwrap_or(&row.experiment))
+    let link = row.profile.as_ref().filter(|_| !is_alone);
+    let link = link.map_or(String::new(), |link| format!("{link}: "));
+    format!("{link}{}{burst}", row.workload.as_deref().unwrap_or(&row.experiment))
 }
 
 fn write(row: &Row, value: Option<f64>) -> String {
@@ -138,7 +143,7 @@ mod tests {
             row("object", "completion", "s", None),
             row("page", "plt", "s", None),
         ];
-        let text = engines(&sim, &emu);
+        let text = engines(&sim, &emu, APART);
         let lines: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         let has = |wanted: &str| lines.iter().any(|line| line.join(" ") == wanted);
@@ -155,6 +160,6 @@ mod tests {
         }
         assert!(!text.contains("gone"));
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert_eq!(engines(&sim, &[]), "");
+        assert_eq!(engines(&sim, &[], APART), "");
     }
 }
