@@ -319,10 +319,12 @@ impl Learner {
         if self.phase == Phase::Cruising
             && !self.cross_traffic.is_present()
             && !self.grants.are_tested()
+            && self.siblings.is_turn()
         {
             let max_gain = self.cap.bps() as f64 / capacity;
             let jitter_s = self.queue.jitter_s();
-            self.trains.begin_if_due(capacity, max_gain, self.rtt, jitter_s, now);
+            let gains = (self.siblings.train_gain(), max_gain);
+            self.trains.begin_if_due(capacity, gains, self.rtt, jitter_s, now);
         }
         let rest = self.trains.sent(bytes, now);
         if let Some(rest) = rest.filter(|_| self.is_confirmed) {
