@@ -339,6 +339,7 @@ impl Learner {
         if self.flight.is_held() {
             self.cross_traffic.limited(seen.now);
         }
+        self.relax_after_cut(seen.now);
         let window = self.window_bytes();
         self.flight.reported(seen.judged_bytes, seen.in_flight_bytes, window);
         self.queue.note_path(&new, &self.arrivals, self.capacity_bps);
