@@ -113,6 +113,7 @@ impl Fleet {
     /// Keeps an aircraft's flow full from now on, in the chosen directions.
     pub fn fill(&mut self, craft: usize, download: bool, upload: bool) {
         (self.flows[craft].download, self.flows[craft].upload) = (download, upload);
+        self.work(craft);
     }
 
     /// Bytes that arrived in order on an aircraft's flow: at the aircraft, and at the hub.
@@ -155,18 +156,18 @@ impl Fleet {
     pub fn run(&mut self, end: Duration, mut look: impl FnMut(&mut Self)) {
         while self.now < end {
             look(self);
-            self.step();
+            self.step_until(end);
         }
     }
 
-    /// Moves to the next moment at which anything happens, and processes what is due.
-    pub fn step(&mut self) {
+    /// Moves to the next moment at which anything happens, but not beyond `end`, and processes what is due.
+    fn step_until(&mut self, end: Duration) {
         self.flush();
         let now = self.now;
         let airs = self.airs.iter_mut().map(|air| air.next_timeout(now)).min();
         let next = [airs, Some(self.hub.next_timeout(now)), self.to_air.next(), self.to_hub.next()];
         let next = next.into_iter().flatten().min().unwrap_or(now);
-        self.now = next.max(now + Duration::from_nanos(1));
+        self.now = next.max(now + Duration::from_nanos(1)).min(end);
         while let Some(((craft, datagram), _)) = self.to_hub.arrive(self.now) {
             self.hub.handle_datagram(&datagram, address(craft), false, self.now);
         }

@@ -4,7 +4,8 @@
 //! bottleneck meet the same queue. So sessions whose queues go up and down together share one
 //! (RFC 8382 groups flows by similar statistics). Each learns only its own part, and nothing makes
 //! the parts equal. Here the members of a group give each other, in small steps, what is missing to
-//! their shares by weight, and they drain together.
+//! their shares by weight, and they drain together. They take turns in sending trains: together, the
+//! trains would be a queue. A turn lasts from one comparison to the next.
 //!
 //! A wrong group does little harm. A step is small. A session that gets too much finds a queue and
 //! lowers its rate, and one that gets too little finds more with its next train. And then their
@@ -46,6 +47,8 @@ pub struct Bottlenecks {
     /// The other members of each session's group.
     siblings: BTreeMap<SessionId, Vec<SessionId>>,
     next: Option<Duration>,
+    /// Number of comparisons, which decides whose turn it is.
+    comparisons: usize,
 }
 
 impl Bottlenecks {
@@ -84,6 +87,7 @@ impl Bottlenecks {
     pub fn compare(&mut self, sessions: &mut impl Sessions, now: Duration) {
         let active: Vec<SessionId> = std::mem::take(&mut self.active).into_iter().collect();
         self.next = None;
+        self.comparisons = self.comparisons.wrapping_add(1);
         let mut traces = Vec::new();
         for id in active {
             let trace = sessions.get(id).and_then(|(_, session)| session.queue_trace(now));
@@ -99,7 +103,8 @@ impl Bottlenecks {
         let mut done = BTreeSet::new();
         for id in &members {
             if let Some((_, session)) = sessions.get(*id) {
-                session.set_siblings(!self.siblings(*id).is_empty(), now);
+                let are_there = !self.siblings(*id).is_empty();
+                session.set_siblings(are_there, self.turn(*id, &members), now);
             }
         }
         for id in members {
@@ -110,6 +115,15 @@ impl Bottlenecks {
                 divide(sessions, &group, now);
             }
         }
+    }
+
+    /// Number of members of a session's group that are in `active`, if it is this session's turn to send
+    /// trains.
+    fn turn(&self, id: SessionId, active: &[SessionId]) -> Option<u32> {
+        let others = self.siblings(id).iter().filter(|other| active.contains(other));
+        let (count, before) = others
+            .fold((1, 0), |(count, before), other| (count + 1, before + usize::from(*other < id)));
+        (self.comparisons % count == before).then_some(count as u32)
     }
 
     fn score(&mut self, pair: Pair, correlation: Option<f64>) {
@@ -172,6 +186,30 @@ fn divide(sessions: &mut impl Sessions, group: &[SessionId], now: Duration) {
         if let Some((_, session)) = sessions.get(id) {
             session.set_capacity_bps(bps + way * (part(weight) - bps), now);
             sessions.touch(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn active_members_of_a_group_take_turns() {
+        let group: [SessionId; 4] = [1, 2, 3, 4];
+        let mut bottlenecks = Bottlenecks::default();
+        for member in group {
+            let others = group.into_iter().filter(|other| *other != member).collect();
+            bottlenecks.siblings.insert(member, others);
+        }
+        // Session 4 sends nothing, and session 9 has no siblings.
+        let active = [1, 2, 3, 9];
+        for (comparisons, whose) in [1, 2, 3, 1, 2, 3].into_iter().enumerate() {
+            bottlenecks.comparisons = comparisons;
+            let turn = |id| bottlenecks.turn(id, &active);
+            let turns = [1, 2, 3].map(turn);
+            assert_eq!(turns, [1, 2, 3].map(|id| (id == whose).then_some(3)));
+            assert_eq!(turn(9), Some(1));
         }
     }
 }

@@ -128,10 +128,11 @@ impl Session {
         }
     }
 
-    /// Sets whether other sessions of this end share the bottleneck.
-    pub(crate) fn set_siblings(&mut self, are_there: bool, now: Duration) {
+    /// Sets whether other sessions of this end share the bottleneck, and their number with this one if it
+    /// is this one's turn to send trains.
+    pub(crate) fn set_siblings(&mut self, are_there: bool, turn: Option<u32>, now: Duration) {
         if let Some(learner) = self.path.lease.learner_mut(now) {
-            learner.set_siblings(are_there, now);
+            learner.set_siblings(are_there, turn, now);
         }
     }
 

@@ -22,9 +22,11 @@ impl Learner {
         self.capacity_bps = Some(bps);
     }
 
-    /// Sets whether there are siblings. A competition that began before ends: the queue that others
+    /// Sets whether there are siblings, and the number of active members of the group if it is this one's
+    /// turn to send trains. A competition that began before ends: the queue that others
     /// kept was theirs.
-    pub fn set_siblings(&mut self, are_there: bool, now: Duration) {
+    pub fn set_siblings(&mut self, are_there: bool, turn: Option<u32>, now: Duration) {
+        self.siblings.turn = turn;
         let are_new = are_there && !std::mem::replace(&mut self.siblings.are_there, are_there);
         if are_new && self.competes() {
             self.leave(now);

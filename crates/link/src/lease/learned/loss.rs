@@ -24,7 +24,7 @@ const PERSISTENT_ROUNDS: u32 = 3;
 /// Rounds after that in which losses may be a policer's: they do not raise the channel's …
 const DOUBTFUL_ROUNDS: u32 = 20;
 /// … and together they are congestion if they are this much beyond it …
-const MODERATE: f64 = 0.05;
+const MODERATE: f64 = 0.02;
 /// … in this number of packets.
 const MODERATE_PACKETS: u64 = 240;
 /// Minimum number of packets in a round.

@@ -319,10 +319,12 @@ impl Learner {
         if self.phase == Phase::Cruising
             && !self.cross_traffic.is_present()
             && !self.grants.are_tested()
+            && self.siblings.is_turn()
         {
             let max_gain = self.cap.bps() as f64 / capacity;
             let jitter_s = self.queue.jitter_s();
-            self.trains.begin_if_due(capacity, max_gain, self.rtt, jitter_s, now);
+            let gains = (self.siblings.train_gain(), max_gain);
+            self.trains.begin_if_due(capacity, gains, self.rtt, jitter_s, now);
         }
         let rest = self.trains.sent(bytes, now);
         if let Some(rest) = rest.filter(|_| self.is_confirmed) {
@@ -337,6 +339,7 @@ impl Learner {
         if self.flight.is_held() {
             self.cross_traffic.limited(seen.now);
         }
+        self.relax_after_cut(seen.now);
         let window = self.window_bytes();
         self.flight.reported(seen.judged_bytes, seen.in_flight_bytes, window);
         self.queue.note_path(&new, &self.arrivals, self.capacity_bps);

@@ -12,6 +12,8 @@ use crate::lease::Observation;
 const AFTER_CUT: f64 = 0.985;
 /// The same once a policer is suspected: its bucket makes the arrival rate too high.
 const AFTER_POLICER: f64 = 0.965;
+/// Round trips without such losses after which the first share is used again.
+const QUIET_ROUND_TRIPS: u32 = 20;
 /// Time and packets over which the arrival rate in a queue is measured.
 const QUEUE_SPAN: Duration = Duration::from_millis(60);
 const QUEUE_PACKETS: u64 = 12;
@@ -61,6 +63,14 @@ impl Learner {
         self.grants.interrupt(self.rtt, seen.now);
         self.postpone_train(seen.now);
         self.trains.next_at(self.policer.cut(excess.capacity_bps, self.rtt, seen.now));
+    }
+
+    /// Sends a little more once a cut has ended the losses.
+    pub(super) fn relax_after_cut(&mut self, now: Duration) {
+        let is_quiet = now > self.settled_at + self.rtt * QUIET_ROUND_TRIPS;
+        if self.is_confirmed && self.share <= AFTER_POLICER && is_quiet {
+            self.share = AFTER_CUT;
+        }
     }
 
     /// Gives the present train up. The next one is sent an interval after `from`.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::packets::bytes_in;
+use super::trains::{GAIN, GAIN_AFTER_SUCCESS};
 
 /// Share of the capacity from which on it is used.
 const BUSY: f64 = 0.5;
@@ -12,6 +13,8 @@ const BUSY: f64 = 0.5;
 #[derive(Debug, Default)]
 pub struct Siblings {
     pub are_there: bool,
+    /// Number of active members of the group, if it is this one's turn to send trains.
+    pub turn: Option<u32>,
     /// A drain began that they do not know of.
     pub drain_began: bool,
     /// Bytes sent since then.
@@ -20,6 +23,17 @@ pub struct Siblings {
 }
 
 impl Siblings {
+    /// Returns `true` unless it is a sibling's turn to send trains.
+    pub fn is_turn(&self) -> bool {
+        !self.are_there || self.turn.is_some()
+    }
+
+    /// Minimum gain of a train, with which the group together sends as much as one session with [`GAIN`].
+    pub fn train_gain(&self) -> f64 {
+        let members = self.turn.unwrap_or(1);
+        (1.0 + (GAIN - 1.0) * f64::from(members)).min(GAIN_AFTER_SUCCESS)
+    }
+
     /// Counts a packet.
     pub fn sent(&mut self, bytes: usize) {
         self.used_bytes += bytes as u64;

@@ -8,8 +8,8 @@ use super::train::{self, Measured, Train};
 use crate::lease::Observation;
 
 /// Gain of a train, and of the next one after a success.
-const GAIN: f64 = 1.25;
-const GAIN_AFTER_SUCCESS: f64 = 2.0;
+pub const GAIN: f64 = 1.25;
+pub const GAIN_AFTER_SUCCESS: f64 = 2.0;
 /// Round trips between the beginnings of two trains …
 const EVERY: f64 = 1.75;
 /// … their minimum distance on short paths …
@@ -68,16 +68,17 @@ impl Trains {
         self.current = Some(Train::new(now, length, 1.0, capacity_bps));
     }
 
-    /// Begins a train if one is due. Its rate is at most `max_gain` times the capacity.
+    /// Begins a train if one is due. Its rate is at least `min_gain` times the capacity, and at most
+    /// `max_gain` times.
     pub fn begin_if_due(
         &mut self,
         capacity_bps: f64,
-        max_gain: f64,
+        (min_gain, max_gain): (f64, f64),
         rtt: Duration,
         jitter_s: f64,
         now: Duration,
     ) {
-        let gain = self.next_gain.min(max_gain);
+        let gain = self.next_gain.max(min_gain).min(max_gain);
         if self.current.is_some() || now < self.next_at || gain <= 1.0 {
             return;
         }
