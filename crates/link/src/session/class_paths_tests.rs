@@ -105,6 +105,27 @@ fn beside_metered(metered: Metered, bytes: usize, is_free_dead: bool) -> (usize,
 }
 
 #[test]
+fn a_class_uses_a_metered_path_as_it_is_set() {
+    // As much as a flow takes at once.
+    const LONG: usize = 260_000;
+    for (metered, is_free_dead, arrives, pays) in [
+        (Metered::Never, false, true, false),
+        (Metered::Never, true, false, false),
+        (Metered::Standby, false, true, false),
+        (Metered::Standby, true, true, true),
+        (Metered::Urgent, false, true, false),
+        (Metered::Urgent, true, true, true),
+        (Metered::Always, false, true, true),
+        (Metered::Always, true, true, true),
+    ] {
+        let (read, carried) = beside_metered(metered, LONG, is_free_dead);
+        let what = format!("{metered:?}, free path dead: {is_free_dead}, {read}, {carried:?}");
+        assert_eq!(read == LONG, arrives, "{what}");
+        assert_eq!(carried[1] > LONG as u64 / 3, pays, "{what}");
+    }
+}
+
+#[test]
 fn short_exchanges_use_a_metered_path_if_they_are_urgent() {
     let carried = |metered| beside_metered(metered, 8_000, false).1[1];
     let [standby, urgent] = [Metered::Standby, Metered::Urgent].map(carried);
