@@ -135,8 +135,8 @@ mod vectors;
 mod wire;
 
 pub use bentpipe_schedule::{
-    Activity, Class, ClassActivity, ClassCounters, ClassSettings, DelayHistogram, Dscp, Limits,
-    PassengerActivity, PerClass, SnapshotLimits,
+    Activity, Class, ClassActivity, ClassCounters, ClassPaths, ClassSettings, DelayHistogram, Dscp,
+    Limits, Metered, PassengerActivity, PerClass, SnapshotLimits, Spread,
 };
 pub use endpoint::{
     AirConfig, AirCore, Aircraft, Core, Filter, Flows, FlowsRefused, HubConfig, HubCore,

@@ -306,7 +306,7 @@ pub(crate) fn check_classes(
     mtu: usize,
 ) -> Result<(), SettingsError> {
     let min = ByteSize::from_bytes(MIN_CLASS_DATAGRAMS * mtu as u64);
-    for (class, &ClassSettings { limits, memory }) in classes.iter() {
+    for (class, &ClassSettings { limits, memory, .. }) in classes.iter() {
         if memory < min {
             return Err(SettingsError::SmallClassMemory { class, memory, mtu, min });
         }

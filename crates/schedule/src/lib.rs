@@ -21,6 +21,7 @@
 //! | `queue`, `codel` | [`DatagramQueue`], CoDel |
 //! | `budget` | datagram memory of each class |
 //! | `class`, `dscp` | traffic classes and their code points |
+//! | `paths` | choices of paths by class, for a link with several |
 //! | `counters` | counters and delay histograms |
 //!
 //! ```
@@ -57,6 +58,7 @@ mod codel;
 mod counters;
 mod drr;
 mod dscp;
+mod paths;
 mod queue;
 mod scheduler;
 mod shares;
@@ -69,6 +71,7 @@ pub use class::{Class, PerClass};
 pub use codel::Params;
 pub use counters::{Activity, ClassCounters, Counters, Delay, DelayHistogram, Payload};
 pub use dscp::Dscp;
+pub use paths::{ClassPaths, Metered, Spread};
 pub use queue::{DatagramQueue, DropReason, Dropped, Popped};
 pub use scheduler::{
     ClassActivity, ClassSettings, FlowActivity, FlowId, PassengerActivity, Scheduler, Snapshot,

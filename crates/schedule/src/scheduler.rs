@@ -10,6 +10,7 @@ use crate::arena::{Arena, Handle};
 use crate::budget::{Budget, DEFAULT_MEMORY};
 use crate::counters::{Activity, ClassCounters, Counters, DelayHistogram, Payload};
 use crate::drr::Drr;
+use crate::paths::ClassPaths;
 use crate::shares::{Limits, Shares};
 use crate::subscribers::Subscribers;
 use crate::{Class, Passenger};
@@ -26,11 +27,13 @@ pub struct ClassSettings {
     pub limits: Limits,
     /// Memory limit of its queued datagrams.
     pub memory: ByteSize,
+    /// Paths that carry it.
+    pub paths: ClassPaths,
 }
 
 impl Default for ClassSettings {
     fn default() -> Self {
-        Self { limits: Limits::default(), memory: DEFAULT_MEMORY }
+        Self { limits: Limits::default(), memory: DEFAULT_MEMORY, paths: ClassPaths::default() }
     }
 }
 

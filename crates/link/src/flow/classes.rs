@@ -27,7 +27,7 @@ impl FlowTable {
             let scheduler = self.turns.scheduler();
             let queued = scheduler.class_counters(class).queued_bytes;
             let bytes = self.send_memory.unsent()[class] + queued;
-            let waits = scheduler.is_backlogged(class) || self.turns.held_of(class) > 0;
+            let waits = scheduler.is_backlogged(class) || self.turns.is_held(class);
             let ceil = self.limits.classes[class].limits.ceil;
             Waiting { bytes: if waits { bytes } else { 0 }, ceil }
         })
@@ -94,5 +94,9 @@ impl FlowTable {
             self.turns.scheduler_mut().reclass(turn, class, now);
         }
         self.bursts.count(stream, now);
+        // The new class may have room where the old one has none.
+        if self.turns.unhold(id) {
+            self.refresh(id, now);
+        }
     }
 }

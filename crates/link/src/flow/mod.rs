@@ -54,6 +54,7 @@ pub use pool::Pool;
 pub use pressure::{Lending, Pressure};
 pub use quota::FlowRefusals;
 pub use recv::{Read, RecvFlow};
+pub use scheduling::Rooms;
 pub use send::{SendFlow, Write};
 pub use table::FlowTable;
 

@@ -1,6 +1,6 @@
 //! Turns of the flows in each lane, and flows that wait for room in their lane.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bentpipe_schedule::{Class, Handle, Payload, PerClass, Scheduler};
@@ -12,21 +12,33 @@ use crate::lane::Lane;
 #[derive(Debug)]
 pub struct Turns {
     scheduler: Scheduler,
-    /// Lanes that accept another symbol.
-    rooms: [bool; Lane::ALL.len()],
-    /// Flows that wait for room in their lane.
-    held: [BTreeMap<u64, Class>; Lane::ALL.len()],
-    /// Number of these flows, by class.
-    held_of: PerClass<usize>,
+    rooms: Rooms,
+    /// Flows that wait for room for their class in their lane.
+    held: [PerClass<BTreeSet<u64>>; Lane::ALL.len()],
+}
+
+/// Lanes that accept another symbol now, by class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rooms {
+    pub lanes: [PerClass<bool>; Lane::ALL.len()],
+    /// The urgent lane accepts control frames.
+    pub control: bool,
+}
+
+impl Rooms {
+    /// Lanes that accept symbols of every class or of none.
+    pub fn of_lanes(lanes: [bool; Lane::ALL.len()]) -> Self {
+        let control = lanes[Lane::Urgent as usize];
+        Self { lanes: lanes.map(|has_room| PerClass::new(|_| has_room)), control }
+    }
 }
 
 impl Default for Turns {
     fn default() -> Self {
         Self {
             scheduler: Scheduler::new(),
-            rooms: [true; Lane::ALL.len()],
+            rooms: Rooms::of_lanes([true; Lane::ALL.len()]),
             held: Default::default(),
-            held_of: PerClass::default(),
         }
     }
 }
@@ -74,21 +86,30 @@ impl Turns {
 
     /// Sets which lanes accept another symbol. Then [`Self::next_released`] yields the flows that no
     /// longer wait.
-    pub fn set_room(&mut self, rooms: [bool; Lane::ALL.len()]) {
+    pub fn set_room(&mut self, rooms: Rooms) {
         self.rooms = rooms;
     }
 
-    pub fn has_room(&self, lane: Lane) -> bool {
-        self.rooms[lane as usize]
+    pub fn has_room(&self, lane: Lane, class: Class) -> bool {
+        self.rooms.lanes[lane as usize][class]
     }
 
-    /// Takes a flow that waited for room in a lane that has some now.
+    pub fn has_room_for_control(&self) -> bool {
+        self.rooms.control
+    }
+
+    /// Takes a flow that waited for room that there is now.
     pub fn next_released(&mut self) -> Option<u64> {
-        let rooms = self.rooms.iter();
-        let with_room = self.held.iter_mut().zip(rooms).filter(|(_, has_room)| **has_room);
-        let (id, class) = with_room.filter_map(|(held, _)| held.pop_first()).next()?;
-        self.held_of[class] -= 1;
-        Some(id)
+        for (held, has_room) in self.held.iter_mut().zip(&self.rooms.lanes) {
+            for class in Class::ALL {
+                if has_room[class]
+                    && let Some(id) = held[class].pop_first()
+                {
+                    return Some(id);
+                }
+            }
+        }
+        None
     }
 
     /// Gives the flow's turn to others until its full lane has room again.
@@ -96,20 +117,21 @@ impl Turns {
         let Some(turn) = state.turn else { return };
         self.scheduler.deactivate(turn);
         self.unhold(id);
-        self.held[lane as usize].insert(id, state.class);
-        self.held_of[state.class] += 1;
+        self.held[lane as usize][state.class].insert(id);
     }
 
-    /// Stops the flow's wait for room.
-    pub fn unhold(&mut self, id: u64) {
-        for class in self.held.iter_mut().filter_map(|held| held.remove(&id)) {
-            self.held_of[class] -= 1;
+    /// Stops the flow's wait for room. Returns `true` if it waited.
+    pub fn unhold(&mut self, id: u64) -> bool {
+        let mut waited = false;
+        for held in &mut self.held {
+            Class::ALL.into_iter().for_each(|class| waited |= held[class].remove(&id));
         }
+        waited
     }
 
-    /// Number of flows of `class` that wait for room in their lane.
-    pub fn held_of(&self, class: Class) -> usize {
-        self.held_of[class]
+    /// Returns `true` if a flow of `class` waits for room in its lane.
+    pub fn is_held(&self, class: Class) -> bool {
+        self.held.iter().any(|held| !held[class].is_empty())
     }
 }
 

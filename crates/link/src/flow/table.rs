@@ -13,7 +13,7 @@ use super::event::FlowEvent;
 use super::limits::FlowLimits;
 use super::lingering::Lingering;
 use super::memory::{ReceiveMemory, SendMemory};
-use super::scheduling::{Turns, received};
+use super::scheduling::{Rooms, Turns, received};
 use super::state::{Flow, FlowMap, Stream};
 use super::{FlowRefusals, Pressure, Read, Write};
 use crate::lane::{Lane, RangeSet};
@@ -313,9 +313,9 @@ impl FlowTable {
 
     // Turns.
 
-    /// Tells which lanes accept another symbol. Flows of a full lane give their turns to others
-    /// until it has room again.
-    pub fn set_room(&mut self, rooms: [bool; Lane::ALL.len()], now: Duration) {
+    /// Tells which lanes accept another symbol of which classes. Other flows give up their turns
+    /// until there is room again.
+    pub fn set_room(&mut self, rooms: Rooms, now: Duration) {
         self.turns.set_room(rooms);
         while let Some(id) = self.turns.next_released() {
             self.refresh(id, now);
@@ -341,12 +341,11 @@ impl FlowTable {
             };
             // If all of the flow's datagrams had expired, the turn is another's.
             let Some(lane) = lane else { continue };
-            if self.turns.has_room(lane) {
+            let Some(state) = self.flows.get(id).map(Flow::state) else { continue };
+            if self.turns.has_room(lane, state.class) {
                 return Some((id, lane));
             }
-            if let Some(flow) = self.flows.get(id) {
-                self.turns.hold(id, flow.state(), lane);
-            }
+            self.turns.hold(id, state, lane);
         }
     }
 
@@ -381,7 +380,7 @@ impl FlowTable {
     /// them, but only up to a limit while a flow waits.
     pub(super) fn control_leads(&mut self, now: Duration) -> bool {
         self.control.is_waiting(&mut self.flows)
-            && self.turns.has_room(Lane::Urgent)
+            && self.turns.has_room_for_control()
             && (self.control.may_lead() || self.next_turn(now).is_none())
     }
 

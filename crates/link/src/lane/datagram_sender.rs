@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_coding::{MAX_SPAN, PREFIX_BYTES, Span, encode};
-use bentpipe_schedule::Class;
+use bentpipe_schedule::{Class, PerClass};
 
 use super::Lane;
 use super::in_flight::InFlight;
@@ -169,7 +169,7 @@ impl DatagramSender {
 
     /// Returns `true` if a retransmission or a repair waits.
     pub fn has_queued(&mut self, now: Duration) -> bool {
-        self.peek(now).is_some() || self.peek_repair(now).is_some()
+        self.peek(&PerClass::new(|_| true), now).is_some() || self.peek_repair(now).is_some()
     }
 
     /// Makes the next report count as new, because packets of this lane or another were judged.
@@ -323,6 +323,54 @@ impl DatagramSender {
         }
     }
 
+    /// Place in the queue and number of the oldest symbol to retransmit of the classes in `allowed`
+    /// that would arrive in time.
+    fn next_queued(&mut self, allowed: &PerClass<bool>, now: Duration) -> Option<(usize, u64)> {
+        let (base, one_way) = (self.base, self.one_way);
+        while let Some(&number) = self.lost.front() {
+            let index = number.checked_sub(base);
+            if let Some(slot) = index.and_then(|index| self.slots.get_mut(index as usize))
+                && slot.state == State::Queued
+            {
+                if slot.is_in_time(now, one_way) {
+                    break;
+                }
+                slot.state = State::Missing;
+            }
+            self.lost.pop_front();
+        }
+        let is_allowed = |&(_, number): &(usize, u64)| {
+            let slot = number.checked_sub(base).and_then(|at| self.slots.get(at as usize));
+            slot.is_some_and(|slot| {
+                slot.state == State::Queued && slot.is_in_time(now, one_way) && allowed[slot.class]
+            })
+        };
+        self.lost.iter().copied().enumerate().find(is_allowed)
+    }
+
+    /// Content of a symbol that would still help.
+    pub fn content_of(&self, number: u64) -> Option<&[u8]> {
+        let slot = self.slots.get(usize::try_from(number.checked_sub(self.base)?).ok()?)?;
+        (slot.state != State::Reported).then_some(&slot.content[..])
+    }
+
+    /// Length of the coded bytes of another repair of `span`, unless it would not help.
+    pub fn repair_len(&self, span: Span) -> Option<usize> {
+        if span.first < self.base || self.span(span).all(|slot| slot.state == State::Reported) {
+            return None;
+        }
+        let longest = self.span(span).map(|slot| slot.content.len()).max().unwrap_or(0);
+        Some(PREFIX_BYTES + longest)
+    }
+
+    /// Appends another repair of `span`, to be sent in `packet` besides the planned ones.
+    pub fn repair_again(&self, span: Span, packet: PacketId, out: &mut Vec<u8>) {
+        if span.first >= self.base {
+            let sources: Vec<&[u8]> = self.span(span).map(|slot| &slot.content[..]).collect();
+            encode(repair_key(packet), &sources, out);
+        }
+    }
+
     fn span(&self, span: Span) -> impl Iterator<Item = &Slot> {
         let start = (span.first - self.base) as usize;
         self.slots.range(start..start + usize::from(span.count))
@@ -330,25 +378,20 @@ impl DatagramSender {
 }
 
 impl Sender for DatagramSender {
-    fn peek(&mut self, now: Duration) -> Option<Lost> {
-        while let Some(&number) = self.lost.front() {
-            let index = number.checked_sub(self.base);
-            if let Some(slot) = index.and_then(|index| self.slots.get_mut(index as usize))
-                && slot.state == State::Queued
-            {
-                if slot.is_in_time(now, self.one_way) {
-                    return Some(Lost { number, len: slot.content.len(), class: slot.class });
-                }
-                slot.state = State::Missing;
-            }
-            self.lost.pop_front();
-        }
-        None
+    fn peek(&mut self, allowed: &PerClass<bool>, now: Duration) -> Option<Lost> {
+        let (_, number) = self.next_queued(allowed, now)?;
+        let slot = self.slots.get((number - self.base) as usize)?;
+        Some(Lost { number, len: slot.content.len(), class: slot.class })
     }
 
-    fn take(&mut self, packet: PacketId, now: Duration) -> Option<(u64, &[u8])> {
-        let Lost { number, .. } = self.peek(now)?;
-        self.lost.pop_front();
+    fn take(
+        &mut self,
+        allowed: &PerClass<bool>,
+        packet: PacketId,
+        now: Duration,
+    ) -> Option<(u64, &[u8])> {
+        let (place, number) = self.next_queued(allowed, now)?;
+        self.lost.remove(place);
         let slot = self.slots.get_mut((number - self.base) as usize)?;
         (slot.state, slot.last_packet) = (State::InFlight, packet);
         self.in_flight.sent(number, packet);

@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_coding::{PREFIX_BYTES, Span, encode};
+use bentpipe_schedule::PerClass;
 
 use super::burst_repair::BurstRepair;
 use super::in_flight::InFlight;
@@ -221,6 +222,23 @@ impl SendLane {
         None
     }
 
+    /// The next symbol to retransmit of the classes in `allowed`: `true` if it is in the first queue,
+    /// its place there, and its number.
+    fn next_queued(&mut self, allowed: &PerClass<bool>) -> Option<(bool, usize, u64)> {
+        self.settle()?;
+        let is_allowed = |&(_, number): &(usize, u64)| {
+            let slot = number.checked_sub(self.base).and_then(|at| self.slots.get(at as usize));
+            slot.is_some_and(|slot| slot.state == State::Queued && allowed[slot.class])
+        };
+        for (is_first, queue) in [(true, &self.lost), (false, &self.copies)] {
+            let mut queued = queue.iter().copied().enumerate();
+            if let Some((place, number)) = queued.find(is_allowed) {
+                return Some((is_first, place, number));
+            }
+        }
+        None
+    }
+
     fn span(&self, span: Span) -> impl Iterator<Item = &Slot> {
         let start = (span.first - self.base) as usize;
         self.slots.range(start..start + usize::from(span.count))
@@ -391,25 +409,31 @@ impl SendLane {
 }
 
 impl Sender for SendLane {
-    fn peek(&mut self, _: Duration) -> Option<Lost> {
-        let number = self.settle()?;
+    fn peek(&mut self, allowed: &PerClass<bool>, _: Duration) -> Option<Lost> {
+        let (_, _, number) = self.next_queued(allowed)?;
         let slot = &self.slots[(number - self.base) as usize];
         Some(Lost { number, len: slot.content.len(), class: slot.class })
     }
 
-    fn take(&mut self, packet: PacketId, now: Duration) -> Option<(u64, &[u8])> {
-        let number = self.settle()?;
+    fn take(
+        &mut self,
+        allowed: &PerClass<bool>,
+        packet: PacketId,
+        now: Duration,
+    ) -> Option<(u64, &[u8])> {
         // When a second copy's turn comes, no symbol of the first queue is left to be sent.
-        let is_first = self.lost.pop_front().is_some();
+        let (is_first, place, number) = self.next_queued(allowed)?;
+        if is_first {
+            self.lost.remove(place)
+        } else {
+            self.copies.remove(place)
+        };
         let slot = &mut self.slots[(number - self.base) as usize];
         if is_first && slot.losses >= COPIED_FROM {
             self.copies.push_back(number);
         } else {
             slot.state = State::InFlight;
             self.in_flight.sent(number, packet);
-        }
-        if !is_first {
-            self.copies.pop_front();
         }
         slot.last_packet = packet;
         self.last_sent = now;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bentpipe_coding::Span;
-use bentpipe_schedule::Class;
+use bentpipe_schedule::{Class, PerClass};
 
 use crate::wire::header::PacketId;
 
@@ -29,11 +29,17 @@ pub struct Due {
 
 /// Source of retransmissions and repairs.
 pub trait Sender {
-    /// Returns the symbol that [`Self::take`] would take.
-    fn peek(&mut self, now: Duration) -> Option<Lost>;
+    /// Returns the symbol that [`Self::take`] would take, of the classes in `allowed`.
+    fn peek(&mut self, allowed: &PerClass<bool>, now: Duration) -> Option<Lost>;
 
-    /// Takes the next symbol to be retransmitted in `packet`: its number and content.
-    fn take(&mut self, packet: PacketId, now: Duration) -> Option<(u64, &[u8])>;
+    /// Takes the next symbol to be retransmitted in `packet`, of the classes in `allowed`: its number
+    /// and content.
+    fn take(
+        &mut self,
+        allowed: &PerClass<bool>,
+        packet: PacketId,
+        now: Duration,
+    ) -> Option<(u64, &[u8])>;
 
     /// Class of the waiting repair, if there is one.
     fn repair_class(&mut self, now: Duration) -> Option<Class>;
@@ -46,4 +52,10 @@ pub trait Sender {
 
     /// Gives up the next repair, which would not fit into a packet.
     fn give_up_repair(&mut self);
+}
+
+/// Every class, for tests.
+#[cfg(test)]
+pub fn every_class() -> PerClass<bool> {
+    PerClass::new(|_| true)
 }

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use bentpipe_coding::Span;
+
 use super::sender::Sender;
 use super::{DatagramSender, Lane, SendLane};
+use crate::wire::header::PacketId;
 
 /// The sending halves of all lanes.
 #[derive(Debug)]
@@ -24,6 +27,32 @@ impl Senders {
         match lane {
             Lane::Urgent | Lane::Bulk => &mut self.reliable[lane as usize],
             Lane::Datagram => &mut self.datagrams,
+        }
+    }
+
+    /// Content of a symbol that the peer has not reported.
+    pub fn content_of(&self, lane: Lane, number: u64) -> Option<&[u8]> {
+        match lane {
+            Lane::Urgent | Lane::Bulk => self.reliable[lane as usize].content_of(number),
+            Lane::Datagram => self.datagrams.content_of(number),
+        }
+    }
+
+    /// Length of the coded bytes of another repair of `span`, unless it would not help.
+    pub fn repair_len(&self, lane: Lane, span: Span) -> Option<usize> {
+        match lane {
+            Lane::Urgent | Lane::Bulk => self.reliable[lane as usize].repair_len(span),
+            Lane::Datagram => self.datagrams.repair_len(span),
+        }
+    }
+
+    /// Appends another repair of `span`, to be sent in `packet` besides the planned ones.
+    pub fn repair_again(&self, lane: Lane, span: Span, packet: PacketId, out: &mut Vec<u8>) {
+        match lane {
+            Lane::Urgent | Lane::Bulk => {
+                self.reliable[lane as usize].repair_again(span, packet, out);
+            }
+            Lane::Datagram => self.datagrams.repair_again(span, packet, out),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bentpipe_schedule::Metered;
+
 use super::Session;
 use super::path::Path;
 use crate::Class;
@@ -97,13 +99,22 @@ impl Session {
         may_resend: bool,
         now: Duration,
     ) -> Option<(NextSend, Class)> {
+        let allowed = self.allowed(lane, now);
         let state = self.send.get(lane);
-        let lost = state.peek(now).filter(|_| may_resend);
-        if let Some(lost) = lost {
+        if let Some(lost) = state.peek(&allowed, now)
+            && self.may_resend_of(lost.class, lane, may_resend, now)
+        {
             return Some((NextSend::Lost(lane), lost.class));
         }
-        let class = state.repair_class(now)?;
-        self.may_repair(lane, now).then_some((NextSend::Repair(lane), class))
+        let class = self.send.get(lane).repair_class(now)?;
+        if !allowed[class] {
+            if !self.others_carry(class, lane) {
+                // Otherwise the repairs of other classes would wait for its own.
+                self.send.get(lane).give_up_repair();
+            }
+            return None;
+        }
+        self.may_repair(lane, class, now).then_some((NextSend::Repair(lane), class))
     }
 
     /// Returns `true` if the path in hand may carry retransmissions: the others together would not
@@ -112,7 +123,17 @@ impl Session {
         if !self.has_other_live() {
             return true;
         }
-        !self.is_overtaken(self.resent_bytes(), |_| 0.0, now)
+        !self.is_overtaken(self.resent_bytes(), (Metered::Standby, Lane::Bulk), |_| 0.0, now)
+    }
+
+    /// The same for retransmissions of `class` in `lane`; `usual` is the answer for a class that uses
+    /// no metered path beside others.
+    fn may_resend_of(&self, class: Class, lane: Lane, usual: bool, now: Duration) -> bool {
+        let metered = self.settings.classes[class].paths.metered;
+        if matches!(metered, Metered::Standby | Metered::Never) || !self.has_other_live() {
+            return usual;
+        }
+        !self.is_overtaken(self.resent_bytes(), (metered, lane), |_| 0.0, now)
     }
 
     /// Bytes of the retransmissions and repairs that wait.
@@ -128,16 +149,16 @@ impl Session {
     }
 
     /// Bytes that wait in the urgent lane, and in all lanes, with their retransmissions and repairs.
-    fn waiting_bytes(&self) -> (u64, u64) {
+    pub(super) fn waiting_bytes(&self) -> (u64, u64) {
         let waiting = self.flows.waiting();
         let all: u64 = Class::ALL.into_iter().map(|class| waiting[class].bytes).sum();
         let again = self.resent_bytes();
         (self.flows.urgent_bytes().min(all).saturating_add(again), all.saturating_add(again))
     }
 
-    /// Returns `true` if the path in hand should carry the lane's next repair.
-    fn may_repair(&mut self, lane: Lane, now: Duration) -> bool {
-        if !self.has_other_live() {
+    /// Returns `true` if the path in hand should carry the lane's next repair, which is of `class`.
+    fn may_repair(&mut self, lane: Lane, class: Class, now: Duration) -> bool {
+        if !self.has_other_live() || self.goes_on_each(class) {
             return true;
         }
         let (urgent, all) = self.waiting_bytes();
@@ -152,7 +173,9 @@ impl Session {
         let state = self.send.reliable.get(lane as usize);
         let burst = self.repair_policy.burst.as_secs_f64();
         let carried = |path: &Path| state.is_some_and(|state| state.repairs_symbols_of(path.id));
-        !self.is_overtaken(waiting, |path| if carried(path) { burst } else { 0.0 }, now)
+        let metered = self.settings.classes[class].paths.metered;
+        let wait_s = |path: &Path| if carried(path) { burst } else { 0.0 };
+        !self.is_overtaken(waiting, (metered, lane), wait_s, now)
     }
 
     /// Returns `true` if the path in hand has something of `lane` to resend.
@@ -200,22 +223,10 @@ impl Session {
 
     /// The lane of the next new symbol; flows of full lanes do not delay others.
     pub(super) fn next_lane(&mut self, now: Duration) -> Option<Lane> {
-        let mut rooms = Lane::ALL.map(|lane| self.may_send_new(lane));
-        if self.has_other_live() {
-            let wins = self.lanes_that_win(now);
-            rooms.iter_mut().zip(wins).for_each(|(room, wins)| *room &= wins);
-        }
+        let open = Lane::ALL.map(|lane| self.may_send_new(lane));
+        let rooms = self.rooms(open, now);
         self.flows.set_room(rooms, now);
         self.flows.next_lane(now)
-    }
-
-    /// Lanes whose next new symbol should go on the path in hand, because the other paths would not
-    /// have delivered all that waits before it arrives.
-    fn lanes_that_win(&self, now: Duration) -> [bool; Lane::ALL.len()] {
-        let (urgent, all) = self.waiting_bytes();
-        let wins = |bytes: u64| !self.is_overtaken(bytes, |_| 0.0, now);
-        // Datagrams have no end that others could wait for, and their order matters.
-        [wins(urgent), wins(all), wins(1)]
     }
 
     fn may_send_new(&self, lane: Lane) -> bool {

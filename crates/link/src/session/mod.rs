@@ -5,7 +5,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `path`, `sent`, `skips`, `arrivals` | one radio path: packets, round trip, pacing |
-//! | `paths`, `one_way`, `volume`, `limited` | several paths: which one carries what, and how many bytes |
+//! | `paths`, `spread`, `copies`, `copy_queue`, `one_way` | several paths: which one carries what |
+//! | `volume`, `limited` | paths whose bytes are limited |
 //! | `transmit`, `choose`, `fragment` | the next packet, composed when the pacer releases it |
 //! | `receive`, `report`, `reporting`, `curve` | packets received, reports and their times, arrival times |
 //! | `timers`, `probe`, `mtu` | timeouts, outages, the path's MTU |
@@ -14,6 +15,8 @@
 mod arrivals;
 mod choose;
 mod classes;
+mod copies;
+mod copy_queue;
 mod curve;
 mod datagram;
 mod fragment;
@@ -29,6 +32,7 @@ mod report;
 mod reporting;
 mod sent;
 mod skips;
+mod spread;
 mod streams;
 mod timers;
 mod transmit;
@@ -483,6 +487,8 @@ fn reap_interval(settings: &Settings) -> Duration {
     streams.min(settings.datagram_idle / REAPS_PER_DATAGRAM_LIMIT)
 }
 
+#[cfg(test)]
+mod class_paths_tests;
 #[cfg(test)]
 mod paths_tests;
 #[cfg(test)]

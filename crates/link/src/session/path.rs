@@ -1,10 +1,10 @@
 //! One radio path: packet numbers, round trip, pacing, and the peer's address.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::arrivals::{Arrivals, MAX_LATE_BY};
+use super::copy_queue::Copies;
 use super::curve::Recorder;
 use super::fragment::Outgoing;
 use super::mtu::Mtu;
@@ -96,8 +96,8 @@ pub struct Path {
     pub is_standby: bool,
     /// Limit of its bytes.
     pub volume: Volume,
-    /// Symbols that also go on this path.
-    pub copies: VecDeque<(Lane, u64)>,
+    /// Symbols and repairs that also go on this path.
+    pub copies: Copies,
     /// One-way delay to the peer, on the peer's clock.
     pub one_way: OneWay,
     /// End of the new symbols that went on this path, by lane.
@@ -184,7 +184,7 @@ impl Path {
             is_doubted: false,
             is_standby: settings.metered,
             volume: Volume::new(settings.quota.clone(), now),
-            copies: VecDeque::new(),
+            copies: Copies::default(),
             one_way: OneWay::default(),
             new_below: [0; Lane::RELIABLE.len()],
         };

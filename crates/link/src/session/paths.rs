@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_schedule::Metered;
 use bentpipe_units::BitRate;
 use rand::RngCore;
 
@@ -33,9 +34,6 @@ const REPAIR_ROUND_TRIPS: f64 = 1.125;
 /// Bytes of a burst: a path whose packet arrives when others have delivered so many carries no part of
 /// one.
 const BURST_BYTES: u64 = 32 << 10;
-/// Maximum number of symbols that wait to be copied to another path, for each path. The oldest are
-/// dropped, since a copy only saves time.
-const MAX_COPIES: usize = 64;
 
 impl Path {
     /// Creates path `id` of a session. `prior` are the measurements of the first path from an earlier
@@ -155,12 +153,6 @@ impl Session {
         !self.others.is_empty() && !self.is_used(&self.path) && self.has_other_live()
     }
 
-    /// Returns `true` if a path carries symbols: it is live, and not on standby for another one.
-    pub(super) fn is_used(&self, path: &Path) -> bool {
-        let is_free = |other: &Path| other.is_live() && !other.is_standby;
-        path.is_live() && (!path.is_standby || !self.paths().any(is_free))
-    }
-
     /// Numbers of all paths, those first whose packets arrive first.
     pub(super) fn paths_by_arrival(&self, now: Duration) -> impl Iterator<Item = u8> + use<> {
         let common = self.has_common_delays();
@@ -176,7 +168,7 @@ impl Session {
     /// Round trip of the path that datagrams use.
     pub(super) fn datagrams_round_trip(&self) -> Duration {
         let common = self.has_common_delays();
-        let used = self.paths().filter(|path| self.is_used(path));
+        let used = self.paths().filter(|path| self.carries(path, Metered::Standby, Lane::Datagram));
         let first = used.min_by(|a, b| a.way_s(common).total_cmp(&b.way_s(common)));
         first.map_or(self.path.rtt.get(), |path| path.rtt.get())
     }
@@ -326,7 +318,7 @@ impl Session {
     pub(super) fn resend_elsewhere(&mut self, now: Duration) {
         self.path.is_doubted = true;
         self.path.ping = true;
-        self.path.copies.clear();
+        self.drop_copies();
         self.path.fragments = None;
         let id = self.path.id;
         for lane in &mut self.send.reliable {
@@ -349,41 +341,33 @@ impl Session {
         self.select_first();
     }
 
-    /// Queues copies of a symbol for all other live paths: of openings, and of the end of a request.
-    pub(super) fn copy_elsewhere(&mut self, lane: Lane, number: u64) {
-        let standby = self.path.is_standby;
-        let used = |path: &Path| path.is_live() && (standby || !path.is_standby);
-        for path in self.others.iter_mut().filter(|path| used(path)) {
-            if path.copies.len() == MAX_COPIES {
-                path.copies.pop_front();
-            }
-            path.copies.push_back((lane, number));
-        }
-    }
-
     /// Returns `true` if the other live paths, without the path in hand, would have delivered
     /// `bytes` before a packet of the path in hand arrives: then that only makes a burst's end wait.
-    /// It is never true of the path whose packet arrives first. `wait_s` is a path's further delay.
+    /// It is never true of the path whose packet arrives first. The others are those that carry `lane`
+    /// of a class with this use of metered paths. `wait_s` is a path's further delay.
     pub(super) fn is_overtaken(
         &self,
         bytes: u64,
+        (metered, lane): (Metered, Lane),
         wait_s: impl Fn(&Path) -> f64,
         now: Duration,
     ) -> bool {
-        self.overtakes(&self.path, bytes, wait_s, now)
+        let carries = |path: &Path| self.carries(path, metered, lane);
+        self.overtakes(&self.path, bytes, carries, wait_s, now)
     }
 
     /// Returns `true` if a path carries no part of a burst, because others are so much faster.
     pub(super) fn is_idle_in_bursts(&self, path: &Path, now: Duration) -> bool {
-        self.overtakes(path, BURST_BYTES, |_| 0.0, now)
+        self.overtakes(path, BURST_BYTES, |path| self.is_used(path), |_| 0.0, now)
     }
 
-    /// Returns `true` if the live paths besides `this` would have delivered `bytes` before a packet of
-    /// `this` arrives.
+    /// Returns `true` if the paths besides `this` that carry them would have delivered `bytes` before
+    /// a packet of `this` arrives.
     fn overtakes(
         &self,
         this: &Path,
         bytes: u64,
+        carries: impl Fn(&Path) -> bool,
         wait_s: impl Fn(&Path) -> f64,
         now: Duration,
     ) -> bool {
@@ -391,7 +375,7 @@ impl Session {
         let arrival = |path: &Path| path.arrival_s(now, common) + wait_s(path);
         let ours = this.packet_time_s() + this.way_s(common) + wait_s(this);
         let (mut is_first, mut delivered_bits) = (true, 0.0);
-        let others = self.paths().filter(|path| path.id != this.id && self.is_used(path));
+        let others = self.paths().filter(|path| path.id != this.id && carries(path));
         for path in others.filter(|path| path.takes_more(now)) {
             let other = arrival(path);
             is_first &= (arrival(this), this.id) <= (other, path.id);

@@ -86,7 +86,7 @@ impl World {
         let aircraft = vec![Aircraft {
             key: air.public(),
             settings: of_hub.clone(),
-            highest_class: Class::BestEffort,
+            highest_class: Class::Operator,
         }];
         Self {
             air: AirCore::new(config, [1; 32]),

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::flow::PacketCharge;
 use crate::lane::Lane;
 use crate::wire::report::Report;
 
@@ -19,13 +20,17 @@ pub struct SentContents {
     pub asks: bool,
     /// The packet is an MTU probe.
     pub probe: bool,
-    /// The packet has only padding, to learn the rate.
+    /// The packet has only padding, to learn the rate, or it is a copy on a path that may be dead.
     pub padding: bool,
 }
 
+/// Contents of a packet besides its uncoded part, and their charge.
+pub type PacketContents = (SentContents, Option<PacketCharge>);
+
 impl SentContents {
     /// Returns `true` if the outcome says how many repairs data needs. A probe may be too large, and
-    /// a few packets of padding before the first data would outweigh the caution about the unknown.
+    /// a few packets of padding before the first data would outweigh the caution about the unknown. A
+    /// dead path loses everything.
     pub fn teaches_loss(self) -> bool {
         !self.probe && !self.padding
     }

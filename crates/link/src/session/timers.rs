@@ -113,6 +113,7 @@ impl Session {
         let peer = self.settings.peer_label(&self.path.peer);
         tracing::info!(%peer, "nothing heard: data stops, probing");
         self.path.outage = Some(Outage { since: now, probe_at: now, min_interval, bare: true });
+        self.drop_copies();
         self.path.mtu.on_outage(now);
         if let Some(congestion) = &mut self.path.congestion {
             congestion.on_timeout();
@@ -293,18 +294,21 @@ impl Session {
         if self.path.ping || self.path.response.is_some() {
             return true;
         }
-        if self.yields() || !self.path.affords_full() {
+        if !self.path.affords_full() {
             return false;
         }
         let may_load = self.path.outage.is_some() || self.path.takes_more(now);
+        if self.path.has_copy(now) {
+            return true;
+        }
+        if self.yields() {
+            return false;
+        }
         if self.path.fragments.is_some() && may_load {
             return true;
         }
         if self.path.outage.is_some() {
             return false;
-        }
-        if may_load && !self.path.copies.is_empty() {
-            return true;
         }
         if may_load && self.path.may_be_loaded() && self.path.lease.wants_padding(now) {
             return true;

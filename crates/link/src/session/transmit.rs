@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::Session;
 use super::choose::NextSend;
+use super::copy_queue::{Copied, Original};
 use super::fragment::Outgoing;
 use super::path::Path;
-use super::sent::SentContents;
+use super::sent::{PacketContents, SentContents};
 use super::validation::ANTI_AMPLIFICATION;
 use crate::Class;
 use crate::flow::{Content, Filled, PacketCharge};
@@ -19,9 +20,6 @@ use crate::wire::header::DATA_OVERHEAD_BYTES;
 
 /// Minimum room for a new symbol: an OPEN with the longest name fits.
 const MIN_SYMBOL_ROOM: usize = 320;
-
-/// Contents of a packet besides its uncoded part, and their charge.
-type PacketContents = (SentContents, Option<PacketCharge>);
 
 impl Session {
     /// Appends the next datagram to `out` and returns its destination; `None` if none may be sent
@@ -208,7 +206,7 @@ impl Session {
 
     /// Puts at most one symbol or repair. Returns it with its charge.
     fn put_contents(&mut self, probing: bool, now: Duration) -> PacketContents {
-        if self.yields() || !self.path.affords_full() {
+        if !self.path.affords_full() || (self.yields() && !self.path.has_copy(now)) {
             return PacketContents::default();
         }
         // In an outage, probes have their own pace.
@@ -224,8 +222,13 @@ impl Session {
         if self.path.fragments.is_some() {
             return self.put_fragment(room);
         }
-        if let Some(copied) = self.put_copy(room) {
+        if self.path.has_copy(now)
+            && let Some(copied) = self.put_copy(room, now)
+        {
             return copied;
+        }
+        if self.yields() {
+            return PacketContents::default();
         }
         let choose =
             if self.path.outage.is_some() { self.choose_probe(probing) } else { self.choose(now) };
@@ -243,8 +246,9 @@ impl Session {
     /// Retransmits a symbol, which was built for a whole packet and may not fit next to a report.
     /// If packets have become smaller, it is sent alone and in fragments.
     fn put_retransmission(&mut self, lane: Lane, room: usize, now: Duration) -> PacketContents {
+        let allowed = self.allowed(lane, now);
         let state = self.send.get(lane);
-        let Some(Lost { number, len, class }) = state.peek(now) else {
+        let Some(Lost { number, len, class }) = state.peek(&allowed, now) else {
             return PacketContents::default();
         };
         let fits = frame::symbol_head_len(number) + len <= room;
@@ -252,7 +256,7 @@ impl Session {
             return PacketContents::default();
         }
         let packet = self.path.next_id();
-        let Some((number, content)) = state.take(packet, now) else {
+        let Some((number, content)) = state.take(&allowed, packet, now) else {
             return PacketContents::default();
         };
         self.counters.retransmissions_sent += 1;
@@ -262,6 +266,7 @@ impl Session {
         body.extend_from_slice(content);
         if body.len() <= room {
             self.plaintext.extend_from_slice(&body);
+            self.copy_if_redundant(lane, Original::Symbol(number), class, now);
             return (SentContents::of(lane, number), Some(PacketCharge::of(class)));
         }
         self.path.fragments = Some(Outgoing::new(body, class, packet.number, room));
@@ -297,6 +302,7 @@ impl Session {
         state.take_repair(span, self.path.next_id(), now, &mut self.plaintext);
         self.counters.repairs_sent += 1;
         self.counters.repair_bytes += len as u64;
+        self.copy_if_redundant(lane, Original::Repair(span), class, now);
         (SentContents { asks: true, ..SentContents::default() }, Some(PacketCharge::of(class)))
     }
 
@@ -333,8 +339,12 @@ impl Session {
             state.ended(class, now);
         }
         // A request is short, and everything waits for it.
-        if ended.is_some() && self.opens && lane == Lane::Urgent && !self.others.is_empty() {
-            self.copy_elsewhere(lane, number);
+        let is_request = ended.is_some() && self.opens && lane == Lane::Urgent;
+        let what = Original::Symbol(number);
+        if self.goes_on_each(charge.best) {
+            self.copy_if_redundant(lane, what, charge.best, now);
+        } else if is_request {
+            self.copy_elsewhere(Copied { lane, what, class: charge.class }, now);
         }
         (SentContents::of(lane, number), Some(charge))
     }
@@ -343,24 +353,6 @@ impl Session {
     pub(super) fn room_everywhere(&self, room: usize) -> usize {
         let used = self.paths().filter(|path| self.is_used(path));
         used.map(Path::max_plaintext).fold(room, usize::min)
-    }
-
-    /// Puts the copy of a symbol that went on another path, if one waits. Its outcome is not the
-    /// symbol's, except that its arrival is.
-    fn put_copy(&mut self, room: usize) -> Option<PacketContents> {
-        while let Some((lane, number)) = self.path.copies.pop_front() {
-            let state = &self.send.reliable[lane as usize];
-            let Some(content) = state.content_of(number) else { continue };
-            if frame::symbol_head_len(number) + content.len() > room {
-                continue;
-            }
-            frame::put_symbol_head(&mut self.plaintext, lane, number);
-            self.plaintext.extend_from_slice(content);
-            self.counters.copies_sent += 1;
-            self.counters.copy_bytes += content.len() as u64;
-            return Some((SentContents::of(lane, number), None));
-        }
-        None
     }
 
     /// Fills a symbol with datagrams. Those that do not fit next to a report wait for the next
@@ -385,6 +377,7 @@ impl Session {
         let Filled { datagrams, charge, expires } = filled;
         let fresh = NewSymbol { content, datagrams, class: charge.class, expires };
         self.send.datagrams.push(fresh, packet, max_bytes, now, &self.repair_policy);
+        self.copy_if_redundant(lane, Original::Symbol(number), charge.class, now);
         if !self.flows.has_datagrams() {
             self.send.datagrams.ended(now);
         }

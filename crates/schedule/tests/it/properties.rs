@@ -190,7 +190,8 @@ impl Queues {
     fn new(memory: u64, ceil: Option<BitRate>) -> Self {
         let mut scheduler = Scheduler::new();
         let limits = Limits { rate: None, ceil };
-        let settings = ClassSettings { limits, memory: ByteSize::from_bytes(memory) };
+        let memory = ByteSize::from_bytes(memory);
+        let settings = ClassSettings { limits, memory, ..ClassSettings::default() };
         for class in QUEUED {
             scheduler.configure(class, settings, Duration::ZERO);
         }

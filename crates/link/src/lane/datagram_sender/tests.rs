@@ -1,4 +1,5 @@
 use super::*;
+use crate::lane::sender::every_class;
 use crate::redundancy::Loss;
 
 const LIFETIME: Duration = Duration::from_millis(250);
@@ -119,12 +120,15 @@ fn a_missing_symbol_is_retransmitted_only_if_it_arrives_in_time() {
             lane.push(fresh, packet.into(), MOST, ms(0), &lossy(0.06));
         }
         assert_eq!(report_to(&mut lane, &report(2, 1, &[(2, 3)]), ms(760)), Some(1));
-        assert_eq!(lane.take(3.into(), ms(760)).map(|(number, _)| number), again.then_some(1));
-        assert_eq!(lane.take(4.into(), ms(760)), None);
+        assert_eq!(
+            lane.take(&every_class(), 3.into(), ms(760)).map(|(number, _)| number),
+            again.then_some(1)
+        );
+        assert_eq!(lane.take(&every_class(), 4.into(), ms(760)), None);
         if again {
             // Lost again: two and a half round trips are too long for the second.
             assert_eq!(report_to(&mut lane, &report(4, 1, &[(2, 3)]), ms(1520)), Some(1));
-            let third = lane.take(5.into(), ms(1520)).map(|(number, _)| number);
+            let third = lane.take(&every_class(), 5.into(), ms(1520)).map(|(number, _)| number);
             assert_eq!(third, (lifetime == ms(3000)).then_some(1));
         }
     }
@@ -139,8 +143,8 @@ fn a_retransmission_that_became_late_is_not_sent() {
     }
     report_to(&mut lane, &report(1, 0, &[(1, 2)]), ms(800));
     let lost = Lost { number: 0, len: 100, class: Class::BestEffort };
-    assert_eq!(lane.peek(ms(2620)), Some(lost));
-    assert_eq!(lane.peek(ms(2621)), None);
+    assert_eq!(lane.peek(&every_class(), ms(2620)), Some(lost));
+    assert_eq!(lane.peek(&every_class(), ms(2621)), None);
 }
 
 #[test]
@@ -190,8 +194,8 @@ fn packet_outcomes_cover_symbols_beyond_a_truncated_report() {
     lane.on_outcome(1, 1.into(), true);
     lane.on_outcome(2, 77.into(), true);
     report_to(&mut lane, &truncated, ms(200));
-    assert_eq!(lane.take(3.into(), ms(200)).map(|(number, _)| number), Some(1));
-    assert_eq!(lane.take(4.into(), ms(200)), None);
+    assert_eq!(lane.take(&every_class(), 3.into(), ms(200)).map(|(number, _)| number), Some(1));
+    assert_eq!(lane.take(&every_class(), 4.into(), ms(200)), None);
 }
 
 #[test]

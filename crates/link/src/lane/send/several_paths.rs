@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use super::{SendLane, State, counts};
+use bentpipe_coding::{PREFIX_BYTES, Span, encode};
+
+use super::{SendLane, State, counts, repair_key};
 use crate::lane::protected_range::RepairPolicy;
+use crate::wire::header::PacketId;
 
 impl SendLane {
     /// Ends the burst on one path, while others still send symbols of it: those below `end` can be
@@ -57,6 +60,28 @@ impl SendLane {
     pub fn content_of(&self, number: u64) -> Option<&[u8]> {
         let slot = self.slots.get(usize::try_from(number.checked_sub(self.base)?).ok()?)?;
         (slot.state != State::Reported).then_some(&slot.content[..])
+    }
+
+    /// Returns `true` if another repair of `span` can be made and may help: the content of each symbol
+    /// is still held, and one is unreported.
+    fn is_repairable(&self, span: Span) -> bool {
+        let kept_from = self.next_number().saturating_sub(self.kept_symbols);
+        span.first >= self.base.max(kept_from)
+            && self.span(span).any(|slot| slot.state != State::Reported)
+    }
+
+    /// Length of the coded bytes of another repair of `span`, unless it would not help.
+    pub fn repair_len(&self, span: Span) -> Option<usize> {
+        let longest = self.is_repairable(span).then(|| self.span(span).map(|it| it.content.len()));
+        longest.map(|lens| PREFIX_BYTES + lens.max().unwrap_or(0))
+    }
+
+    /// Appends another repair of `span`, to be sent in `packet` besides the planned ones.
+    pub fn repair_again(&self, span: Span, packet: PacketId, out: &mut Vec<u8>) {
+        if self.is_repairable(span) {
+            let sources: Vec<&[u8]> = self.span(span).map(|slot| &slot.content[..]).collect();
+            encode(repair_key(packet), &sources, out);
+        }
     }
 
     /// Returns `true` if a symbol that the next repair protects was last sent on `path`.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::lane::Lane;
+use crate::lane::sender::every_class;
 use crate::redundancy::Loss;
 
 const NOW: Duration = Duration::ZERO;
@@ -29,13 +30,13 @@ fn lossy() -> RepairPolicy {
 fn a_gap_is_retransmitted_and_so_is_a_lost_retransmission() {
     let (mut lane, policy) = (lane_of(4), &mut lossy());
     assert_eq!(report_to(&mut lane, &report(102, 1, &[(2, 3)]), policy), Some(1));
-    assert_eq!(lane.take(104.into(), NOW), Some((1, &[1; 10][..])));
+    assert_eq!(lane.take(&every_class(), 104.into(), NOW), Some((1, &[1; 10][..])));
     let on_its_way = report_to(&mut lane, &report(103, 1, &[(2, 4)]), policy);
     assert_eq!(on_its_way, Some(0));
     lane.push(vec![9], Class::BestEffort, 105.into(), NOW);
     let lost_again = report_to(&mut lane, &report(105, 1, &[(2, 5)]), policy);
     assert_eq!(lost_again, Some(1));
-    assert_eq!(lane.take(106.into(), NOW).unwrap().0, 1);
+    assert_eq!(lane.take(&every_class(), 106.into(), NOW).unwrap().0, 1);
     assert_eq!(report_to(&mut lane, &report(106, 5, &[]), policy), Some(0));
     assert!(lane.is_clear());
     assert_eq!((lane.retained_bytes(), lane.kept_bytes()), (0, 0));
@@ -105,7 +106,7 @@ fn symbols_that_repairs_do_not_recover_are_retransmitted() {
         }
         report_to(&mut lane, &report(packet, 0, &[(1, 2)]), policy);
     }
-    assert_eq!(lane.take(packet.into(), NOW).map(|(number, _)| number), Some(0));
+    assert_eq!(lane.take(&every_class(), packet.into(), NOW).map(|(number, _)| number), Some(0));
     assert!(packet < 120, "{packet} packets");
 }
 
@@ -117,7 +118,7 @@ fn a_symbol_lost_repeatedly_is_sent_twice_after_all_other_lost_ones() {
         lane.push(vec![9], Class::BestEffort, packet.into(), NOW);
         report_to(&mut lane, &report(packet, 0, &[(2, 3 + losses)]), policy);
         let mut sent = Vec::new();
-        while let Some((number, _)) = lane.take((packet + 1).into(), NOW) {
+        while let Some((number, _)) = lane.take(&every_class(), (packet + 1).into(), NOW) {
             packet += 1;
             sent.push(number);
         }
@@ -137,9 +138,9 @@ fn packet_outcomes_cover_symbols_beyond_a_truncated_report() {
     lane.on_outcome(2, 102.into(), true);
     lane.on_outcome(3, 103.into(), false);
     lane.on_outcome(1, 55.into(), true);
-    assert_eq!(lane.take(104.into(), NOW).map(|(number, _)| number), Some(2));
+    assert_eq!(lane.take(&every_class(), 104.into(), NOW).map(|(number, _)| number), Some(2));
     assert_eq!(
-        lane.take(105.into(), NOW),
+        lane.take(&every_class(), 105.into(), NOW),
         None,
         "another packet carried 1 last, and 3 has arrived"
     );
@@ -173,9 +174,9 @@ fn a_probe_retransmits_the_oldest_symbol() {
     let mut lane = lane_of(5);
     report_to(&mut lane, &report(100, 1, &[]), &mut lossy());
     lane.probe_oldest();
-    assert_eq!(lane.take(120.into(), NOW).unwrap().0, 1);
-    assert_eq!(lane.take(121.into(), NOW).unwrap().0, 2);
-    assert_eq!(lane.take(122.into(), NOW), None);
+    assert_eq!(lane.take(&every_class(), 120.into(), NOW).unwrap().0, 1);
+    assert_eq!(lane.take(&every_class(), 121.into(), NOW).unwrap().0, 2);
+    assert_eq!(lane.take(&every_class(), 122.into(), NOW), None);
 }
 
 #[test]

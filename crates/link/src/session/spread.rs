@@ -1,0 +1,114 @@
+//! Paths of a class: its spread, and its use of metered paths.
+
+use std::time::Duration;
+
+use bentpipe_schedule::{Metered, PerClass, Spread};
+
+use super::Session;
+use super::path::Path;
+use crate::Class;
+use crate::flow::Rooms;
+use crate::lane::Lane;
+
+impl Session {
+    /// Returns `true` if a path carries symbols of some class: it is live, and not on standby for
+    /// another one.
+    pub(super) fn is_used(&self, path: &Path) -> bool {
+        let uses = |metered| matches!(metered, Metered::Urgent | Metered::Always);
+        let is_used_beside =
+            || self.settings.classes.iter().any(|(_, class)| uses(class.paths.metered));
+        self.carries(path, Metered::Standby, Lane::Bulk)
+            || (path.is_live() && path.is_standby && is_used_beside())
+    }
+
+    /// Returns `true` if a path carries `lane` of a class with this use of metered paths.
+    pub(super) fn carries(&self, path: &Path, metered: Metered, lane: Lane) -> bool {
+        path.is_live() && self.pays(path, metered, lane)
+    }
+
+    /// Returns `true` if `lane` of `class` may use a path, as far as its price is concerned.
+    pub(super) fn may_pay(&self, path: &Path, class: Class, lane: Lane) -> bool {
+        self.pays(path, self.settings.classes[class].paths.metered, lane)
+    }
+
+    fn pays(&self, path: &Path, metered: Metered, lane: Lane) -> bool {
+        let is_free = |other: &Path| other.is_live() && !other.is_standby;
+        !path.is_standby
+            || match metered {
+                Metered::Never => false,
+                Metered::Urgent if lane != Lane::Bulk => true,
+                Metered::Standby | Metered::Urgent => !self.paths().any(is_free),
+                Metered::Always => true,
+            }
+    }
+
+    /// Returns `true` if another live path carries `lane` of `class`.
+    pub(super) fn others_carry(&self, class: Class, lane: Lane) -> bool {
+        let metered = self.settings.classes[class].paths.metered;
+        self.others.iter().any(|path| self.carries(path, metered, lane))
+    }
+
+    /// Classes of which the path in hand may carry retransmissions and repairs in `lane`.
+    pub(super) fn allowed(&self, lane: Lane, now: Duration) -> PerClass<bool> {
+        let several = self.has_other_live();
+        PerClass::new(|class| {
+            let paths = self.settings.classes[class].paths;
+            let is_first = || !self.is_overtaken(1, (paths.metered, lane), |_| 0.0, now);
+            self.pays(&self.path, paths.metered, lane)
+                && (!several || paths.spread != Spread::Fastest || is_first())
+        })
+    }
+
+    /// Lanes that accept another symbol on the path in hand, by class. `open` are those that accept
+    /// one on any path.
+    pub(super) fn rooms(&self, open: [bool; Lane::ALL.len()], now: Duration) -> Rooms {
+        if self.others.is_empty() && !self.path.is_standby {
+            return Rooms::of_lanes(open);
+        }
+        let waiting = self.has_other_live().then(|| self.waiting_bytes());
+        let lane_of = |lane: Lane| {
+            let mut known: Option<((Spread, Metered), bool)> = None;
+            PerClass::new(|class| {
+                let paths = self.settings.classes[class].paths;
+                let choice = (paths.spread, paths.metered);
+                // Most classes have the same choice.
+                match known {
+                    Some((before, has_room)) if before == choice => has_room,
+                    _ => {
+                        let has_room = open[lane as usize] && self.wins(choice, lane, waiting, now);
+                        known = Some((choice, has_room));
+                        has_room
+                    }
+                }
+            })
+        };
+        let lanes = Lane::ALL.map(lane_of);
+        let usual = (Spread::All, Metered::Standby);
+        let control = open[Lane::Urgent as usize] && self.wins(usual, Lane::Urgent, waiting, now);
+        Rooms { lanes, control }
+    }
+
+    /// Returns `true` if the next new symbol of a class with this choice should go on the path in
+    /// hand, because the other paths would not have delivered all that waits before it arrives.
+    /// `waiting` are the urgent bytes and all, if there is another live path.
+    fn wins(
+        &self,
+        (spread, metered): (Spread, Metered),
+        lane: Lane,
+        waiting: Option<(u64, u64)>,
+        now: Duration,
+    ) -> bool {
+        if !self.pays(&self.path, metered, lane) {
+            return false;
+        }
+        let Some((urgent, all)) = waiting else { return true };
+        let bytes = match (spread, lane) {
+            (Spread::Each, _) => return true,
+            // Datagrams have no end that others could wait for, and their order matters.
+            (Spread::Fastest, _) | (_, Lane::Datagram) => 1,
+            (_, Lane::Urgent) => urgent,
+            (_, Lane::Bulk) => all,
+        };
+        !self.is_overtaken(bytes, (metered, lane), |_| 0.0, now)
+    }
+}
