@@ -292,7 +292,9 @@ impl<B: Back> Table<B> {
                     None => counters.datagrams_unknown.add(1),
                 }
             }
-            Ok(Datagram::HopLimit(..)) | Err(_) => counters.datagrams_unknown.add(1),
+            Ok(Datagram::HopLimit(..) | Datagram::Number(_)) | Err(_) => {
+                counters.datagrams_unknown.add(1)
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_flow::{Host, ResetCode, Service, Traffic};
+use bentpipe_flow::{Host, ResetCode, Service, Target, Traffic};
 use bentpipe_transport::{
     Acceptor, Carried, Fleet, FlowStream, Incoming, PublicKey, Refused, SnapshotLimits, Transport,
 };
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::departure::Departure;
 use crate::egress::{Admitted, Egress};
-use crate::forward::{Egresses, Origin};
+use crate::forward::{Egresses, Origin, SentDatagrams};
 use crate::parts::FlowParts;
 use crate::registry::Caller;
 use crate::wire::{Control, Decoder, MAX_CONTROL_BYTES, Malformed, Sink};
@@ -61,6 +61,19 @@ impl AnchorAcceptor {
             // Fails only if the gateway ends. Dropping the flow resets it.
             let _ = opened.send(new).await;
         });
+    }
+}
+
+impl AnchorAcceptor {
+    /// Returns `true` if flows of datagrams to `target` are another egress's.
+    fn forwards(&self, target: &Target) -> bool {
+        !self.egresses.is_empty() && !matches!(target.host, Host::Service(_))
+    }
+
+    /// Forwards a flow of datagrams to an egress.
+    fn forward(&self, from: Origin, sent: SentDatagrams) {
+        let egresses = self.egresses.clone();
+        self.departure.spawn(async move { egresses.forward_datagrams(&from, &sent).await });
     }
 }
 
@@ -176,17 +189,33 @@ impl Acceptor for AnchorAcceptor {
                     incoming = self.inner.accept() => incoming?,
                     Some(opened) = waiting.recv() => return Some(opened),
                 };
-                if incoming.target.host != Host::Service(Service::Anchor) {
-                    return Some(incoming);
-                }
-                let Incoming { aircraft, session, class, passenger, claim, mut carries, .. } =
+                let is_anchor = incoming.target.host == Host::Service(Service::Anchor);
+                let Incoming { aircraft, session, target, class, passenger, claim, carries } =
                     incoming;
                 let caller = Caller { aircraft, session };
+                let from = Origin { caller, class, passenger, claim };
                 match carries {
-                    Carried::Stream(stream) => {
-                        self.admit(Origin { caller, class, passenger, claim }, stream);
+                    Carried::Stream(stream) if is_anchor => self.admit(from, stream),
+                    Carried::Datagrams { flow, .. } if is_anchor => {
+                        flow.reset(ResetCode::Forbidden);
                     }
-                    Carried::Datagrams { .. } => carries.reset(ResetCode::Forbidden),
+                    Carried::Datagrams { protocol, source, is_gateway: true, flow }
+                        if self.forwards(&target) =>
+                    {
+                        self.forward(from, SentDatagrams { target, protocol, source, flow });
+                    }
+                    carries => {
+                        let Origin { class, passenger, claim, .. } = from;
+                        return Some(Incoming {
+                            aircraft,
+                            session,
+                            target,
+                            class,
+                            passenger,
+                            claim,
+                            carries,
+                        });
+                    }
                 }
             }
         })

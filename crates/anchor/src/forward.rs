@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service};
+use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service, Target};
 use bentpipe_masque::{Behalf, Client, ConnectionWatch};
 use bentpipe_relay::Bridge;
-use bentpipe_transport::FlowStream;
+use bentpipe_transport::{FlowDatagrams, FlowStream};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -26,6 +26,18 @@ pub struct Origin {
     pub passenger: u32,
     /// Class claim that is to be verified.
     pub claim: Option<Claim>,
+}
+
+/// A flow of datagrams that an aircraft opened.
+pub struct SentDatagrams {
+    /// Destination.
+    pub target: Target,
+    /// The IP protocol.
+    pub protocol: u8,
+    /// The client's own port, or 0.
+    pub source: u16,
+    /// The flow.
+    pub flow: Box<dyn FlowDatagrams>,
 }
 
 /// An egress in another process.
@@ -61,7 +73,7 @@ impl Egresses {
         record: &Control,
         here: EgressId,
     ) -> Result<Option<&OtherEgress>, ResetCode> {
-        let known = match record {
+        self.first_up(match record {
             Control::Resume { ticket, .. } if ticket.egress() == here => return Ok(None),
             Control::Resume { ticket, .. } => {
                 let own = self.0.iter().position(|it| it.id == ticket.egress());
@@ -69,9 +81,27 @@ impl Egresses {
             }
             _ if self.0.is_empty() => return Ok(None),
             _ => &self.0[..],
-        };
+        })
+        .map(Some)
+    }
+
+    /// Returns `true` if there are none: flows are dialled here.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forwards a flow of datagrams to the first egress that is up, until it ends. All hubs with the
+    /// same list choose the same, except while an egress is down.
+    pub async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
+        match self.first_up(&self.0) {
+            Ok(egress) => egress.forward_datagrams(from, sent).await,
+            Err(code) => sent.flow.reset(code),
+        }
+    }
+
+    fn first_up<'a>(&self, known: &'a [OtherEgress]) -> Result<&'a OtherEgress, ResetCode> {
         if let Some(up) = known.iter().find(|it| it.is_up()) {
-            return Ok(Some(up));
+            return Ok(up);
         }
         match known.iter().any(OtherEgress::is_awaited) {
             true => Err(ResetCode::Lost),
@@ -122,6 +152,39 @@ impl OtherEgress {
             first,
         );
         Bridge::new(stream, Box::new(AtEgress::new(flow, connection))).await;
+    }
+}
+
+impl OtherEgress {
+    /// Forwards a flow of datagrams until it ends.
+    async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
+        let client = self.client.borrow().clone();
+        let Some(client) = client else { return sent.flow.reset(ResetCode::Unreachable) };
+        let connection = client.watch_connection();
+        let Caller { aircraft, session } = from.caller;
+        let far = client.forward_datagrams(
+            &sent.target.to_string(),
+            (sent.protocol, sent.source),
+            (from.class.to_u8(), from.passenger),
+            &Behalf { aircraft, session },
+        );
+        let near = &*sent.flow;
+        loop {
+            tokio::select! {
+                received = near.receive() => match received {
+                    // What is too large for the connection is lost, as on any path.
+                    Ok(datagram) => drop(FlowDatagrams::send(&far, &datagram)),
+                    Err(code) => return far.reset(code),
+                },
+                received = FlowDatagrams::receive(&far) => match received {
+                    Ok(datagram) => drop(near.send(&datagram)),
+                    Err(ResetCode::Lost) if connection.as_ref().is_some_and(|it| it.is_dead()) => {
+                        return near.reset(ResetCode::Unreachable);
+                    }
+                    Err(code) => return near.reset(code),
+                },
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The air's path to the ground: one hub after another.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -14,9 +15,10 @@ use tokio::sync::watch;
 
 use crate::air::AirFlow;
 use crate::current::{Hub, Present};
+use crate::datagrams::AirDatagrams;
 use crate::parts::AirParts;
 
-/// A connector whose streams outlive a change of the hub. Clones share it.
+/// A connector whose flows outlive a change of the hub. Clones share it.
 #[derive(Clone)]
 pub struct Hubs(Arc<Shared>);
 
@@ -24,6 +26,8 @@ struct Shared {
     present: Arc<Present>,
     reach: watch::Sender<Reach>,
     settings: Mutex<Settings>,
+    /// `true` if there is more than one hub, so that flows of datagrams are opened again.
+    has_others: AtomicBool,
 }
 
 /// Settings that the next hub gets too.
@@ -38,9 +42,15 @@ impl Hubs {
     pub fn new(hub: Arc<dyn Connector>) -> Self {
         let (reach, _) = watch::channel(hub.reach());
         let present = Arc::new(Present::new(hub));
-        let shared = Arc::new(Shared { present, reach, settings: Mutex::default() });
+        let (settings, has_others) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { present, reach, settings, has_others });
         tokio::spawn(follow(Arc::downgrade(&shared), shared.present.watch()));
         Self(shared)
+    }
+
+    /// Notes that there is more than one hub.
+    pub(crate) fn note_others(&self) {
+        self.0.has_others.store(true, Ordering::Relaxed);
     }
 
     /// The present hub.
@@ -49,8 +59,8 @@ impl Hubs {
     }
 
     /// Moves all flows to `hub`. A stream uses the old hub until its egress has accepted the new one,
-    /// and the old hub is released with the last of them. Flows of datagrams and flows to the
-    /// ground's services stay with the old hub, and end with it.
+    /// and the old hub is released with the last of them. Flows of datagrams are opened again at once.
+    /// Flows to the ground's services stay with the old hub, and end with it.
     pub fn change_to(&self, hub: Arc<dyn Connector>) {
         // Held, so that no later setting goes to the old hub.
         let settings = self.0.settings.lock();
@@ -118,7 +128,14 @@ impl Connector for Hubs {
         &self,
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
-        Box::pin(async move { self.hub().open_datagrams(open).await })
+        Box::pin(async move {
+            let is_service = matches!(open.target.host, Host::Service(_));
+            if is_service || !self.0.has_others.load(Ordering::Relaxed) {
+                return self.hub().open_datagrams(open).await;
+            }
+            let flow = AirDatagrams::open(self.0.present.clone(), open).await?;
+            Ok(Box::new(flow) as Box<dyn FlowDatagrams>)
+        })
     }
 
     fn modem_rate(&self, reported: Option<ModemRate>) {

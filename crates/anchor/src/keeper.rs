@@ -43,6 +43,7 @@ pub trait Calls: Send + Sync + 'static {
 /// stop, and back to hub 0 when that answers again. Runs in a task of the current runtime while `hubs`
 /// are in use.
 pub fn keep(hubs: &Hubs, calls: impl Calls) {
+    hubs.note_others();
     tokio::spawn(follow(hubs.watch(), calls));
 }
 

@@ -40,6 +40,7 @@ pub mod budget;
 pub mod carrier;
 mod chunks;
 mod current;
+mod datagrams;
 mod departure;
 pub mod egress;
 pub mod end;

@@ -247,6 +247,7 @@ impl Ground {
                 (policy.paths(), sources.clone()),
                 Arc::new(move |key: &[u8; 32]| fleet.name_of(key)),
                 config.link.quic_in_order,
+                limits.orphan_timeout.into(),
             ),
             limits: config.limits.clone(),
             raw: config.raw.clone(),
@@ -312,6 +313,7 @@ impl Ground {
             _ = &mut accepting => true,
         };
         let stopped_at = Instant::now();
+        self.shared.udp.close();
         // Flows that are dialled here cannot follow their aircraft, and the next process has them.
         let store = self.store.as_ref().filter(|_| acceptors.iter().any(|it| it.keeps_flows()));
         let stays = store.is_some() && self.shared.dials;
@@ -373,7 +375,7 @@ impl Shared {
         if let Host::Service(service) = incoming.target.host {
             return self.serve_service(service, incoming, permit).await;
         }
-        let Incoming { aircraft, target, class, passenger, claim, carries, .. } = incoming;
+        let Incoming { aircraft, session, target, class, passenger, claim, carries } = incoming;
         match carries {
             Carried::Stream(stream) => {
                 let owner = Owner { aircraft, passenger, class, target };
@@ -381,11 +383,12 @@ impl Shared {
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
                 let owner = MappingKey { aircraft, passenger, protocol, source, is_gateway };
+                let idle = self.limits.datagram_idle(protocol, target.port);
+                let asked = udp::Asked { owner, session, class, idle };
                 let code = match self.route(&aircraft, &target, protocol).await {
                     Ok(address) => {
-                        let idle = self.limits.datagram_idle(protocol, target.port);
                         let flow = policed(flow, permit.police(class, passenger));
-                        self.udp.carry(owner, address, class, flow, idle).await
+                        self.udp.carry(&asked, address, flow).await
                     }
                     Err(code) => {
                         flow.reset(code);

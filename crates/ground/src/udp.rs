@@ -18,6 +18,9 @@
 //! Filtering is by address and port, because each flow has one destination: packets from elsewhere
 //! belong to no flow.
 
+mod kept;
+#[cfg(test)]
+mod kept_tests;
 mod mapping;
 mod raw_socket;
 mod shares;
@@ -25,6 +28,7 @@ mod shares;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bentpipe_flow::ResetCode;
 use bentpipe_link::Class;
@@ -44,6 +48,7 @@ use bentpipe_metering::rate_limited_log::RateLimitedLog;
 use bentpipe_transport::FlowDatagrams;
 use bentpipe_transport::datagram::Datagram;
 use bentpipe_transport::quic::{has_long_header, is_quic};
+use kept::{Kept, Key, Listed, Port};
 use mapping::{Mappings, NatBinding};
 
 pub use mapping::{AircraftNames, MappingKey};
@@ -60,6 +65,21 @@ pub struct Udp {
     quic_in_order: bool,
     /// Listening addresses of this gateway, to which nobody may send through it.
     listeners: RwLock<Vec<SocketAddr>>,
+    kept: Kept,
+    /// Time for which a flow that has lost its session keeps its external port.
+    orphan_timeout: Duration,
+}
+
+/// A flow to carry.
+pub struct Asked {
+    /// Its aircraft, passenger and port.
+    pub owner: MappingKey,
+    /// Number of the aircraft's session.
+    pub session: u64,
+    /// Its class.
+    pub class: Class,
+    /// Its idle timeouts.
+    pub idle: Idle,
 }
 
 /// A destination, and whether it is this machine.
@@ -73,17 +93,19 @@ pub struct Route {
 
 impl Udp {
     /// Creates the state without mappings. `names` returns the name of an aircraft. `quic_in_order`
-    /// enables reordering of received QUIC datagrams.
+    /// enables reordering of received QUIC datagrams. A flow that has lost its session keeps its
+    /// external port for `orphan_timeout`.
     pub fn new(
         counters: Arc<Counters>,
         routes: (Arc<Paths>, Sources),
         names: AircraftNames,
         quic_in_order: bool,
+        orphan_timeout: Duration,
     ) -> Self {
         let budget = Range::of_kernel().budget();
         let mappings = Mappings::new(counters.clone(), routes, budget, names);
-        let (log, listeners) = Default::default();
-        Self { mappings, counters, log, quic_in_order, listeners }
+        let (log, listeners, kept) = Default::default();
+        Self { mappings, counters, log, quic_in_order, listeners, kept, orphan_timeout }
     }
 
     /// Sets the listening addresses of this gateway.
@@ -98,25 +120,27 @@ impl Udp {
         route.local && listeners.iter().any(|own| own.port() == route.address.port())
     }
 
+    /// Keeps no external port of a lost flow from now on, because the gateway stops.
+    pub fn close(&self) {
+        self.kept.close();
+    }
+
     /// Carries `flow` to `address` until it ends or its idle timeout expires.
     pub async fn carry(
         &self,
-        owner: MappingKey,
+        asked: &Asked,
         address: SocketAddr,
-        class: Class,
         flow: Arc<dyn FlowDatagrams>,
-        idle: Idle,
     ) -> ResetCode {
-        let is_udp = owner.protocol == ip::UDP;
-        let mut is_first = is_udp;
-        let may_share = is_udp && QUIC_PORTS.contains(&address.port());
+        let owner = asked.owner;
+        let may_share = owner.protocol == ip::UDP && QUIC_PORTS.contains(&address.port());
         let opened = if may_share {
             self.mappings.share(owner, address, flow.clone())
         } else {
             self.mappings.binding(owner, address, flow.clone())
         };
-        let mut binding = match opened {
-            Ok(binding) => binding,
+        let port = match opened {
+            Ok(binding) => Port::new(binding),
             Err(error) => {
                 let code = self.refusal(owner.protocol, &error);
                 flow.reset(code);
@@ -125,39 +149,25 @@ impl Udp {
         };
         flow.connected();
         self.counters.datagram_flows.add(1);
-        let code = loop {
-            let deadline = binding.deadline(idle);
-            tokio::select! {
-                received = flow.receive() => match received {
-                    Ok(datagram) => {
-                        if std::mem::take(&mut is_first)
-                            && let Some(first) = payload(&datagram)
-                        {
-                            if self.quic_in_order && is_quic(address.port(), first) {
-                                flow.keep_order();
-                            }
-                            if may_share && !has_long_header(first) {
-                                drop(binding);
-                                match self.mappings.binding(owner, address, flow.clone()) {
-                                    Ok(own) => binding = own,
-                                    Err(error) => break self.refusal(owner.protocol, &error),
-                                }
-                            }
-                        }
-                        self.send(&binding, &datagram, class);
-                    }
-                    Err(code) => break code,
-                },
-                () = binding.ended() => break ResetCode::Limit,
-                () = sleep_until(deadline) => {
-                    if binding.deadline(idle) <= Instant::now() {
-                        break ResetCode::Idle;
-                    }
-                }
-            }
-        };
-        flow.reset(code);
+        let is_new = owner.protocol == ip::UDP;
+        let mut carried = Carried { udp: self, asked, address, flow, port, listed: None, is_new };
+        let code = carried.run().await;
+        carried.flow.reset(code);
+        if let (ResetCode::Lost, Some(listed)) = (code, &carried.listed) {
+            self.wait(&carried.port.binding, listed, asked.idle).await;
+        }
         code
+    }
+
+    /// Keeps the external port of a flow that has lost its session for a later session.
+    async fn wait(&self, binding: &NatBinding, listed: &Listed, idle: Idle) {
+        let until = binding.deadline(idle).min(Instant::now() + self.orphan_timeout);
+        tokio::select! {
+            () = listed.taken() => {}
+            () = listed.closed() => {}
+            () = binding.ended() => {}
+            () = sleep_until(until) => {}
+        }
     }
 
     /// Returns the reset code for a flow without a socket, and logs the cause.
@@ -230,6 +240,101 @@ impl Connect for Routes<'_> {
     }
 }
 
+/// A flow that is carried.
+struct Carried<'a> {
+    udp: &'a Udp,
+    asked: &'a Asked,
+    address: SocketAddr,
+    flow: Arc<dyn FlowDatagrams>,
+    port: Port,
+    listed: Option<Listed>,
+    /// `true` until the first payload of a UDP flow, which decides about its port.
+    is_new: bool,
+}
+
+impl Carried<'_> {
+    async fn run(&mut self) -> ResetCode {
+        let idle = self.asked.idle;
+        loop {
+            let binding = self.port.binding.clone();
+            let deadline = binding.deadline(idle);
+            tokio::select! {
+                received = self.flow.receive() => match received {
+                    Ok(datagram) => if let Err(code) = self.received(&datagram) {
+                        return code;
+                    },
+                    Err(code) => return code,
+                },
+                () = binding.ended() => return ResetCode::Limit,
+                () = taken(self.listed.as_ref()) => return ResetCode::Lost,
+                () = sleep_until(deadline) => {
+                    if binding.deadline(idle) <= Instant::now() {
+                        return ResetCode::Idle;
+                    }
+                }
+            }
+        }
+    }
+
+    fn received(&mut self, datagram: &[u8]) -> Result<(), ResetCode> {
+        if let Ok(Datagram::Number(number)) = Datagram::parse(datagram)
+            && self.asked.owner.is_gateway
+        {
+            self.name(number);
+            return Ok(());
+        }
+        if let Some(first) = payload(datagram)
+            && std::mem::take(&mut self.is_new)
+        {
+            self.begin(first)?;
+        }
+        self.udp.send(&self.port.binding, datagram, self.asked.class);
+        Ok(())
+    }
+
+    /// Goes on with the port that the flow had in an earlier session, and keeps it for a later one.
+    fn name(&mut self, number: u64) {
+        if self.listed.is_some() {
+            return;
+        }
+        let (session, key) =
+            (self.asked.session, Key { aircraft: self.asked.owner.aircraft, number });
+        if let Some(earlier) = self.udp.kept.take(key, session) {
+            earlier.binding.hand_to(self.flow.clone());
+            if earlier.keeps_order {
+                self.flow.keep_order();
+            }
+            (self.port, self.is_new) = (earlier, false);
+        }
+        self.listed = self.udp.kept.list(key, session, self.port.clone());
+    }
+
+    /// Changes the port to what the first payload needs.
+    fn begin(&mut self, first: &[u8]) -> Result<(), ResetCode> {
+        let (udp, owner, port) = (self.udp, self.asked.owner, self.address.port());
+        if udp.quic_in_order && is_quic(port, first) {
+            self.flow.keep_order();
+            self.port.keeps_order = true;
+        }
+        if QUIC_PORTS.contains(&port) && !has_long_header(first) {
+            let binding = udp.mappings.binding(owner, self.address, self.flow.clone());
+            self.port = Port::new(binding.map_err(|error| udp.refusal(owner.protocol, &error))?);
+        }
+        if let Some(listed) = &self.listed {
+            listed.set(self.port.clone());
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a later session takes the port of a listed flow.
+async fn taken(listed: Option<&Listed>) {
+    match listed {
+        Some(listed) => listed.taken().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Payload of a datagram of the link, if it has one.
 fn payload(datagram: &[u8]) -> Option<&[u8]> {
     match Datagram::parse(datagram) {
@@ -244,7 +349,6 @@ mod tests {
     use bentpipe_transport::DatagramError;
     use bytes::Bytes;
     use parking_lot::Mutex;
-    use std::time::Duration;
     use tokio::net::UdpSocket;
 
     fn nameless() -> AircraftNames {
@@ -286,7 +390,7 @@ mod tests {
     async fn told(is_gateway: bool) -> (bool, u64) {
         let counters = Arc::<Counters>::default();
         let second = Duration::from_secs(1);
-        let udp = Udp::new(counters.clone(), Default::default(), nameless(), true);
+        let udp = Udp::new(counters.clone(), Default::default(), nameless(), true, second);
         let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
         let flow = Arc::new(Flow { brings, ..Flow::default() });
         let owner = MappingKey {
@@ -298,7 +402,8 @@ mod tests {
         };
         let to = closed_port().await;
         let idle = Idle { answered: second, unanswered: second };
-        let code = udp.carry(owner, to, Class::BestEffort, flow.clone(), idle).await;
+        let asked = Asked { owner, session: 1, class: Class::BestEffort, idle };
+        let code = udp.carry(&asked, to, flow.clone()).await;
         assert_eq!(code, ResetCode::Idle);
         let crossed = flow.given.lock().iter().any(|datagram| datagram[0] == 4);
         (crossed, counters.datagrams_unknown.get())

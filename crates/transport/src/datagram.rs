@@ -9,6 +9,7 @@
 //! | 0 | both | the payload |
 //! | 2 | air → ground | hop limit (1 byte), then the payload |
 //! | 4 | ground → air | an ICMP error: see [`IcmpError`] |
+//! | 6 | air → ground | the flow's number (8 bytes), by which it keeps its port in a later session |
 //!
 //! The payload is UDP's own, a whole ICMP message for echo, and the IP payload for other protocols.
 
@@ -19,8 +20,9 @@ use bytes::{BufMut, BytesMut};
 const PAYLOAD: u8 = 0;
 const HOP_LIMIT: u8 = 2;
 const ICMP_ERROR: u8 = 4;
+const NUMBER: u8 = 6;
 
-/// Length that [`Datagram::HopLimit`] needs before the payload, and so the longest prefix of all.
+/// Length that [`Datagram::HopLimit`] needs before the payload, and so the longest prefix of one.
 pub const MAX_HEADER_BYTES: usize = 2;
 
 /// A datagram of the link.
@@ -32,6 +34,9 @@ pub enum Datagram<'a> {
     HopLimit(u8, &'a [u8]),
     /// ICMP error of a router or of the destination.
     Error(IcmpError),
+    /// Number of the flow, drawn at random by the air. A flow of a later session with the same number
+    /// goes on with its external port.
+    Number(u64),
 }
 
 /// ICMP error for a flow. On the wire: family (1 byte, 4 or 6), the sender's address (4 or 16
@@ -82,6 +87,10 @@ impl<'a> Datagram<'a> {
                 Ok(Self::HopLimit(*hops, payload))
             }
             Ok(ICMP_ERROR) => IcmpError::parse(rest).map(Self::Error).ok_or(Unknown::Content(id)),
+            Ok(NUMBER) => {
+                let number = rest.try_into().map_err(|_| Unknown::Content(id))?;
+                Ok(Self::Number(u64::from_be_bytes(number)))
+            }
             _ => Err(Unknown::Context(id)),
         }
     }
@@ -109,6 +118,10 @@ impl<'a> Datagram<'a> {
             Self::Error(error) => {
                 out.put_u8(ICMP_ERROR);
                 error.encode(out);
+            }
+            Self::Number(number) => {
+                out.put_u8(NUMBER);
+                out.put_u64(*number);
             }
         }
     }
@@ -193,6 +206,10 @@ mod tests {
             assert_eq!(Datagram::parse(&bytes), Ok(Datagram::Error(error)));
         }
         assert_eq!(Datagram::parse(&quoting[..quoting.len() - 1]), Err(Unknown::Content(4)));
+        let number = encoded(Datagram::Number(7));
+        assert_eq!(number, b"\x06\0\0\0\0\0\0\0\x07"[..]);
+        assert_eq!(Datagram::parse(&number), Ok(Datagram::Number(7)));
+        assert_eq!(Datagram::parse(&number[..8]), Err(Unknown::Content(6)));
     }
 
     #[test]
@@ -206,7 +223,7 @@ mod tests {
     fn unknown_datagrams_are_distinguished() {
         assert_eq!(Datagram::parse(b""), Err(Unknown::Cut));
         assert_eq!(Datagram::parse(b"\x40"), Err(Unknown::Cut));
-        assert_eq!(Datagram::parse(b"\x06"), Err(Unknown::Context(6)));
+        assert_eq!(Datagram::parse(b"\x08"), Err(Unknown::Context(8)));
         assert_eq!(Datagram::parse(b"\x41\x04x"), Err(Unknown::Context(260)));
         let largest = Unknown::Context((1 << 62) - 1);
         assert_eq!(Datagram::parse(&[0xff; 8]), Err(largest));

@@ -304,8 +304,8 @@ pub trait FlowDatagrams: Send + Sync {
 pub struct Incoming {
     /// Public key of the aircraft, proven by the transport or asserted by its hub.
     pub aircraft: [u8; 32],
-    /// Counter of its session: later sessions of the aircraft, with any hub, have higher ones. 0 for
-    /// datagrams, and for a transport without one.
+    /// Counter of its session: later sessions of the aircraft, with any hub, have higher ones. 0 for a
+    /// transport without one.
     pub session: u64,
     /// Destination.
     pub target: Target,

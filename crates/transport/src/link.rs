@@ -149,12 +149,12 @@ impl FlowDatagrams for DatagramFlow {
 
 impl From<IncomingDatagrams> for Incoming {
     fn from(incoming: IncomingDatagrams) -> Self {
-        let IncomingDatagrams { aircraft, open, flow } = incoming;
+        let IncomingDatagrams { aircraft, session, open, flow } = incoming;
         let OpenDatagrams { target, protocol, source, class, passenger } = open;
         let carries =
             Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(flow) };
         let aircraft = *aircraft.as_bytes();
-        Self { aircraft, session: 0, target, class, passenger, claim: None, carries }
+        Self { aircraft, session, target, class, passenger, claim: None, carries }
     }
 }
 

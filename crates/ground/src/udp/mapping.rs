@@ -121,7 +121,7 @@ pub struct NatBinding {
     mappings: Arc<Mappings>,
     mapping: Arc<Mapping>,
     address: SocketAddr,
-    peer: Peer,
+    peer: Mutex<Peer>,
     _exclusive: Option<ExclusiveDestination>,
 }
 
@@ -274,7 +274,8 @@ impl Mappings {
         peer: Peer,
         exclusive: Option<ExclusiveDestination>,
     ) -> NatBinding {
-        NatBinding { mappings: self.clone(), mapping, address, peer, _exclusive: exclusive }
+        let (mappings, peer) = (self.clone(), Mutex::new(peer));
+        NatBinding { mappings, mapping, address, peer, _exclusive: exclusive }
     }
 
     /// Counts a refusal by the kernel, if it has no free port or descriptor.
@@ -375,13 +376,14 @@ impl NatBinding {
 
     /// Time at which the flow ends if it stays idle.
     pub fn deadline(&self, idle: Idle) -> Instant {
-        let moved = self.peer.moved.lock();
+        let peer = self.peer.lock();
+        let moved = peer.moved.lock();
         moved.at + idle.of(moved.is_answered)
     }
 
     /// Records activity.
     pub fn moved(&self) {
-        self.peer.moved.lock().at = Instant::now();
+        self.peer.lock().moved.lock().at = Instant::now();
     }
 
     /// Waits until the mapping is evicted.
@@ -391,14 +393,21 @@ impl NatBinding {
 
     /// Returns `true` if the flow belongs to an air gateway of ours.
     pub fn is_gateway(&self) -> bool {
-        self.peer.is_gateway
+        self.peer.lock().is_gateway
     }
 
     /// Reports the path MTU to the flow after the kernel rejected an oversized packet (DF is set).
     pub fn too_large(&self) {
         // Without a route there is no MTU to report.
         let Ok(error) = too_big(&self.mappings.paths, self.address) else { return };
-        self.peer.explain(error, &self.mappings.counters);
+        self.peer.lock().explain(error, &self.mappings.counters);
+    }
+
+    /// Gives what comes from the destination to `flow` from now on.
+    pub fn hand_to(&self, flow: Arc<dyn FlowDatagrams>) {
+        let mut peer = self.peer.lock();
+        peer.flow = flow;
+        self.mapping.peers.lock().insert(self.address, peer.clone());
     }
 }
 

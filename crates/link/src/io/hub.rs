@@ -56,6 +56,8 @@ pub enum Arrived {
 pub struct IncomingDatagrams {
     /// The aircraft's key.
     pub aircraft: PublicKey,
+    /// Counter of the handshake that began the aircraft's session.
+    pub session: u64,
     /// Requested flow, with a class no more favoured than the aircraft's highest.
     pub open: OpenDatagrams,
     /// The flow; its first datagrams may have arrived.
@@ -178,8 +180,11 @@ impl Hub {
                     return Some(Arrived::Stream(incoming));
                 }
                 FlowEvent::OpenedDatagrams { flow, open } => {
-                    let flow = DatagramFlow::new(shared, (session, flow));
-                    return Some(Arrived::Datagrams(IncomingDatagrams { aircraft, open, flow }));
+                    let counter =
+                        shard.look(|core, _| core.counter_of(&aircraft).unwrap_or_default());
+                    let (flow, session) = (DatagramFlow::new(shared, (session, flow)), counter);
+                    let incoming = IncomingDatagrams { aircraft, session, open, flow };
+                    return Some(Arrived::Datagrams(incoming));
                 }
                 FlowEvent::Wake(_) => {}
             }

@@ -10,7 +10,8 @@ use super::{
     connection::{Response, State, final_response, live, start},
 };
 use crate::{
-    CAPSULE_HEADER, CLASS_HEADER, CONNECT_UDP, PASSENGER_HEADER, PROTOCOL_HEADER, SOURCE_HEADER,
+    AIRCRAFT_HEADER, Behalf, CAPSULE_HEADER, CLASS_HEADER, CONNECT_UDP, PASSENGER_HEADER,
+    PROTOCOL_HEADER, SOURCE_HEADER,
     datagrams::{Core, DatagramFlow, UDP, UNKNOWN_MAX_BYTES, router::Route},
     quic::Request,
     stream::RawSend,
@@ -33,12 +34,35 @@ impl Client {
         class: u8,
         passenger: u32,
     ) -> DatagramFlow {
+        self.request_datagrams(authority, (protocol, source), (class, passenger), None)
+    }
+
+    /// Opens a datagram flow like [`open_datagrams`](Self::open_datagrams) for an aircraft, of which
+    /// this client is the hub.
+    pub fn forward_datagrams(
+        &self,
+        authority: &str,
+        (protocol, source): (u8, u16),
+        (class, passenger): (u8, u32),
+        behalf: &Behalf,
+    ) -> DatagramFlow {
+        let behalf = Some(behalf.write());
+        self.request_datagrams(authority, (protocol, source), (class, passenger), behalf)
+    }
+
+    fn request_datagrams(
+        &self,
+        authority: &str,
+        (protocol, source): (u8, u16),
+        (class, passenger): (u8, u32),
+        behalf: Option<String>,
+    ) -> DatagramFlow {
         let core = Core::opening(self.budget.clone(), self.early_max_bytes());
         let target = Target::from_authority(authority)
             .filter(|target| protocol != UDP || target.port() != 0);
         match (target, self.opening.clone().try_acquire_owned()) {
             (Some(target), Ok(permit)) => {
-                let flow = DatagramRequest { target, protocol, source, class, passenger };
+                let flow = DatagramRequest { target, protocol, source, class, passenger, behalf };
                 let (state, limit, core) = (self.state.clone(), self.open_timeout, core.clone());
                 tokio::spawn(async move {
                     let begun = tokio::select! {
@@ -86,6 +110,7 @@ struct DatagramRequest {
     source: u16,
     class: u8,
     passenger: u32,
+    behalf: Option<String>,
 }
 
 impl DatagramRequest {
@@ -109,6 +134,7 @@ impl DatagramRequest {
         if self.source != 0 {
             fields.push((SOURCE_HEADER, &source));
         }
+        fields.extend(self.behalf.as_deref().map(|behalf| (AIRCRAFT_HEADER, behalf)));
         wire::headers(&fields)
     }
 }

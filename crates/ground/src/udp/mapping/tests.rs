@@ -115,7 +115,7 @@ async fn a_mapping_that_ends_for_another_tells_its_flows() {
     let newcomer = binding(owner(2, 1)).unwrap();
     idlest.ended().await;
     assert_eq!(mappings.counters.refusals.count_evicted(Limit::UdpPorts), 1);
-    newcomer.peer.moved.lock().is_answered = true;
+    newcomer.peer.lock().moved.lock().is_answered = true;
     let refused = binding(owner(2, 2)).err().unwrap();
     assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
     assert_eq!(mappings.counters.refusals.count_refused(Limit::UdpPorts), 1);

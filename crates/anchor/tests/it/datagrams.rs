@@ -1,0 +1,213 @@
+//! Flows of datagrams at the air: they are opened again with their number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_anchor::hubs::Hubs;
+use bentpipe_anchor::keeper::{self, Calls};
+use bentpipe_flow::{Class, ResetCode};
+use bentpipe_transport::datagram::Datagram;
+use bentpipe_transport::{
+    Connector, DatagramError, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Reach,
+};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio::time::timeout;
+
+/// The hub's end of a flow.
+struct AtHub {
+    open: OpenDatagrams,
+    sent: mpsc::UnboundedReceiver<Bytes>,
+    brings: mpsc::UnboundedSender<Result<Bytes, ResetCode>>,
+}
+
+/// The air's end of a flow.
+struct AtAir {
+    sent: mpsc::UnboundedSender<Bytes>,
+    /// Received datagrams, and the reason of the end.
+    brings: Mutex<(mpsc::UnboundedReceiver<Result<Bytes, ResetCode>>, Option<ResetCode>)>,
+}
+
+impl FlowDatagrams for AtAir {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        let sent = self.sent.send(Bytes::copy_from_slice(datagram));
+        sent.map_err(|_| DatagramError::Ended)
+    }
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(async move {
+            let (brings, ended) = &mut *self.brings.lock().await;
+            if ended.is_none() {
+                let received = brings.recv().await.unwrap_or(Err(ResetCode::Lost));
+                *ended = received.as_ref().err().copied();
+                return received;
+            }
+            Err(ended.unwrap_or(ResetCode::Lost))
+        })
+    }
+    fn max_bytes(&self) -> usize {
+        1200
+    }
+    fn reset(&self, _: ResetCode) {}
+}
+
+struct FakeHub {
+    opened: mpsc::UnboundedSender<AtHub>,
+    reach: watch::Sender<Reach>,
+}
+
+impl FakeHub {
+    fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<AtHub>) {
+        let (opened, flows) = mpsc::unbounded_channel();
+        (Arc::new(Self { opened, reach: watch::Sender::new(Reach::Up) }), flows)
+    }
+}
+
+impl Connector for FakeHub {
+    fn open(&self, _: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
+        Box::pin(async { Err(OpenError::Closed) })
+    }
+    fn open_datagrams(
+        &self,
+        open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+        let (sent, at_hub) = mpsc::unbounded_channel();
+        let (brings, at_air) = mpsc::unbounded_channel();
+        self.opened.send(AtHub { open, sent: at_hub, brings }).unwrap();
+        let flow = AtAir { sent, brings: Mutex::new((at_air, None)) };
+        Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowDatagrams>) })
+    }
+    fn watch_reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
+    }
+}
+
+/// Calls the second of two hubs.
+struct Second(Arc<FakeHub>);
+
+impl Calls for Second {
+    fn hubs(&self) -> usize {
+        2
+    }
+    fn call(&self, number: usize) -> BoxFuture<'_, Option<Arc<dyn Connector>>> {
+        let hub: Option<Arc<dyn Connector>> = match number {
+            1 => Some(self.0.clone()),
+            _ => None,
+        };
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            hub
+        })
+    }
+}
+
+/// Two hubs, the flows that reach them, and a flow at the air with its number.
+struct World {
+    hubs: Hubs,
+    first: Arc<FakeHub>,
+    flows: [mpsc::UnboundedReceiver<AtHub>; 2],
+    flow: Box<dyn FlowDatagrams>,
+    at_hub: AtHub,
+    number: u64,
+}
+
+impl World {
+    async fn new() -> Self {
+        let ((first, mut flows), (second, flows_of_second)) = (FakeHub::new(), FakeHub::new());
+        let hubs = Hubs::new(first.clone());
+        keeper::keep(&hubs, Second(second));
+        let target = "192.0.2.1:9".parse().unwrap();
+        let (protocol, source, class) = (17, 5_000, Class::BestEffort);
+        let open = OpenDatagrams { target, protocol, source, class, passenger: 1 };
+        let flow = hubs.open_datagrams(open).await.unwrap();
+        let mut at_hub = flows.recv().await.unwrap();
+        let number = number(&mut at_hub).await;
+        Self { hubs, first, flows: [flows, flows_of_second], flow, at_hub, number }
+    }
+
+    /// Receives at the air, as a user who often does something else.
+    async fn receive(&self) -> Result<Bytes, ResetCode> {
+        loop {
+            if let Ok(received) = timeout(Duration::from_millis(100), self.flow.receive()).await {
+                return received;
+            }
+        }
+    }
+}
+
+/// The flow's number, which comes first.
+async fn number(at_hub: &mut AtHub) -> u64 {
+    match Datagram::parse(&at_hub.sent.recv().await.unwrap()).unwrap() {
+        Datagram::Number(number) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bytes(text: &'static [u8]) -> Result<Bytes, ResetCode> {
+    Ok(Bytes::from_static(text))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_goes_on_at_the_next_hub() {
+    let mut world = World::new().await;
+    let flow = &world.flow;
+    flow.send(b"\0up").unwrap();
+    assert_eq!(world.at_hub.sent.recv().await.unwrap(), &b"\0up"[..]);
+    world.first.reach.send_replace(Reach::Out);
+    let mut flows = std::mem::replace(&mut world.flows[1], mpsc::unbounded_channel().1);
+    let (mut next, ()) = tokio::join!(async { flows.recv().await.unwrap() }, async {
+        assert!(timeout(Duration::from_secs(5), world.receive()).await.is_err(), "it is open");
+    });
+    assert_eq!(next.open, world.at_hub.open);
+    assert_eq!(number(&mut next).await, world.number);
+    world.flow.send(b"\0more").unwrap();
+    // The number may be lost, so it is repeated.
+    for _ in 0..3 {
+        assert_eq!(number(&mut next).await, world.number);
+    }
+    assert_eq!(next.sent.recv().await.unwrap(), &b"\0more"[..]);
+    for brings in [&world.at_hub.brings, &next.brings] {
+        brings.send(bytes(b"\0down")).unwrap();
+        assert_eq!(world.receive().await, bytes(b"\0down"));
+    }
+    // The end of the earlier flow says nothing, that of the present one does.
+    world.at_hub.brings.send(Err(ResetCode::Lost)).unwrap();
+    next.brings.send(bytes(b"\0last")).unwrap();
+    assert_eq!(world.receive().await, bytes(b"\0last"));
+    next.brings.send(Err(ResetCode::Limit)).unwrap();
+    assert_eq!(world.receive().await, Err(ResetCode::Limit));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_whose_session_ends_is_opened_again() {
+    let mut world = World::new().await;
+    for _ in 0..3 {
+        world.at_hub.brings.send(Err(ResetCode::Lost)).unwrap();
+        let mut flows = std::mem::replace(&mut world.flows[0], mpsc::unbounded_channel().1);
+        let (again, _) = tokio::join!(
+            async { flows.recv().await.unwrap() },
+            timeout(Duration::from_secs(5), world.receive())
+        );
+        (world.at_hub, world.flows[0]) = (again, flows);
+        assert_eq!(number(&mut world.at_hub).await, world.number);
+    }
+    world.flow.reset(ResetCode::Idle);
+    drop(world.hubs);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_every_hub_refuses_ends() {
+    let mut world = World::new().await;
+    let mut flows = std::mem::replace(&mut world.flows[0], mpsc::unbounded_channel().1);
+    world.at_hub.brings.send(Err(ResetCode::Lost)).unwrap();
+    let refusing = async {
+        while let Some(flow) = flows.recv().await {
+            flow.brings.send(Err(ResetCode::Lost)).unwrap();
+        }
+    };
+    let ended = tokio::select! {
+        () = refusing => panic!("the hub is open"),
+        ended = world.receive() => ended,
+    };
+    assert_eq!(ended, Err(ResetCode::Lost));
+}

@@ -1,0 +1,121 @@
+//! Flows whose external port outlives their session with the aircraft.
+//!
+//! If the aircraft moves to another hub, or its session ends, its air opens the flows again. A flow gets
+//! the external port of the flow that had its number in an earlier session. The air draws the number
+//! at random. The transport proves the aircraft's key, or its hub asserts it; another aircraft with the
+//! number gets nothing. Sessions of an aircraft are ordered, so a flow of an older hub gets nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::mapping::NatBinding;
+
+/// External ports of flows. Clones share them.
+#[derive(Clone, Default)]
+pub struct Kept {
+    flows: Arc<Mutex<HashMap<Key, Entry>>>,
+    /// Cancelled when the gateway stops.
+    closed: CancellationToken,
+}
+
+/// Identity of a flow over all sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// Key of the aircraft.
+    pub aircraft: [u8; 32],
+    /// Number of the flow.
+    pub number: u64,
+}
+
+struct Entry {
+    session: u64,
+    taken: CancellationToken,
+    port: Port,
+}
+
+/// External port of a flow.
+#[derive(Clone)]
+pub struct Port {
+    /// Use of the port.
+    pub binding: Arc<NatBinding>,
+    /// `true` if received datagrams are restored to their sending order.
+    pub keeps_order: bool,
+}
+
+/// Entry of a flow, which the flow of a later session may take. Dropping it removes the entry.
+pub struct Listed {
+    kept: Kept,
+    key: Key,
+    session: u64,
+    taken: CancellationToken,
+}
+
+impl Kept {
+    /// Returns the port that the flow had in an earlier session than `session`. The flow there ends.
+    pub fn take(&self, key: Key, session: u64) -> Option<Port> {
+        let mut flows = self.flows.lock();
+        if flows.get(&key)?.session >= session {
+            return None;
+        }
+        let entry = flows.remove(&key)?;
+        entry.taken.cancel();
+        Some(entry.port)
+    }
+
+    /// Lists a flow. `None` if it is listed, or its transport has no sessions.
+    pub fn list(&self, key: Key, session: u64, port: Port) -> Option<Listed> {
+        let mut flows = self.flows.lock();
+        if session == 0 || flows.contains_key(&key) {
+            return None;
+        }
+        let taken = CancellationToken::new();
+        flows.insert(key, Entry { session, taken: taken.clone(), port });
+        Some(Listed { kept: self.clone(), key, session, taken })
+    }
+
+    /// Keeps no port of a lost flow from now on.
+    pub fn close(&self) {
+        self.closed.cancel();
+    }
+}
+
+impl Port {
+    /// Port whose datagrams are not reordered.
+    pub fn new(binding: NatBinding) -> Self {
+        Self { binding: Arc::new(binding), keeps_order: false }
+    }
+}
+
+impl Listed {
+    /// Waits until a later session takes the port.
+    pub async fn taken(&self) {
+        self.taken.cancelled().await;
+    }
+
+    /// Waits until the gateway stops.
+    pub async fn closed(&self) {
+        self.kept.closed.cancelled().await;
+    }
+
+    /// Replaces the port.
+    pub fn set(&self, port: Port) {
+        if let Some(entry) = self.kept.flows.lock().get_mut(&self.key)
+            && entry.session == self.session
+        {
+            entry.port = port;
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut flows = self.kept.flows.lock();
+        // A later session may have another entry.
+        if flows.get(&self.key).is_some_and(|entry| entry.session == self.session) {
+            flows.remove(&self.key);
+        }
+    }
+}

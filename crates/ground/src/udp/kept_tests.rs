@@ -1,0 +1,135 @@
+//! Ports that outlive a session.
+
+use std::net::SocketAddr;
+
+use bentpipe_flow::Class;
+use bentpipe_transport::DatagramError;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::net::UdpSocket;
+use tokio::sync::{Mutex, mpsc};
+
+use super::*;
+
+/// Time for which ports are kept.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// The ground's end of a flow, whose air is the test.
+struct Flow(Mutex<mpsc::Receiver<Result<Bytes, ResetCode>>>);
+
+impl FlowDatagrams for Flow {
+    fn send(&self, _: &[u8]) -> Result<(), DatagramError> {
+        Ok(())
+    }
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(async move {
+            let received = self.0.lock().await.recv().await;
+            received.unwrap_or(Err(ResetCode::Idle))
+        })
+    }
+    fn max_bytes(&self) -> usize {
+        1200
+    }
+    fn reset(&self, _: ResetCode) {}
+}
+
+/// The air's end of a flow.
+struct Air(mpsc::Sender<Result<Bytes, ResetCode>>);
+
+impl Air {
+    async fn sends(&self, payload: &[u8]) {
+        let datagram = Datagram::Payload(payload).encoded();
+        self.0.send(Ok(datagram.freeze())).await.unwrap();
+    }
+
+    /// The session of the flow ends.
+    async fn is_lost(&self) {
+        self.0.send(Err(ResetCode::Lost)).await.unwrap();
+    }
+}
+
+/// A ground gateway and a server.
+struct World {
+    udp: Arc<Udp>,
+    server: UdpSocket,
+}
+
+impl World {
+    async fn new() -> Self {
+        let names: AircraftNames = Arc::new(|_| String::new());
+        let udp = Arc::new(Udp::new(Arc::default(), Default::default(), names, true, KEPT));
+        Self { udp, server: UdpSocket::bind("127.0.0.1:0").await.unwrap() }
+    }
+
+    /// Opens the flow `number` of an aircraft in a session.
+    async fn open(&self, aircraft: u8, session: u64, number: u64) -> Air {
+        let (sender, receiver) = mpsc::channel(8);
+        let (udp, address) = (self.udp.clone(), self.server.local_addr().unwrap());
+        let aircraft = [aircraft; 32];
+        let owner =
+            MappingKey { aircraft, passenger: 1, protocol: ip::UDP, source: 0, is_gateway: true };
+        tokio::spawn(async move {
+            let idle = Idle { answered: KEPT * 2, unanswered: KEPT * 2 };
+            let asked = Asked { owner, session, class: Class::default(), idle };
+            udp.carry(&asked, address, Arc::new(Flow(Mutex::new(receiver)))).await;
+        });
+        sender.send(Ok(Datagram::Number(number).encoded().freeze())).await.unwrap();
+        Air(sender)
+    }
+
+    /// Address from which the server receives what `air` sends.
+    async fn port(&self, air: &Air) -> SocketAddr {
+        air.sends(b"hello").await;
+        self.server.recv_from(&mut [0; 8]).await.unwrap().1
+    }
+}
+
+#[tokio::test]
+async fn a_later_session_of_the_same_aircraft_gets_the_port() {
+    let world = World::new().await;
+    let first = world.open(1, 7, 5).await;
+    let port = world.port(&first).await;
+    first.is_lost().await;
+    for (aircraft, session, number) in [(2, 8, 5), (1, 8, 6), (1, 7, 5), (1, 6, 5)] {
+        let other = world.open(aircraft, session, number).await;
+        let why = format!("aircraft {aircraft}, session {session}, number {number}");
+        assert_ne!(world.port(&other).await, port, "{why}");
+    }
+    assert_eq!(world.port(&world.open(1, 8, 5).await).await, port);
+}
+
+#[tokio::test]
+async fn a_live_flow_of_an_older_hub_gives_its_port_up() {
+    let world = World::new().await;
+    let mut air = world.open(1, 7, 5).await;
+    let port = world.port(&air).await;
+    for session in 8..12 {
+        let next = world.open(1, session, 5).await;
+        assert_eq!(world.port(&next).await, port, "session {session}");
+        air.0.closed().await;
+        air = next;
+    }
+    let older = world.open(1, 10, 5).await;
+    assert_ne!(world.port(&older).await, port, "an earlier session");
+    assert_eq!(world.port(&air).await, port);
+}
+
+#[tokio::test]
+async fn without_a_session_nothing_is_kept() {
+    let world = World::new().await;
+    let first = world.open(1, 0, 5).await;
+    world.port(&first).await;
+    assert!(world.udp.kept.take(Key { aircraft: [1; 32], number: 5 }, 9).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_is_kept_for_a_limited_time() {
+    let world = World::new().await;
+    let first = world.open(1, 7, 5).await;
+    world.port(&first).await;
+    first.is_lost().await;
+    tokio::time::sleep(KEPT - Duration::from_secs(1)).await;
+    assert!(!first.0.is_closed(), "it is kept");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(first.0.is_closed(), "it is forgotten");
+}
