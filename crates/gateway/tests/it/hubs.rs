@@ -92,7 +92,7 @@ impl Running {
 /// A path to a hub that can be cut without a word to either end.
 pub struct Path1 {
     pub address: SocketAddr,
-    is_cut: Arc<AtomicBool>,
+    pub is_cut: Arc<AtomicBool>,
     /// Destination, which may restart elsewhere.
     pub hub: watch::Sender<SocketAddr>,
 }
@@ -159,16 +159,16 @@ pub async fn transfer(
 }
 
 /// An aircraft, two hubs and an egress.
-struct World {
+pub struct World {
     folder: tempfile::TempDir,
-    egress: Running,
-    hubs: Vec<Running>,
-    paths: Vec<Path1>,
-    connector: Arc<dyn Connector>,
+    pub egress: Running,
+    pub hubs: Vec<Running>,
+    pub paths: Vec<Path1>,
+    pub connector: Arc<dyn Connector>,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub_keys: String = HUBS
             .iter()

@@ -10,6 +10,7 @@ mod fleet;
 mod handover;
 mod hosts;
 mod http;
+mod hub_datagrams;
 mod hubs;
 mod limits;
 mod marks;

@@ -1,0 +1,84 @@
+//! Datagram flows over two hubs and an egress: they keep their external port.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bentpipe_flow::Class;
+use bentpipe_gateway::transport::datagram::Datagram;
+use bentpipe_gateway::transport::{FlowDatagrams, OpenDatagrams};
+use bentpipe_net::ip;
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+use crate::bench::{soon, until};
+use crate::hubs::World;
+
+/// Time after which a datagram that may have been lost is sent again.
+const REPEAT: Duration = Duration::from_millis(100);
+
+fn payload(datagram: &[u8]) -> &[u8] {
+    match Datagram::parse(datagram).unwrap() {
+        Datagram::Payload(payload) => payload,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends to the server until it receives. Returns the address that it sees.
+async fn sender(flow: &dyn FlowDatagrams, server: &UdpSocket, text: &[u8]) -> SocketAddr {
+    let mut buffer = [0; 100];
+    let received = async {
+        loop {
+            let _ = flow.send(&Datagram::Payload(text).encoded());
+            match timeout(REPEAT, server.recv_from(&mut buffer)).await {
+                // Not a repetition of an earlier one.
+                Ok(Ok((count, from))) if &buffer[..count] == text => return from,
+                _ => {}
+            }
+        }
+    };
+    soon("a datagram at the server", received).await
+}
+
+/// Sends from the server to `to` until it arrives on the flow.
+async fn pushed(flow: &dyn FlowDatagrams, server: &UdpSocket, to: SocketAddr, text: &[u8]) {
+    let received = async {
+        loop {
+            server.send_to(text, to).await.unwrap();
+            match timeout(REPEAT, flow.receive()).await {
+                Ok(Ok(datagram)) if payload(&datagram) == text => return,
+                Ok(Err(code)) => panic!("the flow has ended: {code}"),
+                _ => {}
+            }
+        }
+    };
+    soon("a datagram at the air", received).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flow_of_datagrams_keeps_its_port_at_another_hub() {
+    let world = World::new().await;
+    let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let target = server.local_addr().unwrap().to_string().parse().unwrap();
+    let open = |source| {
+        let (class, target) = (Class::BestEffort, Clone::clone(&target));
+        OpenDatagrams { target, protocol: ip::UDP, source, class, passenger: 1 }
+    };
+    let flow = world.connector.open_datagrams(open(5_000)).await.unwrap();
+    let other = world.connector.open_datagrams(open(5_001)).await.unwrap();
+    let port = sender(&*flow, &server, b"first").await;
+    let port_of_other = sender(&*other, &server, b"other").await;
+    assert_ne!(port, port_of_other);
+    assert_eq!(world.egress.gateway.open_flows(), 2, "the egress has the sockets");
+    assert_eq!(world.hubs[0].gateway.open_flows(), 0, "the hub only forwards");
+
+    // The hub becomes silent. The server goes on before the passenger does.
+    world.paths[0].is_cut.store(true, Ordering::Relaxed);
+    pushed(&*flow, &server, port, b"pushed").await;
+    assert_eq!(sender(&*flow, &server, b"second").await, port);
+    pushed(&*other, &server, port_of_other, b"pushed too").await;
+    assert_eq!(sender(&*other, &server, b"third").await, port_of_other);
+
+    drop((flow, other));
+    until("the egress is idle", || world.egress.gateway.open_flows() == 0).await;
+}
