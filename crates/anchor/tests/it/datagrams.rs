@@ -15,18 +15,21 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::timeout;
 
+/// A datagram, or the end of its flow.
+type Received = Result<Bytes, ResetCode>;
+
 /// The hub's end of a flow.
 struct AtHub {
     open: OpenDatagrams,
     sent: mpsc::UnboundedReceiver<Bytes>,
-    brings: mpsc::UnboundedSender<Result<Bytes, ResetCode>>,
+    brings: mpsc::UnboundedSender<Received>,
 }
 
 /// The air's end of a flow.
 struct AtAir {
     sent: mpsc::UnboundedSender<Bytes>,
     /// Received datagrams, and the reason of the end.
-    brings: Mutex<(mpsc::UnboundedReceiver<Result<Bytes, ResetCode>>, Option<ResetCode>)>,
+    brings: Mutex<(mpsc::UnboundedReceiver<Received>, Option<ResetCode>)>,
 }
 
 impl FlowDatagrams for AtAir {
@@ -34,7 +37,7 @@ impl FlowDatagrams for AtAir {
         let sent = self.sent.send(Bytes::copy_from_slice(datagram));
         sent.map_err(|_| DatagramError::Ended)
     }
-    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+    fn receive(&self) -> BoxFuture<'_, Received> {
         Box::pin(async move {
             let (brings, ended) = &mut *self.brings.lock().await;
             if ended.is_none() {
