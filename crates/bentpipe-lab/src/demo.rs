@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use bentpipe_cli::out::{say, show};
 use bentpipe_cli::sibling::{self, GATEWAYS};
 use bentpipe_lab::browser;
-use bentpipe_lab::contender::{self, BENTPIPE, E2E_CUBIC, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::browse::Browse;
 use bentpipe_lab::experiment::table;
@@ -16,6 +15,7 @@ use bentpipe_lab::experiment::transfers::{Cell, Plan};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::{Percentile, Row};
 use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::system::{self, BENTPIPE, E2E_CUBIC, SystemUnderTest};
 use bentpipe_lab::workload::Workload;
 use clap::Args;
 
@@ -49,8 +49,8 @@ pub struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// System under test; may be repeated [default: e2e-cubic, e2e-bbr, split-bbr, bentpipe].
-    #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
-    contenders: Vec<&'static dyn SystemUnderTest>,
+    #[arg(long = "system", value_name = "NAME", value_parser = system::named)]
+    systems: Vec<&'static dyn SystemUnderTest>,
 }
 
 /// Runs the demo.
@@ -61,13 +61,12 @@ pub fn run(demo: &Demo) -> Outcome {
     let scratch = Scratch::new()?;
     let profile = Profile::named(PROFILE)?;
     let program = sibling::find(GATEWAYS)?;
-    let contenders =
-        if demo.contenders.is_empty() { contender::demo() } else { demo.contenders.clone() };
+    let systems = if demo.systems.is_empty() { system::demo() } else { demo.systems.clone() };
     let workloads = Workload::demo();
     let plan = Plan {
         experiment: "demo",
         profile: &profile,
-        contenders: &contenders,
+        systems: &systems,
         workloads: &workloads,
         runs: None,
         seed: demo.seed,
@@ -110,9 +109,9 @@ pub fn run(demo: &Demo) -> Outcome {
 
 /// Compares the times of a large file.
 fn comparison(cells: &[Cell]) -> Option<String> {
-    let median = |contender: &dyn SystemUnderTest| {
+    let median = |system: &dyn SystemUnderTest| {
         let is_it =
-            |cell: &&Cell| cell.contender == contender && cell.workload.to_string() == "file-1600k";
+            |cell: &&Cell| cell.system == system && cell.workload.to_string() == "file-1600k";
         cells.iter().find(is_it)?.found.samples.percentile(0.5)
     };
     let ours = median(&BENTPIPE)?.known()?;
@@ -134,13 +133,12 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     };
     say!("\nThe page in real Chromium ({}):", program.display());
     let of_interest: [&'static dyn SystemUnderTest; 2] = [&E2E_CUBIC, &BENTPIPE];
-    let contenders: Vec<_> =
-        of_interest.into_iter().filter(|one| plan.contenders.contains(one)).collect();
+    let systems: Vec<_> =
+        of_interest.into_iter().filter(|one| plan.systems.contains(one)).collect();
     let workloads = [Workload::Chromium { objects: PAGE_OBJECTS }];
     let folder = plan.folder.join("chromium");
     std::fs::create_dir(&folder)?;
-    let plan =
-        Plan { contenders: &contenders, workloads: &workloads, folder: &folder, ..plan.clone() };
+    let plan = Plan { systems: &systems, workloads: &workloads, folder: &folder, ..plan.clone() };
     let cells = match plan.show() {
         Ok(cells) => cells,
         Err(error) => {
@@ -155,7 +153,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
             || cell.found.failures.first().cloned().unwrap_or("did not finish".into()),
             |median| format!("{} (median of {})", table::seconds(median), samples.len()),
         );
-        say!("  {:<10} {took}", cell.contender.name());
+        say!("  {:<10} {took}", cell.system.name());
     }
     Ok(plan.rows(&cells))
 }

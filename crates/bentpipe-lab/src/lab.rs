@@ -19,7 +19,6 @@ use std::time::Duration;
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_cli::log;
 use bentpipe_cli::out::{say, show};
-use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::engine::{Engine, Kind};
 use bentpipe_lab::experiment::pages::Reader;
@@ -29,6 +28,7 @@ use bentpipe_lab::experiment::{measure, table};
 use bentpipe_lab::modem::{self, SimulatedModem};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
+use bentpipe_lab::system::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::workload::Workload;
 use bentpipe_lab::{bench, sim};
 use bentpipe_units::{BitRate, Ratio};
@@ -119,8 +119,8 @@ pub struct TransfersArgs {
     #[command(flatten)]
     link: LinkArgs,
     /// System under test; may be repeated [default: those of the demo].
-    #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
-    contenders: Vec<&'static dyn SystemUnderTest>,
+    #[arg(long = "system", value_name = "NAME", value_parser = system::named)]
+    systems: Vec<&'static dyn SystemUnderTest>,
     /// Workload: object-SIZE, file-SIZE, page-N, chromium-N, bulk; may be repeated [default: those
     /// of the demo].
     #[arg(long = "workload", value_name = "NAME")]
@@ -211,8 +211,7 @@ impl Run {
 /// Experiment of `lab run transfers`.
 fn transfers(args: &TransfersArgs) -> Result<Planned, Box<dyn Error>> {
     let profile = Profile::find(&args.link.profile)?;
-    let contenders =
-        if args.contenders.is_empty() { contender::demo() } else { args.contenders.clone() };
+    let systems = if args.systems.is_empty() { system::demo() } else { args.systems.clone() };
     let workloads =
         if args.workloads.is_empty() { Workload::demo() } else { args.workloads.clone() };
     let (runs, seed) = (args.runs.map(usize::from), args.link.seed);
@@ -222,7 +221,7 @@ fn transfers(args: &TransfersArgs) -> Result<Planned, Box<dyn Error>> {
         table::report(&Plan {
             experiment: "transfers",
             profile: &profile,
-            contenders: &contenders,
+            systems: &systems,
             workloads: &workloads,
             runs,
             seed,
@@ -277,7 +276,7 @@ fn simulate(args: &SimArgs) -> Outcome {
     let row = |metric: &str, unit: &str, value: f64, limit| Row {
         experiment: "sim".into(),
         engine: "sim".into(),
-        contender: Some(BENTPIPE.name().into()),
+        system: Some(BENTPIPE.name().into()),
         profile: Some(profile.name.clone()),
         workload: Some(Workload::Bulk.to_string()),
         metric: metric.into(),

@@ -21,32 +21,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}: {count} objects over {SESSIONS} sessions; seconds, x = times the limit",
         profile.name
     );
-    for contender in SystemUnderTest::ALL {
+    for system in SystemUnderTest::ALL {
         for bytes in [10_000, 100_000, 1_000_000] {
             let limit = rtt + 8.0 * bytes as f64 / ((1.0 - loss) * rate);
             let mut took = Vec::new();
             for seed in 0..SESSIONS {
                 let share = count.div_ceil(SESSIONS as usize);
-                took.extend(objects(contender, &profile, bytes, share, PATIENCE, seed)?);
+                took.extend(objects(system, &profile, bytes, share, PATIENCE, seed)?);
             }
             took.sort();
             let [p50, p95] =
                 [50, 95].map(|p| took[(took.len() * p / 100).min(took.len() - 1)].as_secs_f64());
             println!(
                 "{:26} {bytes:>9} B  n {:>3}  p50 {p50:7.3} ({:5.2}x)  p95 {p95:7.3} ({:5.2}x)  limit {limit:.3}",
-                contender.name(),
+                system.name(),
                 took.len(),
                 p50 / limit,
                 p95 / limit,
             );
         }
         let runs = (0..SESSIONS)
-            .map(|seed| bulk(contender, &profile, BULK, seed))
+            .map(|seed| bulk(system, &profile, BULK, seed))
             .collect::<Result<Vec<_>, _>>()?;
         let mean = runs.iter().sum::<f64>() / runs.len() as f64;
         println!(
             "{:26}      bulk    n {:>3}  {:.0} kbit/s, {:.3} of (1-p) x rate",
-            contender.name(),
+            system.name(),
             runs.len(),
             mean / 1e3,
             mean / ((1.0 - loss) * rate)

@@ -2,7 +2,6 @@
 
 pub mod bench;
 pub mod browser;
-pub mod contender;
 pub mod emu;
 pub mod experiment;
 mod har;
@@ -13,6 +12,7 @@ pub mod record;
 pub mod scratch;
 pub mod sim;
 pub mod site;
+pub mod system;
 pub mod traffic;
 pub mod workload;
 

@@ -11,7 +11,7 @@ use std::thread;
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::contender::process::kill_all;
+use crate::system::process::kill_all;
 
 /// Exit status that a shell reports for a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_lab::contender::{self, Spread};
+use bentpipe_lab::system::{self, Spread};
 use bentpipe_results::{Content, Workload};
 
 use crate::job::Job;
@@ -58,14 +58,14 @@ fn rate(job: &Job<'_>, scene: &Scene, up: bool, connections: f64) -> f64 {
     let (loss, rtt) = (scene.loss(up), scene.rtt().as_secs_f64().max(1e-3));
     let link = scene.rate_bps(up) * (1.0 - loss) * scene.fair_share();
     // A system that does not exist has no runs.
-    let contender = contender::named(job.contender()).ok();
-    let slows_down = contender.is_some_and(|contender| contender.spread() == Spread::Slow);
+    let system = system::named(job.system()).ok();
+    let slows_down = system.is_some_and(|system| system.spread() == Spread::Slow);
     let bound = if !slows_down || loss <= 0.0 {
         f64::INFINITY
     } else {
         connections * SEGMENT_BITS * MATHIS / (rtt * loss.sqrt())
     };
-    let window = contender.and_then(|contender| contender.receive_window());
+    let window = system.and_then(|system| system.receive_window());
     let window = window.map_or(bound, |bytes| connections * 8.0 * f64::from(bytes) / rtt);
     link.min(bound).min(window).max(1e3)
 }

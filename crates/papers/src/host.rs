@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use bentpipe_lab::browser;
-use bentpipe_lab::contender::kcptun;
+use bentpipe_lab::system::kcptun;
 use bentpipe_results::Host;
 
 /// Maximum length of a stored version text.

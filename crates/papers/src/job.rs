@@ -35,7 +35,7 @@ impl Ran {
 
 impl<'a> Job<'a> {
     /// Name of the system under test; empty in a grid without systems.
-    pub fn contender(&self) -> &'a str {
+    pub fn system(&self) -> &'a str {
         self.planned.cell.on("contender").unwrap_or_default()
     }
 

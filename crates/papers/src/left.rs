@@ -68,8 +68,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use bentpipe_lab::contender::SystemError;
     use bentpipe_lab::emu::TooLate;
+    use bentpipe_lab::system::SystemError;
 
     fn left() -> Left {
         let part = |job, runs| Part { job, runs: 0..runs };
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_ends_in_every_run_has_every_run_counted() {
+    fn a_system_that_ends_in_every_run_has_every_run_counted() {
         let mut left = left();
         for done in [3, 3] {
             assert_eq!(left.after(&[done], &ended()), Next::Again);

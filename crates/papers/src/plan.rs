@@ -343,17 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn cells_share_a_testbed_where_link_and_contender_are_the_same() {
+    fn cells_share_a_testbed_where_link_and_system_are_the_same() {
         let studies = Study::all().unwrap();
         let plan = Plan::new(&studies, &quick(1)).unwrap();
         for testbed in plan.bundles.iter().flat_map(|bundle| &bundle.testbeds) {
             let first = &plan.scenes[testbed.parts[0].job];
             for part in &testbed.parts {
                 assert_eq!(&plan.scenes[part.job], first);
-                assert_eq!(
-                    plan.jobs[part.job].contender(),
-                    plan.jobs[testbed.parts[0].job].contender()
-                );
+                assert_eq!(plan.jobs[part.job].system(), plan.jobs[testbed.parts[0].job].system());
             }
         }
     }

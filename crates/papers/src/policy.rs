@@ -1,9 +1,9 @@
 //! The Rural-PAWS policy between real kernels: testbeds with their own gateways, whose links show
 //! what each class sends.
 
-use bentpipe_lab::contender::pair::Rates;
 use bentpipe_lab::emu::Testbed;
 use bentpipe_lab::experiment::rural_paws;
+use bentpipe_lab::system::pair::Rates;
 use bentpipe_lab::traffic::emu::EmuTraffic;
 use bentpipe_lab::traffic::emu::fault::Fault;
 

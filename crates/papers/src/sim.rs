@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use bentpipe_lab::contender::aerotcp::AeroTcp;
-use bentpipe_lab::contender::roomy;
 use bentpipe_lab::experiment::engine::Engine;
 use bentpipe_lab::experiment::rural_paws;
 use bentpipe_lab::result::Sample;
 use bentpipe_lab::sim::aerotcp::{self, Files};
 use bentpipe_lab::sim::traffic::SimTraffic;
+use bentpipe_lab::system::aerotcp::AeroTcp;
+use bentpipe_lab::system::roomy;
 use bentpipe_lab::traffic::{Carry, Counted, DOWN, Traffic, UP};
 use bentpipe_link::{Class, Settings};
 use bentpipe_results::statistics::jain;
@@ -52,12 +52,12 @@ pub fn run(
 
 /// Performs one run of a cell.
 fn one(job: &Job<'_>, scene: &Scene, seed: u64) -> anyhow::Result<Vec<Row>> {
-    match (job.grid.workload, job.contender()) {
+    match (job.grid.workload, job.system()) {
         (Workload::Files, name @ ("bentpipe" | "bentpipe-aerotcp")) => {
             files(job, scene, name == "bentpipe-aerotcp", seed)
         }
         (Workload::Sequence, "bentpipe") => sequence(job, scene, seed),
-        (workload, contender) => Err(unknown(&format!("{contender} in {workload:?}"))),
+        (workload, system) => Err(unknown(&format!("{system} in {workload:?}"))),
     }
 }
 

@@ -11,9 +11,9 @@ mod error;
 
 use std::path::Path;
 
-use bentpipe_lab::contender;
 use bentpipe_lab::emu::{self, Capture, Congestion, EmuError, Lateness, Measured, Testbed};
 use bentpipe_lab::experiment::stand::{Spec, Stand, StandError, Tunings};
+use bentpipe_lab::system;
 use bentpipe_results::LinkMeasured;
 use serde::Serialize;
 
@@ -80,14 +80,14 @@ pub fn run(
     let first = testbed_run.parts[0].job;
     let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
     // Without a system under test, the link itself is measured.
-    let contender = match job.contender() {
-        "" => contender::named("e2e-cubic")?,
-        name => contender::named(name)?,
+    let system = match job.system() {
+        "" => system::named("e2e-cubic")?,
+        name => system::named(name)?,
     };
     let sites = Sites::new(testbed_run.parts.iter().map(|part| &plan.jobs[part.job]))?;
     let folder = tempfile::tempdir_in(machine.scratch)?;
     let spec = Spec {
-        contender,
+        system,
         profile: &scene.profile,
         granted: &scene.granted(),
         seed,
@@ -109,7 +109,7 @@ pub fn run(
         // Unless the machine was the cause.
         sound(&stand.testbed, &stand.measured, &Lateness::default())?;
     }
-    let ends = contender.ends();
+    let ends = system.ends();
     let mut bed =
         Bed { machine, scene, stand, sites, folder: folder.path(), ends, seed, attempt, number: 0 };
     let runs =
@@ -289,7 +289,7 @@ fn both_ways(path: &str, link: &emu::LinkMeasured) -> [LinkMeasured; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_lab::contender::SystemError;
+    use bentpipe_lab::system::SystemError;
     use bentpipe_results::Row;
 
     fn missing(source: SystemError) -> TestbedError {

@@ -32,7 +32,7 @@ pub use measured::{COLUMNS, Cell, METRICS, Measured, Pattern, Row, number, unit_
 pub use parquet::{TableError, read_table, write_table};
 pub use report::{Files, Report, html, markdown, text};
 pub use study::{
-    CONTENDERS, Changes, Condition, Congestion, Content, Figure, FigureKind, Found, Grid, Kind,
-    PROTOCOLS, Page, Planned, Section, Shard, ShardError, Spread, Stated, StatedValue, Study,
+    Changes, Condition, Congestion, Content, Figure, FigureKind, Found, Grid, Kind, PROTOCOLS,
+    Page, Planned, SYSTEMS, Section, Shard, ShardError, Spread, Stated, StatedValue, Study,
     StudyError, TlsVersion, Unchecked, Workload,
 };

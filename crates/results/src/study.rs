@@ -22,7 +22,7 @@ pub use content::{Content, Page};
 use definition::BUILT_IN;
 pub use definition::{Study, StudyError};
 pub use grid::{Grid, Planned, Shard, ShardError, Workload};
-pub use names::{CONTENDERS, PROTOCOLS};
+pub use names::{PROTOCOLS, SYSTEMS};
 pub(crate) use pool::common;
 pub use section::{Figure, FigureKind, Section, Spread, Unchecked};
 pub use stated::{Found, Kind, Stated, StatedValue};

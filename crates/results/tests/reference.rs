@@ -50,10 +50,9 @@ fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
                 .filter(|one| one.paper == study.name && one.grid == section.grid)
                 .filter(|one| section.cells.matches(&one.cell))
                 .collect();
-            let has = |contender: Option<&str>| {
-                let its = |one: &&&Measured| {
-                    contender.is_none_or(|it| one.cell.on("contender") == Some(it))
-                };
+            let has = |system: Option<&str>| {
+                let its =
+                    |one: &&&Measured| system.is_none_or(|it| one.cell.on("contender") == Some(it));
                 let values = |one: &&Measured| one.of(drawn).next().is_some();
                 shown.iter().filter(its).any(values)
             };
@@ -61,9 +60,9 @@ fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
             // A section without a system under test, such as that of the links, needs values of any
             // system.
             let all = if wanted == [None, None] { &wanted[..1] } else { &wanted[..] };
-            for contender in all.iter().filter(|one| wanted == [None, None] || one.is_some()) {
-                if !has(*contender) {
-                    missing.push(format!("{}: {} of {contender:?}", study.name, section.id));
+            for system in all.iter().filter(|one| wanted == [None, None] || one.is_some()) {
+                if !has(*system) {
+                    missing.push(format!("{}: {} of {system:?}", study.name, section.id));
                 }
             }
         }

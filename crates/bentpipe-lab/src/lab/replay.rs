@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bentpipe_cli::out::{say, show};
 use bentpipe_cli::sibling::{self, GATEWAYS};
-use bentpipe_lab::contender::{self, BENTPIPE, SystemUnderTest};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::engine::Kind;
 use bentpipe_lab::experiment::progress::Sessions;
@@ -18,6 +17,7 @@ use bentpipe_lab::loader::Protocol;
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::site::Site;
+use bentpipe_lab::system::{self, BENTPIPE, SystemUnderTest};
 use clap::Args;
 
 use super::common::{LinkArgs, OneEngine, Outcome, check_writable, write};
@@ -35,8 +35,8 @@ pub struct ReplayArgs {
     #[arg(long, value_enum, default_value_t = OneEngine::Emu)]
     engine: OneEngine,
     /// System under test; may be repeated [default: those of the demo; in virtual time, bentpipe].
-    #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
-    contenders: Vec<&'static dyn SystemUnderTest>,
+    #[arg(long = "system", value_name = "NAME", value_parser = system::named)]
+    systems: Vec<&'static dyn SystemUnderTest>,
     /// Protocol of the load: http/1.1, http/1.1-close, http/1.1-tls, http/1.1-tls-resumed, http/2,
     /// http/2-proxied, http/3 or http/3-0rtt [default: http/2; in virtual time, http/1.1-close].
     #[arg(long, value_name = "NAME")]
@@ -52,20 +52,20 @@ pub struct ReplayArgs {
     /// Time limit for a load, in seconds; loads not finished by then count as unfinished.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     deadline: u64,
-    /// Write the first load's waterfall to this file, as HAR 1.2; requires exactly one --contender.
+    /// Write the first load's waterfall to this file, as HAR 1.2; requires exactly one --system.
     #[arg(long, value_name = "FILE")]
     har: Option<PathBuf>,
 }
 
 /// Loads the archive with each system.
 pub fn replay(args: &ReplayArgs) -> Outcome {
-    let (contenders, protocol) = (contenders(args)?, protocol(args)?);
+    let (systems, protocol) = (systems(args)?, protocol(args)?);
     let profile = Profile::find(&args.link.profile)?;
     let site = Site::read(&args.folder).map_err(|error| {
         format!("{error}\nan archive is a folder that `bentpipe lab record DIR` has written")
     })?;
-    if args.har.is_some() && contenders.len() > 1 {
-        return Err("--har keeps one load: name one --contender".into());
+    if args.har.is_some() && systems.len() > 1 {
+        return Err("--har keeps one load: name one --system".into());
     }
     let folder = args.folder.display();
     check(&site, protocol, args.browser).map_err(|why| format!("{folder}: {why}"))?;
@@ -75,7 +75,7 @@ pub fn replay(args: &ReplayArgs) -> Outcome {
     let choice = Choice { site: &site, profile: &profile, protocol, deadline };
     let found = match args.engine {
         OneEngine::Sim => simulated(args, &choice)?,
-        OneEngine::Emu => emulated(args, &choice, &contenders)?,
+        OneEngine::Emu => emulated(args, &choice, &systems)?,
     };
     say!("{}", profile.about);
     let (resources, domains) = (site.resources.len(), site.domains.len());
@@ -84,7 +84,7 @@ pub fn replay(args: &ReplayArgs) -> Outcome {
     for found in &found {
         let failed: Vec<_> = found.loads.iter().filter_map(|load| load.failed.as_ref()).collect();
         if let Some(first) = failed.first() {
-            say!("{}: {} loads failed; the first: {first}", found.contender, failed.len());
+            say!("{}: {} loads failed; the first: {first}", found.system, failed.len());
         }
     }
     if let (Some(path), Some(first)) = (&args.har, found[0].loads.first()) {
@@ -96,10 +96,10 @@ pub fn replay(args: &ReplayArgs) -> Outcome {
     write(args.link.json.as_deref(), &rows.collect::<Vec<_>>())
 }
 
-fn contenders(args: &ReplayArgs) -> Result<Vec<&'static dyn SystemUnderTest>, Box<dyn Error>> {
-    let named = args.contenders.clone();
+fn systems(args: &ReplayArgs) -> Result<Vec<&'static dyn SystemUnderTest>, Box<dyn Error>> {
+    let named = args.systems.clone();
     match args.engine {
-        OneEngine::Emu if named.is_empty() => Ok(contender::demo()),
+        OneEngine::Emu if named.is_empty() => Ok(system::demo()),
         OneEngine::Emu => Ok(named),
         OneEngine::Sim => match named.iter().find(|one| one.name() != BENTPIPE.name()) {
             Some(other) => Err(format!(
@@ -133,30 +133,30 @@ fn seeds(args: &ReplayArgs) -> impl Iterator<Item = u64> {
 
 fn simulated(args: &ReplayArgs, choice: &Choice<'_>) -> Result<Vec<Found>, Box<dyn Error>> {
     let loads: Result<Vec<Loaded>, _> = seeds(args).map(|seed| run_sim(choice, seed)).collect();
-    Ok(vec![Found { contender: &BENTPIPE, loads: loads? }])
+    Ok(vec![Found { system: &BENTPIPE, loads: loads? }])
 }
 
 fn emulated(
     args: &ReplayArgs,
     choice: &Choice<'_>,
-    contenders: &[&'static dyn SystemUnderTest],
+    systems: &[&'static dyn SystemUnderTest],
 ) -> Result<Vec<Found>, Box<dyn Error>> {
     emu::enter()?;
     let (scratch, live) = (Scratch::new()?, Sessions::new());
-    let (program, all) = (sibling::find(GATEWAYS)?, contenders.len() * usize::from(args.runs));
+    let (program, all) = (sibling::find(GATEWAYS)?, systems.len() * usize::from(args.runs));
     let (mut found, mut over) = (Vec::new(), 0);
-    for &contender in contenders {
+    for &system in systems {
         let mut loads = Vec::new();
         for seed in seeds(args) {
             live.tell(over, all);
             let folder = scratch.path().join(over.to_string());
             fs::create_dir(&folder)?;
             let (browser, program) = (args.browser, program.as_path());
-            let by = By { contender, browser, program, folder: &folder };
+            let by = By { system, browser, program, folder: &folder };
             loads.push(run_emu(choice, &by, seed)?);
             over += 1;
         }
-        found.push(Found { contender, loads });
+        found.push(Found { system, loads });
     }
     Ok(found)
 }

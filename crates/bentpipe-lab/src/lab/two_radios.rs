@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use bentpipe_lab::contender::{self, SystemUnderTest};
 use bentpipe_lab::experiment::two_radios::{self, Choice, TwoRadios};
+use bentpipe_lab::system::{self, SystemUnderTest};
 use bentpipe_lab::traffic::emu::FurtherRates;
 use clap::Args;
 
@@ -31,7 +31,7 @@ pub struct TwoRadiosArgs {
     learned: bool,
     /// Baseline that crosses the emulated links instead of the gateways.
     #[arg(long, value_name = "NAME", value_parser = baseline)]
-    contender: Option<&'static dyn SystemUnderTest>,
+    system: Option<&'static dyn SystemUnderTest>,
     /// Seed of the first session. The others' follow.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -44,7 +44,7 @@ pub struct TwoRadiosArgs {
 
 /// Parses the name of a baseline that uses several radios.
 fn baseline(name: &str) -> Result<&'static dyn SystemUnderTest, String> {
-    let all = contender::bundling();
+    let all = system::bundling();
     let found = all.iter().find(|one| one.name() == name);
     let names = || all.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ");
     found.copied().ok_or_else(|| format!("of baselines over several radios there are {}", names()))
@@ -55,7 +55,7 @@ pub fn planned(args: &TwoRadiosArgs) -> Result<Planned, Box<dyn Error>> {
     if args.golden.is_some() && args.engine == Engines::Emu {
         return Err("the golden figures are the simulator's: leave --engine emu out".into());
     }
-    if args.contender.is_some() && args.engine != Engines::Emu {
+    if args.system.is_some() && args.engine != Engines::Emu {
         return Err("a baseline needs real kernels: add --engine emu".into());
     }
     let mut cells = two_radios::cells()?;
@@ -71,7 +71,7 @@ pub fn planned(args: &TwoRadiosArgs) -> Result<Planned, Box<dyn Error>> {
         runs: args.runs.map(usize::from),
         seed: args.seed,
         rates: if args.learned { FurtherRates::Learned } else { FurtherRates::Typed },
-        baseline: args.contender,
+        baseline: args.system,
     };
     let experiment = TwoRadios { cells, choice, golden: args.golden.clone() };
     Ok(Planned::new(experiment, args.engine, &args.kept))

@@ -60,8 +60,8 @@ fn read(file: &Path) -> Vec<Value> {
     rows
 }
 
-fn figure<'a>(rows: &'a [Value], contender: &str, workload: &str, metric: &str) -> &'a Value {
-    let wanted = [("contender", contender), ("workload", workload), ("metric", metric)];
+fn figure<'a>(rows: &'a [Value], system: &str, workload: &str, metric: &str) -> &'a Value {
+    let wanted = [("contender", system), ("workload", workload), ("metric", metric)];
     let is_it = |row: &&Value| wanted.iter().all(|(key, value)| row[*key] == *value);
     rows.iter().find(is_it).unwrap_or_else(|| panic!("no {wanted:?} in {rows:?}"))
 }
@@ -70,7 +70,7 @@ fn figure<'a>(rows: &'a [Value], contender: &str, workload: &str, metric: &str) 
 #[test]
 fn objects_and_a_page_arrive_intact_through_the_gateways_on_a_clean_link() {
     let names = ["object-10k", "object-1m", "page-25"];
-    let arguments = "run transfers --profile clean --contender bentpipe --runs 3 --seed 5 \
+    let arguments = "run transfers --profile clean --system bentpipe --runs 3 --seed 5 \
                      --workload object-10k --workload object-1m --workload page-25";
     let Some(rows) = rows(&arguments.split_whitespace().collect::<Vec<_>>()) else { return };
     for (name, metric) in names.into_iter().zip(["completion", "completion", "plt"]) {
@@ -85,7 +85,7 @@ fn objects_and_a_page_arrive_intact_through_the_gateways_on_a_clean_link() {
 /// grids bound how much slower it is, because there the machine's load does not count.
 #[test]
 fn short_objects_over_the_flight_link_take_at_least_the_limit() {
-    let arguments = "run transfers --profile mss --contender bentpipe --runs 5 --seed 7 \
+    let arguments = "run transfers --profile mss --system bentpipe --runs 5 --seed 7 \
                      --workload object-10k";
     let Some(rows) = rows(&arguments.split_whitespace().collect::<Vec<_>>()) else { return };
     let row = figure(&rows, "bentpipe", "object-10k", "completion");
@@ -107,7 +107,7 @@ fn a_simulated_minute_repeats() {
 #[test]
 fn wrong_names_say_which_there_are() {
     for (arguments, expected) in [
-        (["run", "transfers", "--contender", "pepsal"], "split-mptcp-bbr, pep-fixed"),
+        (["run", "transfers", "--system", "pepsal"], "split-mptcp-bbr, pep-fixed"),
         (["run", "transfers", "--workload", "video"], "object-10k"),
         (["run", "transfers", "--profile", "geo-rural8"], "did you mean"),
         (["measure", "--seed", "1", "--json=/nowhere/x.json"], "cannot write /nowhere/x.json"),
@@ -214,7 +214,7 @@ fn an_archive_replays_through_the_gateways_from_two_addresses() {
     let folder = tempfile::tempdir().unwrap();
     archive(folder.path());
     let place = folder.path().to_string_lossy().into_owned();
-    let arguments = ["replay", &place, "--contender", "bentpipe", "--runs", "1"];
+    let arguments = ["replay", &place, "--system", "bentpipe", "--runs", "1"];
     let Some(rows) = rows(&arguments) else { return };
     let failed = figure(&rows, "bentpipe", "archive-two http/2", "failed");
     assert_eq!((&failed["engine"], failed["mean"].as_f64()), (&"emu".into(), Some(0.0)));
@@ -230,13 +230,13 @@ fn an_unusable_archive_is_reported_before_any_load() {
     let place: &str = &place;
     for (arguments, expected) in [
         (&["/nowhere/at-all"][..], "`bentpipe lab record DIR` has written"),
-        (&[place, "--contender", "pepsal"][..], "split-mptcp-bbr, pep-fixed"),
+        (&[place, "--system", "pepsal"][..], "split-mptcp-bbr, pep-fixed"),
         (&[place, "--protocol", "http/9"][..], "http/3-0rtt"),
-        (&[place, "--engine", "sim", "--contender", "e2e-bbr"][..], "--engine emu"),
+        (&[place, "--engine", "sim", "--system", "e2e-bbr"][..], "--engine emu"),
         (&[place, "--engine", "sim", "--protocol", "http/2"][..], "--engine emu"),
         (&[place, "--engine", "sim", "--browser"][..], "--engine emu"),
         (&[place, "--browser", "--protocol", "http/3-0rtt"][..], "Chromium"),
-        (&[place, "--har", "/nowhere/x.har"][..], "name one --contender"),
+        (&[place, "--har", "/nowhere/x.har"][..], "name one --system"),
         (&[place, "--engine", "sim", "--har", "/nowhere/x.har"][..], "cannot write /nowhere/x.har"),
     ] {
         let output = lab(&[&["replay"], arguments].concat());

@@ -1,4 +1,4 @@
-//! The command as a process, in one binary. `contenders` has its own, because it needs a process
+//! The command as a process, in one binary. `systems` has its own, because it needs a process
 //! with a single thread.
 
 mod lab;

@@ -17,11 +17,11 @@ use tokio::io::AsyncReadExt;
 use tokio::runtime::{self, Runtime};
 
 use super::{BenchError, failed};
-use crate::contender::pair::{Pair, PairSpec};
-use crate::contender::process::Process;
 use crate::experiment::table;
 use crate::profile::Profile;
 use crate::result::{Row, Samples};
+use crate::system::pair::{Pair, PairSpec};
+use crate::system::process::Process;
 use crate::workload::client;
 
 /// Target rates in Gbit/s for one core of the air gateway, and of the ground gateway.
@@ -246,7 +246,7 @@ impl Found {
             for (end, samples) in samples.iter().enumerate() {
                 rows.push(samples.fill(Row {
                     experiment: "cpu".into(),
-                    contender: Some(name.clone()),
+                    system: Some(name.clone()),
                     workload: Some(format!("download-{}", self.bytes)),
                     metric: format!("{}-per-core", ENDS[end]),
                     unit: "bit/s".into(),

@@ -372,7 +372,7 @@ impl Found {
     pub fn rows(&self) -> Vec<Row> {
         let row = |workload: String, metric: &str, unit: &str, limit| Row {
             experiment: "hub".into(),
-            contender: Some("bentpipe".into()),
+            system: Some("bentpipe".into()),
             workload: Some(workload),
             metric: metric.into(),
             unit: unit.into(),

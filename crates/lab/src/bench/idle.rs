@@ -12,12 +12,12 @@ use tokio::runtime;
 use tokio::time::timeout;
 
 use super::{BenchError, failed};
-use crate::contender::pair::{Pair, PairSpec};
-use crate::contender::process::Process;
 use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET, SERVER, Testbed};
 use crate::experiment::table::pairs;
 use crate::profile::Profile;
 use crate::result::{Row, Samples};
+use crate::system::pair::{Pair, PairSpec};
+use crate::system::process::Process;
 use crate::workload::client;
 
 /// Maximum memory of both gateways together.
@@ -156,12 +156,12 @@ impl Found {
 
     /// Results as rows.
     pub fn rows(&self) -> Vec<Row> {
-        let row = |contender: &str, workload: &str, bytes: u64, limit| {
+        let row = |system: &str, workload: &str, bytes: u64, limit| {
             let samples: Samples = [bytes as f64].into_iter().collect();
             samples.fill(Row {
                 experiment: "idle".into(),
                 engine: "emu".into(),
-                contender: Some(contender.into()),
+                system: Some(system.into()),
                 profile: Some("clean".into()),
                 workload: Some(workload.into()),
                 metric: "memory".into(),

@@ -9,9 +9,9 @@ mod quic;
 pub mod relay;
 pub mod shards;
 
-use crate::contender::pair::PairError;
 use crate::emu::EmuError;
 use crate::profile::ProfileError;
+use crate::system::pair::PairError;
 
 /// Reason why a benchmark has no result.
 #[derive(Debug, thiserror::Error)]

@@ -11,13 +11,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::{BenchError, failed, quic};
-use crate::contender::{BENTPIPE, Running, Stage, SystemUnderTest};
 use crate::emu::Service;
 use crate::emu::{Congestion, listen};
 use crate::emu::{SERVER, Testbed};
 use crate::experiment::table::{megabits, pairs};
 use crate::profile::Profile;
 use crate::result::{Row, Samples};
+use crate::system::{BENTPIPE, Running, Stage, SystemUnderTest};
 
 /// Transfers of each kind. The kinds take turns, so that other load on this machine affects both
 /// alike.
@@ -129,10 +129,10 @@ impl Found {
 
     /// Results as rows.
     pub fn rows(&self) -> Vec<Row> {
-        let row = |contender: &str, metric: &str, unit: &str, limit| Row {
+        let row = |system: &str, metric: &str, unit: &str, limit| Row {
             experiment: "relay".into(),
             engine: "emu".into(),
-            contender: Some(contender.into()),
+            system: Some(system.into()),
             profile: Some("clean".into()),
             workload: Some("bulk".into()),
             metric: metric.into(),

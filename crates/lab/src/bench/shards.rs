@@ -250,7 +250,7 @@ impl Found {
         let row = |cell: &Cell, (metric, unit, samples): (&str, &str, &Samples)| {
             samples.fill(Row {
                 experiment: "shards".into(),
-                contender: Some("bentpipe".into()),
+                system: Some("bentpipe".into()),
                 workload: Some(format!("aircraft-{}-shards-{}", self.aircraft, cell.shards)),
                 metric: metric.into(),
                 unit: unit.into(),

@@ -17,8 +17,8 @@ use anyhow::bail;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use crate::contender::process::Process;
 use crate::site::Site;
+use crate::system::process::Process;
 pub use error::BrowserError;
 use error::PATIENCE;
 use event::Event;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
 
-use crate::contender::process::Process;
+use crate::system::process::Process;
 
 /// Maximum size of a message from the browser. It never sends bodies; its longest message is a
 /// request with all its headers.

@@ -9,11 +9,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::contender::pair::{Pair, PairError, PairSpec};
 use crate::emu::Service;
 use crate::emu::{AIR, GROUND, Testbed, hand_over};
 use crate::profile::Profile;
 use crate::scratch::no_folder;
+use crate::system::pair::{Pair, PairError, PairSpec};
 use crate::workload::origin::serve;
 use anyhow::anyhow;
 

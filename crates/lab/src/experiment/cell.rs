@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use super::stand::{Spec, Stand, Tunings};
 use crate::browser::Browser;
-use crate::contender::SystemUnderTest;
 use crate::emu::{EmuError, Lateness, Testbed};
 use crate::profile::Profile;
 use crate::result::{Sample, Samples};
+use crate::system::SystemUnderTest;
 use crate::workload::client::{Connection, HttpError};
 use crate::workload::origin::Origin;
 use crate::workload::{Workload, bulk, content, page};
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Job<'a> {
     /// System under test.
-    pub contender: &'static dyn SystemUnderTest,
+    pub system: &'static dyn SystemUnderTest,
     /// Workload.
     pub workload: &'a Workload,
     /// Number of runs.
@@ -66,9 +66,9 @@ pub type Tell<'a> = dyn Fn(Sample) + Sync + 'a;
 /// Brings up a stand, calls `measured` once its link is measured, and makes the runs. `tell`
 /// receives each sample.
 pub fn run(job: &Job<'_>, measured: impl FnOnce(), tell: &Tell<'_>) -> anyhow::Result<Found> {
-    let Job { contender, profile, seed, program, folder, .. } = *job;
+    let Job { system, profile, seed, program, folder, .. } = *job;
     let spec = Spec {
-        contender,
+        system,
         profile,
         granted: profile,
         seed,
@@ -108,7 +108,7 @@ async fn drive(job: &Job<'_>, testbed: &Testbed, tell: &Tell<'_>) -> anyhow::Res
                 Sample::Finished(value)
             }
             Ok(Err(failure)) if failure.downcast_ref().is_some_and(HttpError::is_damage) => {
-                return Err(anyhow!("{}: {failure}", job.contender));
+                return Err(anyhow!("{}: {failure}", job.system));
             }
             Ok(Err(failure)) => {
                 found.failures.push(failure.to_string());

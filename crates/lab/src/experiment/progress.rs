@@ -6,8 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 
-use crate::contender::SystemUnderTest;
 use crate::result::Sample;
+use crate::system::SystemUnderTest;
 
 /// Progress of the runs.
 #[derive(Debug, Clone, Copy)]
@@ -51,21 +51,21 @@ impl Live {
                 self.bar.set_message(format!("{number}/{} links are as declared", self.testbeds));
             }
             Progress::Measured(_) => self.count(None, 0),
-            Progress::Run(contender, _) => self.count(Some(contender), 1),
-            Progress::Skipped(contender, runs) => self.count(Some(contender), runs),
+            Progress::Run(system, _) => self.count(Some(system), 1),
+            Progress::Skipped(system, runs) => self.count(Some(system), runs),
         }
     }
 
     /// Counts runs that are over, and updates the number of remaining runs of each system under
     /// test once all links are measured.
-    fn count(&self, contender: Option<&'static dyn SystemUnderTest>, runs: usize) {
+    fn count(&self, system: Option<&'static dyn SystemUnderTest>, runs: usize) {
         self.bar.inc(runs as u64);
         let mut to_go = self.to_go.lock();
-        if let Some(left) = contender.and_then(|contender| to_go.get_mut(&contender)) {
+        if let Some(left) = system.and_then(|system| to_go.get_mut(&system)) {
             *left = left.saturating_sub(runs);
         }
         let left = to_go.iter().filter(|(_, left)| **left > 0);
-        let left: Vec<_> = left.map(|(contender, left)| format!("{contender} {left}")).collect();
+        let left: Vec<_> = left.map(|(system, left)| format!("{system} {left}")).collect();
         self.bar.set_message(format!("to go: {}", left.join(", ")));
     }
 }

@@ -3,9 +3,9 @@
 pub use bentpipe_results::outcome::table::{delay, millis, percent};
 pub use bentpipe_results::outcome::{Bound, Goal, Report};
 
-use crate::contender::{BENTPIPE, SystemUnderTest};
 use crate::profile::Profile;
 use crate::result::Row;
+use crate::system::{BENTPIPE, SystemUnderTest};
 
 /// A row for Bentpipe, without figures.
 pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, seed: u64) -> Row {
@@ -16,7 +16,7 @@ pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, 
     };
     Row {
         experiment: experiment.into(),
-        contender: Some(BENTPIPE.name().into()),
+        system: Some(BENTPIPE.name().into()),
         profile: Some(profile.name.clone()),
         workload: Some(workload),
         metric: metric.into(),

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::contender::{Running, Stage, SystemError, SystemUnderTest};
 use crate::emu::{EmuError, Lateness, MeasureError, Measured, Testbed, Tuning};
 use crate::profile::Profile;
+use crate::system::{Running, Stage, SystemError, SystemUnderTest};
 use crate::workload::client::first_byte;
 use crate::workload::origin::Origin;
 
@@ -22,7 +22,7 @@ pub const MEASURED_AT_ONCE: u64 = 8;
 #[derive(Clone, Copy)]
 pub struct Spec<'a> {
     /// System under test.
-    pub contender: &'static dyn SystemUnderTest,
+    pub system: &'static dyn SystemUnderTest,
     /// Profile of the link.
     pub profile: &'a Profile,
     /// Profile from which a system that sends at a granted rate takes its rates.
@@ -110,17 +110,17 @@ impl Stand {
     /// Brings up the testbed, calls `measured` once its link is as declared, and starts the system
     /// under test.
     pub fn set_up(spec: &Spec<'_>, measured: impl FnOnce()) -> Result<Self, StandError> {
-        let Spec { contender, seed, program, folder, hosts, settings, .. } = *spec;
+        let Spec { system, seed, program, folder, hosts, settings, .. } = *spec;
         let testbed = Testbed::new(&spec.profile.link, spec.profile.terrestrial.as_ref(), seed)?;
         let found = testbed.measure()?;
         measured();
-        tune(&testbed, contender, &spec.tunings)?;
+        tune(&testbed, system, &spec.tunings)?;
         let origin = Origin::start(&testbed.server)?;
-        let profile = if contender.is_granted() { spec.granted } else { spec.profile };
+        let profile = if system.is_granted() { spec.granted } else { spec.profile };
         let stage = Stage { testbed: &testbed, profile, folder, program, hosts, settings };
-        let name = contender.name();
+        let name = system.name();
         let failed = |source| StandError::SystemUnderTest { name, source, said: String::new() };
-        let running = contender.start(&stage).map_err(failed)?;
+        let running = system.start(&stage).map_err(failed)?;
         Ok(Self { name, running, origin, testbed, measured: found })
     }
 
@@ -156,18 +156,18 @@ impl Stand {
 /// Applies TCP settings to both ends, and to relays if TCP crosses the link between them.
 fn tune(
     testbed: &Testbed,
-    contender: &dyn SystemUnderTest,
+    system: &dyn SystemUnderTest,
     Tunings { client, server, relays }: &Tunings,
 ) -> Result<(), EmuError> {
     let of = |tuning: &Tuning| {
-        let windows = [tuning.receive_window_bytes, contender.receive_window()];
+        let windows = [tuning.receive_window_bytes, system.receive_window()];
         let receive_window_bytes = windows.into_iter().flatten().min();
-        let congestion = tuning.congestion.or(Some(contender.ends()));
+        let congestion = tuning.congestion.or(Some(system.ends()));
         Tuning { congestion, receive_window_bytes, ..*tuning }
     };
     testbed.tune_client(&of(client))?;
     testbed.tune_server(&of(server))?;
-    if contender.has_tcp_on_link() {
+    if system.has_tcp_on_link() {
         testbed.tune_link(relays)?;
     }
     Ok(())

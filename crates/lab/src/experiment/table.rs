@@ -16,7 +16,7 @@ use crate::workload::Workload;
 
 /// Table of the transfers: a row for each workload and system under test, in 80 columns.
 pub fn transfers(profile: &Profile, cells: &[Cell]) -> String {
-    let mut table = table(&["", "contender", "median", "ratio", "p95", "ratio", "wire", "runs"]);
+    let mut table = table(&["", "system", "median", "ratio", "p95", "ratio", "wire", "runs"]);
     for (index, group) in cells.chunk_by(|a, b| a.workload == b.workload).enumerate() {
         if index > 0 {
             table.add_row([""; 8]);
@@ -27,10 +27,10 @@ pub fn transfers(profile: &Profile, cells: &[Cell]) -> String {
         let mut names = [title, below].into_iter().filter(|name| !name.is_empty());
         for cell in group {
             let [median, ratio, p95, p95_ratio] = figures(cell, limit);
-            let (contender, name) = (cell.contender.name().into(), names.next());
+            let (system, name) = (cell.system.name().into(), names.next());
             let name = name.unwrap_or_default();
             let (wire, runs) = (overhead(cell), runs(cell));
-            table.add_row([name, contender, median, ratio, p95, p95_ratio, wire, runs]);
+            table.add_row([name, system, median, ratio, p95, p95_ratio, wire, runs]);
         }
         for name in names {
             table.add_row([name.as_str(), "", "", "", "", "", "", ""]);
@@ -53,10 +53,9 @@ pub fn notes(cells: &[Cell]) -> String {
     let mut text = String::new();
     for cell in cells {
         if let Some(first) = cell.found.failures.first() {
-            let (contender, workload) = (cell.contender, &cell.workload);
+            let (system, workload) = (cell.system, &cell.workload);
             let count = cell.found.failures.len();
-            let _ =
-                writeln!(text, "{contender}, {workload}: {count} runs broke; the first: {first}");
+            let _ = writeln!(text, "{system}, {workload}: {count} runs broke; the first: {first}");
         }
     }
     let punctuality = cells.iter().map(|cell| cell.found.punctuality);
@@ -146,13 +145,13 @@ fn ratio(value: Option<Percentile>, limit: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::{BENTPIPE, E2E_CUBIC, SystemUnderTest};
     use crate::experiment::cell::Found;
     use crate::result::Samples;
+    use crate::system::{BENTPIPE, E2E_CUBIC, SystemUnderTest};
 
-    fn cell(contender: &'static dyn SystemUnderTest, workload: &str, samples: Vec<Sample>) -> Cell {
+    fn cell(system: &'static dyn SystemUnderTest, workload: &str, samples: Vec<Sample>) -> Cell {
         let found = Found { samples: Samples(samples), ..Found::default() };
-        Cell { contender, workload: workload.parse().unwrap(), found, overheads: vec![1.17] }
+        Cell { system, workload: workload.parse().unwrap(), found, overheads: vec![1.17] }
     }
 
     #[test]

@@ -11,10 +11,10 @@ use super::cell::{self, Found, Job};
 use super::progress::{Live, Progress, RunsBySystem};
 use super::runner::by_cell;
 use super::stand::MEASURED_AT_ONCE;
-use crate::contender::{Spread, SystemUnderTest};
 use crate::profile::Profile;
 use crate::result::Row;
 use crate::scratch::no_folder;
+use crate::system::{Spread, SystemUnderTest};
 use crate::workload::Workload;
 
 /// Maximum concurrent testbeds, however slow they are. Each has about six threads.
@@ -28,7 +28,7 @@ pub struct Plan<'a> {
     /// Profile of the link.
     pub profile: &'a Profile,
     /// Systems under test.
-    pub contenders: &'a [&'static dyn SystemUnderTest],
+    pub systems: &'a [&'static dyn SystemUnderTest],
     /// Workloads.
     pub workloads: &'a [Workload],
     /// Runs of each cell. By default as many as give a stable median, and more if the 95th
@@ -50,7 +50,7 @@ pub struct Plan<'a> {
 #[derive(Debug, Clone)]
 pub struct Cell {
     /// System under test.
-    pub contender: &'static dyn SystemUnderTest,
+    pub system: &'static dyn SystemUnderTest,
     /// Workload.
     pub workload: Workload,
     /// Results of all its testbeds together.
@@ -71,9 +71,9 @@ struct Shape {
 
 /// Times of TCP across a lossy link vary widely and are long, so it gets more testbeds with fewer
 /// runs in each.
-fn shape(contender: &dyn SystemUnderTest, workload: &Workload) -> Shape {
+fn shape(system: &dyn SystemUnderTest, workload: &Workload) -> Shape {
     let of = |testbeds, runs| Shape { testbeds, runs };
-    match (contender.spread(), workload) {
+    match (system.spread(), workload) {
         (Spread::Wide, Workload::Bulk) => of(5, 1),
         (_, Workload::Bulk) => of(3, 1),
         (_, Workload::Chromium { .. }) => of(1, 3),
@@ -103,18 +103,18 @@ impl Plan<'_> {
     fn shapes(&self) -> Vec<(&'static dyn SystemUnderTest, &Workload, Shape)> {
         let mut shapes = Vec::new();
         for workload in self.workloads {
-            for contender in self.contenders {
-                let mut shape = shape(*contender, workload);
+            for system in self.systems {
+                let mut shape = shape(*system, workload);
                 if let Some(runs) = self.runs {
                     shape.testbeds = shape.testbeds.min(runs).max(1);
                     shape.runs = runs.div_ceil(shape.testbeds);
                 }
-                shapes.push((*contender, workload, shape));
+                shapes.push((*system, workload, shape));
             }
         }
         // Systems that loss slows down take longest, then larger workloads.
-        shapes.sort_by_key(|(contender, workload, _)| {
-            (contender.spread() != Spread::Slow, u64::MAX - workload.bytes().unwrap_or(0))
+        shapes.sort_by_key(|(system, workload, _)| {
+            (system.spread() != Spread::Slow, u64::MAX - workload.bytes().unwrap_or(0))
         });
         shapes
     }
@@ -125,10 +125,10 @@ impl Plan<'_> {
     }
 
     /// Number of runs of each system under test.
-    pub fn runs_by_contender(&self) -> RunsBySystem {
+    pub fn runs_by_system(&self) -> RunsBySystem {
         let mut runs = RunsBySystem::new();
-        for (contender, _, shape) in self.shapes() {
-            *runs.entry(contender).or_default() += shape.testbeds * shape.runs;
+        for (system, _, shape) in self.shapes() {
+            *runs.entry(system).or_default() += shape.testbeds * shape.runs;
         }
         runs
     }
@@ -148,7 +148,7 @@ impl Plan<'_> {
 
     /// Runs all cells with a progress line on a terminal.
     pub fn show(&self) -> anyhow::Result<Vec<Cell>> {
-        let live = Live::new(self.run_count(), self.testbed_count(), self.runs_by_contender());
+        let live = Live::new(self.run_count(), self.testbed_count(), self.runs_by_system());
         self.run(&|progress| live.tell(progress))
     }
 
@@ -156,18 +156,17 @@ impl Plan<'_> {
     pub fn run(&self, tell: &Tell<'_>) -> anyhow::Result<Vec<Cell>> {
         let shapes = self.shapes();
         let mut cells = Vec::new();
-        for ((contender, workload, _), testbeds) in shapes.iter().zip(self.run_all(&shapes, tell)?)
-        {
-            let (contender, workload) = (*contender, (*workload).clone());
+        for ((system, workload, _), testbeds) in shapes.iter().zip(self.run_all(&shapes, tell)?) {
+            let (system, workload) = (*system, (*workload).clone());
             let mut cell =
-                Cell { contender, workload, found: Found::default(), overheads: Vec::new() };
+                Cell { system, workload, found: Found::default(), overheads: Vec::new() };
             testbeds.into_iter().for_each(|found| cell.add(found));
             cells.push(cell);
         }
         cells.sort_by_key(|cell| {
             let workload = self.workloads.iter().position(|known| *known == cell.workload);
-            let contender = self.contenders.iter().position(|known| *known == cell.contender);
-            (workload, contender)
+            let system = self.systems.iter().position(|known| *known == cell.system);
+            (workload, system)
         });
         Ok(cells)
     }
@@ -182,14 +181,14 @@ impl Plan<'_> {
         let (measured, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let counts: Vec<_> = shapes.iter().map(|(_, _, shape)| shape.testbeds).collect();
         let found = by_cell(self.testbeds_at_once(), &counts, |cell, testbed| {
-            let (contender, workload, shape) = shapes[cell];
+            let (system, workload, shape) = shapes[cell];
             let number = 1 + counts[..cell].iter().sum::<usize>() + testbed;
             let measure = measuring.take(1);
             let as_declared = || {
                 drop(measure);
                 tell(Progress::Measured(measured.fetch_add(1, Ordering::Relaxed) + 1));
             };
-            let cell = (contender, workload, shape.runs);
+            let cell = (system, workload, shape.runs);
             let found = self.one(cell, number as u64, &stop, as_declared, tell);
             stop.fetch_or(found.is_err(), Ordering::Relaxed);
             found
@@ -199,7 +198,7 @@ impl Plan<'_> {
 
     fn one(
         &self,
-        (contender, workload, runs): (&'static dyn SystemUnderTest, &Workload, usize),
+        (system, workload, runs): (&'static dyn SystemUnderTest, &Workload, usize),
         number: u64,
         stop: &AtomicBool,
         as_declared: impl FnOnce(),
@@ -211,7 +210,7 @@ impl Plan<'_> {
         let folder = self.folder.join(format!("{}-{number}", self.experiment));
         fs::create_dir(&folder).map_err(no_folder)?;
         let job = Job {
-            contender,
+            system,
             workload,
             runs,
             profile: self.profile,
@@ -223,8 +222,8 @@ impl Plan<'_> {
             folder: &folder,
             stop,
         };
-        let found = cell::run(&job, as_declared, &|sample| tell(Progress::Run(contender, sample)))?;
-        tell(Progress::Skipped(contender, runs - found.samples.len()));
+        let found = cell::run(&job, as_declared, &|sample| tell(Progress::Run(system, sample)))?;
+        tell(Progress::Skipped(system, runs - found.samples.len()));
         Ok(found)
     }
 
@@ -237,7 +236,7 @@ impl Plan<'_> {
         let row = |metric: &str, unit: &str, limit| Row {
             experiment: self.experiment.into(),
             engine: "emu".into(),
-            contender: Some(cell.contender.name().into()),
+            system: Some(cell.system.name().into()),
             profile: Some(self.profile.name.clone()),
             workload: Some(cell.workload.to_string()),
             metric: metric.into(),
@@ -287,18 +286,18 @@ pub fn limit(profile: &Profile, workload: &Workload) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::{BENTPIPE, demo};
     use crate::result::Samples;
+    use crate::system::{BENTPIPE, demo};
 
     fn plan<'a>(
         profile: &'a Profile,
-        contenders: &'a [&'static dyn SystemUnderTest],
+        systems: &'a [&'static dyn SystemUnderTest],
         workloads: &'a [Workload],
     ) -> Plan<'a> {
         Plan {
             experiment: "transfers",
             profile,
-            contenders,
+            systems,
             workloads,
             runs: None,
             seed: 1,
@@ -312,8 +311,8 @@ mod tests {
     #[test]
     fn the_demos_grid_is_planned_with_the_slowest_first() {
         let (mss, workloads) = (Profile::named("mss").unwrap(), Workload::demo());
-        let contenders = demo();
-        let plan = plan(&mss, &contenders, &workloads);
+        let systems = demo();
+        let plan = plan(&mss, &systems, &workloads);
         let shapes = plan.shapes();
         assert_eq!(shapes.len(), 24);
         assert_eq!(shapes[0].0.name(), "e2e-cubic");
@@ -326,12 +325,12 @@ mod tests {
     #[test]
     fn the_number_of_runs_can_be_given() {
         let (mss, workloads) = (Profile::named("mss").unwrap(), Workload::demo());
-        let contenders = demo();
+        let systems = demo();
         for runs in [1, 2, 7] {
-            let plan = Plan { runs: Some(runs), ..plan(&mss, &contenders, &workloads) };
-            for (contender, workload, shape) in plan.shapes() {
+            let plan = Plan { runs: Some(runs), ..plan(&mss, &systems, &workloads) };
+            for (system, workload, shape) in plan.shapes() {
                 let made = shape.testbeds * shape.runs;
-                assert!(made >= runs && made < 2 * runs.max(5), "{contender} {workload}: {made}");
+                assert!(made >= runs && made < 2 * runs.max(5), "{system} {workload}: {made}");
             }
         }
     }
@@ -342,7 +341,7 @@ mod tests {
         let workloads = Workload::demo();
         let plan = plan(&mss, &[], &workloads);
         let cell = |workload: &str, values: &[f64]| Cell {
-            contender: &BENTPIPE,
+            system: &BENTPIPE,
             workload: workload.parse().unwrap(),
             found: Found {
                 samples: values.iter().copied().collect::<Samples>(),

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bentpipe_link::{Core, Read, Settings};
 
 use super::pair::{FlowKey, Opens, Pair};
-use crate::contender::aerotcp::AeroTcp;
-use crate::contender::roomy;
 use crate::profile::Profile;
 use crate::result::Sample;
+use crate::system::aerotcp::AeroTcp;
+use crate::system::roomy;
 
 /// Maximum time until the session is up and the requests have arrived.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);

@@ -107,7 +107,7 @@ pub fn two_radios() {
 pub fn mptcp() {
     let folder = tempfile::tempdir().unwrap();
     let (links, testbed) = two_links();
-    let baseline = &bentpipe_lab::contender::SPLIT_MPTCP;
+    let baseline = &bentpipe_lab::system::SPLIT_MPTCP;
     let traffic = EmuTraffic::over_baseline(testbed, &links[0], baseline, folder.path());
     let mut traffic = match traffic {
         Err(error) if error.to_string().contains("lacks MPTCP") => {

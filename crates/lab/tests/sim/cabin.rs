@@ -38,7 +38,7 @@ fn split_http(report: &Report) -> impl Iterator<Item = (Profile, (u64, u64), &Ro
             let is_it = |row: &&Row| {
                 row.profile.as_deref() == Some(link)
                     && row.workload == Some(format!("page-{total}k-{each}k"))
-                    && row.contender.as_deref() == Some("bentpipe with split-http")
+                    && row.system.as_deref() == Some("bentpipe with split-http")
             };
             let row = report.rows.iter().find(is_it).expect("each page has a row");
             (Profile::named(link).unwrap(), (total, each), row)

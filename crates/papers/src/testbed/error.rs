@@ -1,9 +1,9 @@
 //! Errors that end a testbed, and whether another one may succeed.
 
 use bentpipe_lab::browser::BrowserError;
-use bentpipe_lab::contender::{self, SystemError};
 use bentpipe_lab::emu::{EmuError, MeasureError, TooLate};
 use bentpipe_lab::experiment::stand::StandError;
+use bentpipe_lab::system::{self, SystemError};
 
 use crate::link::SceneError;
 use crate::raw::RawError;
@@ -21,7 +21,7 @@ pub enum TestbedError {
     Measure(#[from] MeasureError),
     /// The system under test is unknown.
     #[error(transparent)]
-    Unknown(#[from] contender::UnknownSystem),
+    Unknown(#[from] system::UnknownSystem),
     /// The testbed could not be set up, or its system under test has ended or passes no data.
     #[error(transparent)]
     Stand(#[from] StandError),

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use bentpipe_lab::contender::Running;
 use bentpipe_lab::emu::{Congestion, EmuError, LinkMeasured, Share, Testbed};
+use bentpipe_lab::system::Running;
 use bentpipe_lab::workload::origin::Origin;
 
 use super::sites::Sites;

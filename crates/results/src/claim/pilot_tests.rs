@@ -122,7 +122,7 @@ fn a_pilot_raises_the_runs_of_the_cells_that_decide_open_claims() {
         let same = studies[0].text == before.text;
         (changed, runs(&grid.cells), runs(&grid.quick), same)
     };
-    // The cells in alphabetical order of their columns: contender, then link.
+    // The cells in alphabetical order of their columns: system, then link.
     let (changed, full, quick, same) = planned(&[0.7, 0.8, 0.9, 1.0, 1.1]);
     let raised = full[2];
     assert!(raised > 10 && raised < 25, "{full:?}");

@@ -31,13 +31,13 @@ pub(super) fn row(metric: &str, run: usize, value: f64) -> Row {
 /// Runs of a cell with one value: enough of them that their bound decides, however near.
 const RUNS: usize = 4;
 
-/// A cell from `contender page`, with one value for each run. A single value is that of [`RUNS`]
+/// A cell from `system page`, with one value for each run. A single value is that of [`RUNS`]
 /// runs.
 pub(super) fn cell(name: &str, values: &[f64]) -> Measured {
-    let (contender, page) = name.split_once(' ').unwrap();
+    let (system, page) = name.split_once(' ').unwrap();
     let values = if values.len() == 1 { vec![values[0]; RUNS] } else { values.to_vec() };
     let rows = values.iter().enumerate().map(|(run, &value)| row("plt", run, value)).collect();
-    let cell = Cell::of([("contender", contender), ("page", page)]);
+    let cell = Cell::of([("contender", system), ("page", page)]);
     Measured { paper: "spdy".into(), grid: "sites".into(), cell, rows }
 }
 

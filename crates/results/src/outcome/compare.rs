@@ -75,8 +75,8 @@ pub fn engines(sim: &[Row], emu: &[Row], apart: f64) -> String {
 /// Returns `true` if two rows describe the same figure of different engines.
 fn is_same(one: &Row, other: &Row) -> bool {
     let what = |row: &'_ Row| {
-        let Row { experiment, contender, profile, workload, metric, .. } = row.clone();
-        (experiment, contender, profile, workload, metric, row.loss, row.burst)
+        let Row { experiment, system, profile, workload, metric, .. } = row.clone();
+        (experiment, system, profile, workload, metric, row.loss, row.burst)
     };
     what(one) == what(other)
 }

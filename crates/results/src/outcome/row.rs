@@ -17,7 +17,8 @@ pub struct Row {
     /// `emu` or `sim`; empty if no link is involved.
     pub engine: String,
     /// System under test.
-    pub contender: Option<String>,
+    #[serde(rename = "contender")]
+    pub system: Option<String>,
     /// Profile of the link.
     pub profile: Option<String>,
     /// Workload.

@@ -32,7 +32,7 @@ struct Drawing<'a> {
     shown: &'a Shown<'a>,
     cells: Vec<&'a Measured>,
     /// `true` if the baseline and Bentpipe have separate panels.
-    by_contender: bool,
+    by_system: bool,
     /// Columns of which the reader selects a value.
     picked: Vec<&'static str>,
     /// Cells of the mean at each position, if bars are means.
@@ -75,11 +75,11 @@ impl<'a> Drawing<'a> {
         }
         let drawn = [Some(&figure.x), figure.colour.as_ref(), figure.facet.as_ref()];
         let is_drawn = |column: &str| drawn.into_iter().flatten().any(|one| one == column);
-        let by_contender = shown.has_contenders() && !is_drawn("contender");
-        if by_contender {
+        let by_system = shown.has_systems() && !is_drawn("contender");
+        if by_system {
             cells.retain(|one| {
                 let by = one.cell.on("contender");
-                contenders(shown.section).any(|(own, _)| Some(own) == by)
+                systems(shown.section).any(|(own, _)| Some(own) == by)
             });
         }
         let pools = match &figure.pool {
@@ -109,15 +109,15 @@ impl<'a> Drawing<'a> {
                 told.push(column);
             }
         }
-        Some(Self { shown, cells, by_contender, picked, pools })
+        Some(Self { shown, cells, by_system, picked, pools })
     }
 
     fn data(&self) -> Value {
         let figure = &self.shown.section.figure;
         let rows = self.rows();
-        let contenders: Vec<Value> = if self.by_contender {
+        let systems: Vec<Value> = if self.by_system {
             let of = |(one, title): (&str, &str)| json!({ "value": one, "title": format!("{title}{one}") });
-            contenders(self.shown.section).map(of).collect()
+            systems(self.shown.section).map(of).collect()
         } else {
             vec![json!({ "value": "", "title": "" })]
         };
@@ -130,7 +130,7 @@ impl<'a> Drawing<'a> {
         let facets = figure.facet.as_ref().map_or(vec![String::new()], |facet| self.order(facet));
         json!({
             "facets": facets,
-            "contenders": contenders,
+            "contenders": systems,
             "colours": self.colours(),
             "start": self.start(&rows),
             "picks": picks,
@@ -169,7 +169,7 @@ impl<'a> Drawing<'a> {
     /// section.
     fn order(&self, column: &str) -> Vec<String> {
         if column == "contender" {
-            return self.shown.contenders(&self.cells).into_iter().map(str::to_owned).collect();
+            return self.shown.systems(&self.cells).into_iter().map(str::to_owned).collect();
         }
         let mut all: Vec<String> = Vec::new();
         for value in self.cells.iter().filter_map(|one| one.cell.on(column)) {
@@ -213,7 +213,7 @@ impl<'a> Drawing<'a> {
         let mut row = Map::new();
         row.insert("f".into(), on(figure.facet.as_ref()).into());
         row.insert("c".into(), on(figure.colour.as_ref()).into());
-        if self.by_contender {
+        if self.by_system {
             row.insert("w".into(), one.cell.on("contender").unwrap_or_default().into());
         }
         for (place, column) in self.picked.iter().enumerate() {
@@ -458,7 +458,7 @@ impl<'a> Drawing<'a> {
 }
 
 /// Systems with separate panels, each with a prefix for its name.
-fn contenders(section: &Section) -> impl Iterator<Item = (&str, &'static str)> {
+fn systems(section: &Section) -> impl Iterator<Item = (&str, &'static str)> {
     let today = section.today.as_deref().map(|one| (one, "measured today: "));
     let with = section.with.as_deref().map(|one| (one, "with Bentpipe: "));
     let beside = section.beside.iter().map(|one| (one.as_str(), "beside them: "));

@@ -117,8 +117,8 @@ fn numbers(out: &mut String, worked: &Worked<'_>, study: &Study) {
     let mut any_fewer = false;
     for (given, shown) in &sections {
         let section = shown.section;
-        let by = |contender: &Option<String>| {
-            contender.as_ref().map_or_else(String::new, |name| format!("`{name}`"))
+        let by = |system: &Option<String>| {
+            system.as_ref().map_or_else(String::new, |name| format!("`{name}`"))
         };
         let title = format!("**{}** ({})", plain(&section.title), plain(&section.at));
         raw_row(out, &[&title, "", &by(&section.today), &by(&section.with)]);

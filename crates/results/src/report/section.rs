@@ -8,7 +8,7 @@ use super::Worked;
 use super::format::{Summary, aside, mean_and_deviation, name, show, stated, unit};
 use crate::measured::{COLUMNS, Cell, Measured, Pattern};
 use crate::statistics::{MIN_FOR_P95, Statistic, percentile};
-use crate::study::{CONTENDERS, FigureKind, Found, Grid, Kind, Section, Spread, Stated, Study};
+use crate::study::{FigureKind, Found, Grid, Kind, SYSTEMS, Section, Spread, Stated, Study};
 
 /// A section, with everything that is needed to show it.
 pub(super) struct Shown<'a> {
@@ -35,15 +35,15 @@ impl<'a> Shown<'a> {
     }
 
     /// Returns `true` if the grid's cells differ in their systems under test.
-    pub fn has_contenders(&self) -> bool {
+    pub fn has_systems(&self) -> bool {
         self.grid.cells.first().is_some_and(|one| one.cell.on("contender").is_some())
     }
 
     /// Systems under test of `cells`: the baseline, then Bentpipe, then the others.
-    pub fn contenders(&self, cells: &[&Measured]) -> Vec<&'a str> {
+    pub fn systems(&self, cells: &[&Measured]) -> Vec<&'a str> {
         let first = [self.section.today.as_deref(), self.section.with.as_deref()];
         let mut all: Vec<&str> = first.into_iter().flatten().collect();
-        all.extend(CONTENDERS.iter().filter(|one| !first.contains(&Some(one))));
+        all.extend(SYSTEMS.iter().filter(|one| !first.contains(&Some(one))));
         all.retain(|one| cells.iter().any(|cell| cell.cell.on("contender") == Some(one)));
         all
     }
@@ -53,8 +53,8 @@ impl<'a> Shown<'a> {
     /// its system belongs to that system.
     pub fn found(&self, stated: &'a Stated) -> (Option<Found<'a>>, Option<Found<'a>>) {
         let (section, shown) = (self.section, &self.section.cells);
-        let find = |contender: Option<&str>| stated.found(self.among, shown, contender);
-        if !self.has_contenders() {
+        let find = |system: Option<&str>| stated.found(self.among, shown, system);
+        if !self.has_systems() {
             return (find(None), None);
         }
         let named = stated.cells.on("contender").is_some();
@@ -175,9 +175,9 @@ impl<'a> Shown<'a> {
                 @if self.has_today() {
                     td data-label="Measured today" { (self.found_cell(one, today, None)) }
                 }
-                @if let Some(contender) = &self.section.with {
+                @if let Some(system) = &self.section.with {
                     td.bentpipe data-label="With Bentpipe" {
-                        (self.found_cell(one, with, Some(contender)))
+                        (self.found_cell(one, with, Some(system)))
                         @if let Some((of, all)) = fewer {
                             span.beside { "of " (of) " of the " (all) " cells measured today" }
                         }
@@ -189,17 +189,17 @@ impl<'a> Shown<'a> {
 
     /// Returns `true` if there is any measurement of the baseline.
     fn has_today(&self) -> bool {
-        self.section.today.is_some() || !self.has_contenders()
+        self.section.today.is_some() || !self.has_systems()
     }
 
     /// Reason for a missing measurement: it was never planned, not planned in this run, or gave no
     /// value.
     fn absent(&self, stated: &Stated, with: Option<&str>) -> &'static str {
-        let contender = with.or_else(|| match stated.cells.on("contender") {
+        let system = with.or_else(|| match stated.cells.on("contender") {
             Some(_) => None,
             None => self.section.today.as_deref(),
         });
-        let planned = |cells| stated.is_in(cells, &self.section.cells, contender);
+        let planned = |cells| stated.is_in(cells, &self.section.cells, system);
         match self.worked.report.manifest.quick {
             _ if !planned(&self.grid.cells) => "not run",
             true if !planned(&self.grid.quick) => "not in the quick part",
@@ -276,7 +276,7 @@ impl<'a> Shown<'a> {
         if cells.is_empty() {
             return html! { p.none { "Nothing of this section was measured in this run." } };
         }
-        let contenders = self.contenders(&cells);
+        let systems = self.systems(&cells);
         let columns: Vec<&str> = COLUMNS
             .into_iter()
             .filter(|column| *column != "contender")
@@ -301,15 +301,15 @@ impl<'a> Shown<'a> {
                             caption { (name(metric)) @if metric == "rate" { ", mean" } }
                             thead { tr {
                                 @for column in &columns { th scope="col" { (self.heading(column)) } }
-                                @if contenders.is_empty() { th scope="col" { "measured" } }
-                                @for contender in &contenders { th scope="col" { code { (contender) } } }
+                                @if systems.is_empty() { th scope="col" { "measured" } }
+                                @for system in &systems { th scope="col" { code { (system) } } }
                             } }
                             tbody { @for row in &rows {
                                 tr {
                                     @for column in &columns { td { (row.on(column).unwrap_or_default()) } }
-                                    @if contenders.is_empty() { (self.cell(row, metric)) }
-                                    @for contender in &contenders {
-                                        (self.cell(&row.with("contender", contender), metric))
+                                    @if systems.is_empty() { (self.cell(row, metric)) }
+                                    @for system in &systems {
+                                        (self.cell(&row.with("contender", system), metric))
                                     }
                                 }
                             } }
@@ -396,9 +396,9 @@ pub(super) fn label(column: &str, value: &str) -> String {
 /// Systems that carried the cells, without duplicates.
 fn of_whom<'a>(found: &Found<'a>) -> Vec<&'a str> {
     let mut all: Vec<&str> = Vec::new();
-    for contender in found.cells.iter().filter_map(|one| one.cell.on("contender")) {
-        if !all.contains(&contender) {
-            all.push(contender);
+    for system in found.cells.iter().filter_map(|one| one.cell.on("contender")) {
+        if !all.contains(&system) {
+            all.push(system);
         }
     }
     all

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    CONTENDERS, FigureKind, Grid, PROTOCOLS, Planned, Section, Stated, StatedValue, Study,
-};
+use super::{FigureKind, Grid, PROTOCOLS, Planned, SYSTEMS, Section, Stated, StatedValue, Study};
 use crate::measured::{COLUMNS, Cell, Pattern, unit_of};
 use crate::statistics::Statistic;
 
@@ -12,7 +10,7 @@ use crate::statistics::Statistic;
 const VALUES: [(&str, &[&str]); 6] = [
     ("engine", &["emu", "sim"]),
     ("loader", &["light", "chromium"]),
-    ("contender", &CONTENDERS),
+    ("contender", &SYSTEMS),
     ("protocol", &PROTOCOLS),
     ("class", &["assured", "lower-effort"]),
     ("direction", &["down", "up"]),
@@ -116,10 +114,10 @@ fn check_section(section: &Section, grid: &Grid) -> Result<(), String> {
     if !any(&grid.quick) {
         return Err("where matches no cell of the quick grid: a quick report would lack it".into());
     }
-    for contender in [&section.today, &section.with].into_iter().flatten().chain(&section.beside) {
-        if !CONTENDERS.contains(&contender.as_str()) {
-            let known = CONTENDERS.join(", ");
-            return Err(format!("there is no contender {contender:?}: write one of {known}"));
+    for system in [&section.today, &section.with].into_iter().flatten().chain(&section.beside) {
+        if !SYSTEMS.contains(&system.as_str()) {
+            let known = SYSTEMS.join(", ");
+            return Err(format!("there is no contender {system:?}: write one of {known}"));
         }
     }
     let figure = &section.figure;

@@ -1,7 +1,7 @@
 //! Systems under test and protocols that a cell may name.
 
 /// Systems under test that a cell may name. `experiments/README.md` describes them.
-pub const CONTENDERS: [&str; 15] = [
+pub const SYSTEMS: [&str; 15] = [
     "e2e-reno",
     "e2e-cubic",
     "e2e-bbr",

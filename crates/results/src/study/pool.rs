@@ -19,7 +19,7 @@ mod tests {
 
     #[test]
     fn means_are_of_the_same_sites() {
-        let of = |contender: &str, page: &str| Cell::of([("contender", contender), ("page", page)]);
+        let of = |system: &str, page: &str| Cell::of([("contender", system), ("page", page)]);
         let all = [of("one", "a"), of("one", "b"), of("two", "b"), of("two", "c"), of("one", "c")];
         assert_eq!(common(&all, "page"), BTreeSet::from(["b", "c"]));
         assert_eq!(common(&all[..2], "page"), BTreeSet::from(["a", "b"]));

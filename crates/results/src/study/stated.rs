@@ -72,17 +72,17 @@ pub struct Found<'a> {
 impl Stated {
     /// Pattern of the cells to which it refers, among those `shown`. `contender`, if given,
     /// replaces the system that it names.
-    fn asked(&self, shown: &Pattern, contender: Option<&str>) -> Pattern {
+    fn asked(&self, shown: &Pattern, system: Option<&str>) -> Pattern {
         let asked = self.cells.or(shown);
-        match contender {
-            Some(contender) => Pattern::of([("contender", &[contender][..])]).or(&asked),
+        match system {
+            Some(system) => Pattern::of([("contender", &[system][..])]).or(&asked),
             None => asked,
         }
     }
 
     /// Returns `true` if some of `cells` would show the value, by the rules of [`Stated::found`].
-    pub fn is_in(&self, cells: &[Planned], shown: &Pattern, contender: Option<&str>) -> bool {
-        let asked = self.asked(shown, contender);
+    pub fn is_in(&self, cells: &[Planned], shown: &Pattern, system: Option<&str>) -> bool {
+        let asked = self.asked(shown, system);
         let there = |cell: &Cell| cells.iter().any(|planned| planned.cell == *cell);
         let mut mine = cells.iter().filter(|planned| asked.matches(&planned.cell));
         mine.any(|one| self.against.as_ref().is_none_or(|other| there(&other.moved(&one.cell))))
@@ -95,9 +95,9 @@ impl Stated {
         &self,
         among: &BTreeMap<&Cell, &'a Measured>,
         shown: &Pattern,
-        contender: Option<&str>,
+        system: Option<&str>,
     ) -> Option<Found<'a>> {
-        let asked = self.asked(shown, contender);
+        let asked = self.asked(shown, system);
         match self.pooled() {
             Some(column) => self.found_pooled(among, &asked, column),
             None => self.found_of_all(among, &asked),

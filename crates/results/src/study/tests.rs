@@ -207,7 +207,7 @@ fn shards_have_everything_once() {
     }
 }
 
-fn measured(contender: &str, x: &str, values: &[f64]) -> Measured {
+fn measured(system: &str, x: &str, values: &[f64]) -> Measured {
     let row = |(run, &value): (usize, &f64)| Row {
         metric: "plt".into(),
         unit: "s".into(),
@@ -218,7 +218,7 @@ fn measured(contender: &str, x: &str, values: &[f64]) -> Measured {
         value,
         finished: true,
     };
-    let cell = Cell::of([("contender", contender), ("x", x), ("page", "one")]);
+    let cell = Cell::of([("contender", system), ("x", x), ("page", "one")]);
     let rows = values.iter().enumerate().map(row).collect();
     Measured { paper: "small".into(), grid: "pages".into(), cell, rows }
 }
@@ -233,8 +233,8 @@ fn a_stated_value_is_found_in_its_cells() {
         measured("bentpipe", "0", &[0.5]),
     ];
     let among = all.iter().map(|one| (&one.cell, one)).collect();
-    let found = |stated: usize, contender| {
-        let found = section.paper[stated].found(&among, &section.cells, Some(contender));
+    let found = |stated: usize, system| {
+        let found = section.paper[stated].found(&among, &section.cells, Some(system));
         found.map(|found| (found.value, found.cells.len()))
     };
     assert_eq!(found(0, "e2e-cubic"), Some((2.0, 1)));

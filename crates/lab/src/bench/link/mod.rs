@@ -142,7 +142,7 @@ impl Found {
         let rows = |cell: &Cell| {
             let row = |metric: &str, unit: &str, limit| Row {
                 experiment: "link".into(),
-                contender: Some("bentpipe".into()),
+                system: Some("bentpipe".into()),
                 workload: Some(cell.load.to_string()),
                 metric: metric.into(),
                 unit: unit.into(),

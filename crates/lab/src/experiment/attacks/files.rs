@@ -121,7 +121,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::contender::pair::new_key;
+    use crate::system::pair::new_key;
     use bentpipe_gateway::config::{AirConfig, GroundConfig};
 
     #[test]

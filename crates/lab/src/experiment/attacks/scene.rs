@@ -14,13 +14,13 @@ use tokio::runtime::{self, Runtime};
 
 use super::Attack;
 use super::files::{self, Keys, ORIGIN_PORT, SITE_NAME};
-use crate::contender::pair::{Pair, PairError, new_key, write_private};
-use crate::contender::process::Process;
 use crate::emu::Service;
 use crate::emu::{Device, EmuError, Host, SERVER, Testbed};
 use crate::profile::Profile;
 use crate::scratch::no_folder;
 use crate::site::{Authority, ServerSettings, Site, SiteServer};
+use crate::system::pair::{Pair, PairError, new_key, write_private};
+use crate::system::process::Process;
 use crate::workload::secure::Identity;
 
 /// Port of the echo server over TCP and UDP.

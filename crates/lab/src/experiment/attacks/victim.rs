@@ -58,8 +58,8 @@ pub async fn wait() -> anyhow::Result<()> {
             Ok(Err(_)) | Err(_) if began.elapsed() < START_LIMIT => sleep(PAUSE).await,
             other => {
                 let why = format!(": {other:?}");
-                let (contender, seconds) = ("bentpipe", START_LIMIT.as_secs());
-                bail!("{contender}: nothing came through within {seconds} s{why}");
+                let (system, seconds) = ("bentpipe", START_LIMIT.as_secs());
+                bail!("{system}: nothing came through within {seconds} s{why}");
             }
         }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::outcome::{Outcome, limit};
 use super::{Cell, Choice, Work, percent};
-use crate::contender::BENTPIPE;
 use crate::experiment::engine::Emulator;
 use crate::experiment::transfers::Plan;
 use crate::scratch::no_folder;
+use crate::system::BENTPIPE;
 use anyhow::{anyhow, bail};
 
 /// Measured length of a long download.
@@ -76,7 +76,7 @@ pub fn run(
         let plan = Plan {
             experiment: "grid",
             profile: &link,
-            contenders: &[&BENTPIPE],
+            systems: &[&BENTPIPE],
             workloads: &workloads,
             runs: runs.count,
             seed: runs.seed,

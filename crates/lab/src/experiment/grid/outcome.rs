@@ -2,9 +2,9 @@
 
 use super::traffic::Traffic;
 use super::{Cell, CellError, Work};
-use crate::contender::{BENTPIPE, SystemUnderTest};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
+use crate::system::{BENTPIPE, SystemUnderTest};
 
 /// Result of one work in one cell.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,7 +111,7 @@ impl Outcome {
         let row = |metric: &str, unit: &str, limit| Row {
             experiment: "grid".into(),
             engine: engine.into(),
-            contender: Some(BENTPIPE.name().into()),
+            system: Some(BENTPIPE.name().into()),
             profile: Some(self.cell.profile.clone()),
             workload: Some(self.work.to_string()),
             metric: metric.into(),

@@ -9,8 +9,8 @@ use bentpipe_gateway::config::AirConfig;
 use bentpipe_link::{PublicKey, SecretKey};
 use rand::RngCore;
 
-use crate::contender::pair::write_private;
 use crate::profile::Profile;
+use crate::system::pair::write_private;
 
 /// Arrangement of the roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

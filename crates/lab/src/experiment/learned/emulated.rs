@@ -7,12 +7,12 @@ use bentpipe_channel::DirectionSpec;
 use bentpipe_link::Class;
 
 use super::stage::Stage;
-use crate::contender::pair::Rates;
 use crate::emu::{Congestion, Observation, Others, Testbed};
 use crate::profile::Profile;
 use crate::record::{Reading, Record};
 use crate::result::Sample;
 use crate::sim::scene::INTERVAL;
+use crate::system::pair::Rates;
 use crate::traffic::emu::EmuTraffic;
 use crate::traffic::{Carry, ClassLimits, DOWN, ENDLESS, Passing, REQUEST_BYTES, Traffic};
 

@@ -12,12 +12,12 @@ use super::emulated::EmulatedScene;
 use super::stage::Stage;
 use super::traffic::Other;
 use super::{CAP, Cell, Lease};
-use crate::contender::pair::Rates;
 use crate::emu::Congestion;
 use crate::experiment::engine::Engine;
 use crate::sim::rival::bulk::{Bulk, Controller};
 use crate::sim::rival::{Call, End, Rival, Session};
 use crate::sim::scene::Scene;
+use crate::system::pair::Rates;
 
 /// Session of a cell before its traffic.
 #[derive(Debug, Clone, Copy)]

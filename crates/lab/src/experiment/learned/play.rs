@@ -322,7 +322,7 @@ impl Outcome {
         let row = |found: &Found| Row {
             experiment: "learned".into(),
             engine: engine.into(),
-            contender: Some(format!("bentpipe-{lease}")),
+            system: Some(format!("bentpipe-{lease}")),
             workload: Some(format!("{}: {}", self.case, self.name)),
             metric: found.target.figure.name().into(),
             unit: found.target.figure.unit().into(),

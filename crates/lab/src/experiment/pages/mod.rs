@@ -18,12 +18,12 @@ use tokio::time::Instant;
 use super::choice::seeds;
 use super::report::{Goal, Report, row};
 use super::table::{align, seconds, table};
-use crate::contender::{BENTPIPE, SystemUnderTest};
 use crate::experiment::engine::Engine;
 use crate::experiment::virtual_link::virtually;
 use crate::profile::Profile;
 use crate::result::{Row, Samples};
 use crate::sim::parallel;
+use crate::system::{BENTPIPE, SystemUnderTest};
 use site::Page;
 use testbed::Testbed;
 
@@ -159,10 +159,10 @@ impl Cell {
             Reader::First => "pages-cold",
             Reader::Second => "pages-warm",
         };
-        let contenders = [("bentpipe with split-http", &self.split), ("bentpipe", &self.tunnel)];
-        contenders.map(|(contender, samples)| {
+        let systems = [("bentpipe with split-http", &self.split), ("bentpipe", &self.tunnel)];
+        systems.map(|(system, samples)| {
             let mut row = row(experiment, &self.profile, self.page.name(), "plt", choice.seed);
-            row.contender = Some(contender.into());
+            row.system = Some(system.into());
             row.n = samples.len();
             let known = |q| samples.known(q);
             (row.p50, row.p95) = (known(0.5), known(0.95));

@@ -9,13 +9,13 @@ use time::OffsetDateTime;
 
 use super::{Choice, Loaded};
 use crate::browser::{self, Browser};
-use crate::contender::SystemUnderTest;
 use crate::emu::{Host, SERVER, is_site};
 use crate::experiment::stand::{Spec, Stand, Tunings};
 use crate::loader::{self, Load, Protocol, Tickets};
 use crate::result::Sample;
 use crate::scratch::no_folder;
 use crate::site::{Authority, ServerSettings, Site, SiteServer};
+use crate::system::SystemUnderTest;
 
 /// Pause between the visit that provides tickets and the measured one, in addition to two round
 /// trips.
@@ -26,7 +26,7 @@ const WARMING: u64 = 1 << 32;
 /// System under test and client of a load.
 pub struct By<'a> {
     /// System under test.
-    pub contender: &'static dyn SystemUnderTest,
+    pub system: &'static dyn SystemUnderTest,
     /// `true` for real Chromium, `false` for the page-load client.
     pub browser: bool,
     /// The `bentpipe` program.
@@ -52,10 +52,10 @@ pub fn check(site: &Site, protocol: Protocol, in_browser: bool) -> Result<(), St
 
 /// Loads the site once, in a new testbed with the losses of `seed`.
 pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> anyhow::Result<Loaded> {
-    let By { contender, browser, program, folder } = *by;
+    let By { system, browser, program, folder } = *by;
     let hosts = &choice.site.hosts();
     let spec = Spec {
-        contender,
+        system,
         profile: choice.profile,
         granted: choice.profile,
         seed,
@@ -66,13 +66,13 @@ pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> anyhow::Result<Loaded
         settings: &toml::Table::new(),
     };
     let stand = Stand::start(&spec, || ())?;
-    let (authority, congestion) = (Authority::new()?, contender.ends());
+    let (authority, congestion) = (Authority::new()?, system.ends());
     let settings = ServerSettings { congestion, ..ServerSettings::new(authority.clone()) };
     let server = SiteServer::start(&stand.testbed.server, choice.site, &settings)?;
     let client = &stand.testbed.client;
     let loaded = client.block_on(async || match browser {
         true => in_browser(choice, &authority, client, folder).await,
-        false => lightly(choice, &authority, contender).await,
+        false => lightly(choice, &authority, system).await,
     })??;
     drop(server);
     stand.finish()?;
@@ -82,14 +82,14 @@ pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> anyhow::Result<Loaded
 async fn lightly(
     choice: &Choice<'_>,
     authority: &Authority,
-    contender: &dyn SystemUnderTest,
+    system: &dyn SystemUnderTest,
 ) -> anyhow::Result<Loaded> {
-    let congestion = contender.ends();
+    let congestion = system.ends();
     let load = Load { congestion, ..Load::new(choice.site, choice.protocol, choice.deadline) };
     let mut tickets = Tickets::new(authority)?;
     if choice.protocol.resumes() {
         let warmed = loader::warm(&load, &mut tickets, WARMING).await;
-        warmed.map_err(|why| anyhow!("{contender}: the visit that brings tickets: {why}"))?;
+        warmed.map_err(|why| anyhow!("{system}: the visit that brings tickets: {why}"))?;
         // The connections of the first visit close in this time.
         tokio::time::sleep(PAUSE + 2 * choice.profile.rtt()).await;
     }

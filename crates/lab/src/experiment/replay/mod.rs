@@ -13,11 +13,11 @@ use serde_json::Value;
 
 use super::report::row;
 use super::table;
-use crate::contender::SystemUnderTest;
 use crate::loader::{Load, Protocol, Visit};
 use crate::profile::Profile;
 use crate::result::{Row, Sample, Samples};
 use crate::site::Site;
+use crate::system::SystemUnderTest;
 use time::OffsetDateTime;
 
 /// Default number of runs of each system under test.
@@ -55,7 +55,7 @@ pub struct Loaded {
 #[derive(Debug, Clone)]
 pub struct Found {
     /// System under test.
-    pub contender: &'static dyn SystemUnderTest,
+    pub system: &'static dyn SystemUnderTest,
     /// One load for each run.
     pub loads: Vec<Loaded>,
 }
@@ -96,7 +96,7 @@ impl Found {
         let limit = choice.profile.forward_limit(choice.site.bytes());
         let row = |metric: &str, unit: &str, limit: Option<f64>| Row {
             engine: engine.into(),
-            contender: Some(self.contender.name().into()),
+            system: Some(self.system.name().into()),
             unit: unit.into(),
             limit,
             ..row("replay", choice.profile, what.clone(), metric, seed)
@@ -113,7 +113,7 @@ impl Found {
 
 /// Text for display: a row for each system under test, in 80 columns.
 pub fn text(choice: &Choice<'_>, found: &[Found]) -> String {
-    let header = ["", "contender", "median", "p95", "best", "worst", "objects", "runs"];
+    let header = ["", "system", "median", "p95", "best", "worst", "objects", "runs"];
     let all = choice.site.resources.len();
     let line = |found: &Found| {
         let plt = found.plt();
@@ -124,7 +124,7 @@ pub fn text(choice: &Choice<'_>, found: &[Found]) -> String {
         let least = found.loads.iter().map(|load| load.came).min().unwrap_or(0);
         [
             choice.protocol.to_string(),
-            found.contender.name().to_owned(),
+            found.system.name().to_owned(),
             at(0.5),
             at(0.95),
             at(0.0),

@@ -13,10 +13,10 @@ use bentpipe_link::{Class, Settings};
 use time::OffsetDateTime;
 
 use super::{Choice, Loaded};
-use crate::contender::roomy;
 use crate::loader::{Entry, Load, Protocol, Visit};
 use crate::sim::traffic::SimTraffic;
 use crate::sim::transfer::NoSession;
+use crate::system::roomy;
 use crate::traffic::{Carry, DOWN, REQUEST_BYTES, Traffic};
 
 /// The only protocol in which every connection is a separate flow.

@@ -1,7 +1,7 @@
 use super::*;
-use crate::contender::BENTPIPE;
 use crate::loader::Entry;
 use crate::site::Shape;
+use crate::system::BENTPIPE;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -33,7 +33,7 @@ fn an_archive_in_virtual_time_comes_whole_and_the_same_each_time() {
         let least = choice.profile.forward_limit(choice.site.bytes()).unwrap();
         assert!(took > (least + choice.profile.rtt()).as_secs_f64(), "{took}");
         assert!(took < 30.0, "{took}");
-        let found = Found { contender: &BENTPIPE, loads: vec![first, other] };
+        let found = Found { system: &BENTPIPE, loads: vec![first, other] };
         let rows = found.rows(choice, "sim", 1);
         assert_eq!((rows[0].metric.as_str(), rows[0].n), ("plt", 2));
         assert_eq!((rows[2].metric.as_str(), rows[2].mean), ("failed", Some(0.0)));
@@ -73,7 +73,7 @@ fn a_load_cut_off_by_the_deadline_has_no_page_load_time() {
         let cut = sim::run(&choice, 1).unwrap();
         assert_eq!(cut.plt, Sample::Cut(1.5));
         assert!(cut.failed.is_some() && cut.came < choice.site.resources.len());
-        let found = Found { contender: &BENTPIPE, loads: vec![cut] };
+        let found = Found { system: &BENTPIPE, loads: vec![cut] };
         assert_eq!(found.rows(&choice, "sim", 1)[0].p50, None);
         assert!(text(&choice, &[found]).contains("> 1.50 s"));
     });

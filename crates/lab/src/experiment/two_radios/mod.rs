@@ -112,11 +112,11 @@ impl Outcome {
     }
 
     /// The figure as a row of results. `contender` is a baseline instead of the gateways.
-    pub fn row(&self, engine: &str, contender: Option<&str>, seed: u64) -> Row {
+    pub fn row(&self, engine: &str, system: Option<&str>, seed: u64) -> Row {
         Row {
             experiment: "two-radios".into(),
             engine: engine.into(),
-            contender: contender.map(Into::into),
+            system: system.map(Into::into),
             workload: Some(self.cell.name.clone()),
             metric: self.metric().into(),
             unit: self.unit().into(),

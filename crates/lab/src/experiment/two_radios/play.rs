@@ -8,12 +8,12 @@ use bentpipe_results::statistics::percentile;
 
 use super::stage::{self, Stage};
 use super::{Cell, Outcome, Play};
-use crate::contender::SystemUnderTest;
 use crate::experiment::engine::Engine;
 use crate::experiment::runner;
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::parallel;
+use crate::system::SystemUnderTest;
 use crate::traffic::ENDLESS;
 use crate::traffic::emu::FurtherRates;
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bentpipe_link::{Class, Settings};
 
-use crate::contender::SystemUnderTest;
 use crate::emu::{LinkCounters, Testbed};
 use crate::experiment::engine::{Emulator, Engine};
 use crate::profile::Profile;
@@ -12,6 +11,7 @@ use crate::result::Sample;
 use crate::sim::pair::{FlowKey, Pair};
 use crate::sim::trace::Digest;
 use crate::sim::tunnel::Tunnel;
+use crate::system::SystemUnderTest;
 use crate::traffic::emu::{EmuTraffic, FurtherRates};
 use crate::traffic::{Carry, DOWN, Passing, REQUEST_BYTES, Traffic};
 

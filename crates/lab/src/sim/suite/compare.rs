@@ -66,7 +66,7 @@ impl SystemUnderTest {
 ///
 /// The network could not be set up, or a flow failed.
 pub fn objects(
-    contender: SystemUnderTest,
+    system: SystemUnderTest,
     profile: &Profile,
     bytes: usize,
     count: usize,
@@ -75,7 +75,7 @@ pub fn objects(
 ) -> Result<Vec<Duration>, String> {
     in_virtual_time(async {
         let testbed = Testbed::new(&profile.link, seed)?;
-        let transport = contender.start(&testbed, profile, seed)?;
+        let transport = system.start(&testbed, profile, seed)?;
         let body = vec![0x5a; bytes];
         let mut took = Vec::new();
         for number in 0..count {
@@ -99,14 +99,14 @@ pub fn objects(
 ///
 /// The network could not be set up, or the flow failed.
 pub fn bulk(
-    contender: SystemUnderTest,
+    system: SystemUnderTest,
     profile: &Profile,
     length: Duration,
     seed: u64,
 ) -> Result<f64, String> {
     in_virtual_time(async {
         let testbed = Testbed::new(&profile.link, seed)?;
-        let transport = contender.start(&testbed, profile, seed)?;
+        let transport = system.start(&testbed, profile, seed)?;
         let (mut near, far) = open(&*transport, 0).await?;
         let end = Instant::now() + length;
         let reading = async {

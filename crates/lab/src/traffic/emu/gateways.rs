@@ -19,10 +19,10 @@ use bentpipe_net::Inherited;
 use bentpipe_units::BitRate;
 
 use super::order::port;
-use crate::contender::pair::{PairSpec, PassedQuic, Rates};
 use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, Testbed};
 use crate::emu::{Service, Serving};
 use crate::profile::Profile;
+use crate::system::pair::{PairSpec, PassedQuic, Rates};
 use crate::traffic::{ClassLimits, DOWN, UP};
 
 const SOCKS_PORT: u16 = 1080;

@@ -27,11 +27,11 @@ use bentpipe_link::Class;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
-use crate::contender::pair::{PassedQuic, Rates};
-use crate::contender::{Running, Stage, SystemUnderTest};
 use crate::emu::{RADIO_INTERFACES, Service, Testbed};
 use crate::profile::Profile;
 use crate::scratch::no_folder;
+use crate::system::pair::{PassedQuic, Rates};
+use crate::system::{Running, Stage, SystemUnderTest};
 use fault::Fault;
 use gateways::{Gateways, More};
 use log::Log;

@@ -40,10 +40,10 @@ mod tests {
 
     #[test]
     fn a_place_has_means_of_what_all_its_bars_have() {
-        let of = |contender: &str, link: &str, page: &str| Measured {
+        let of = |system: &str, link: &str, page: &str| Measured {
             paper: "spdy".into(),
             grid: "sites".into(),
-            cell: Cell::of([("contender", contender), ("link", link), ("page", page)]),
+            cell: Cell::of([("contender", system), ("link", link), ("page", page)]),
             rows: Vec::new(),
         };
         let all = [

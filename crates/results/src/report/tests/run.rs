@@ -134,11 +134,11 @@ pub(super) fn row(metric: &str, run: u32, value: f64, finished: bool) -> Row {
     }
 }
 
-pub(super) fn cell(contender: &str, link: &str, protocol: &str, values: [f64; 2]) -> Measured {
+pub(super) fn cell(system: &str, link: &str, protocol: &str, values: [f64; 2]) -> Measured {
     let columns = [
         ("engine", "emu"),
         ("page", "one"),
-        ("contender", contender),
+        ("contender", system),
         ("link", link),
         ("protocol", protocol),
     ];

@@ -35,7 +35,7 @@ pub use pep_fixed::PEP_FIXED;
 
 /// No system under test has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no contender {0:?}: there are {names}", names = names())]
+#[error("there is no system {0:?}: there are {names}", names = names())]
 pub struct UnknownSystem(String);
 
 /// The kernel's TCP first, then split TCP and proxies, then the gateways.
@@ -76,12 +76,12 @@ pub fn demo() -> Vec<&'static dyn SystemUnderTest> {
 
 /// The system called `name`.
 pub fn named(name: &str) -> Result<&'static dyn SystemUnderTest, UnknownSystem> {
-    let known = all().iter().find(|contender| contender.name() == name);
+    let known = all().iter().find(|system| system.name() == name);
     known.copied().ok_or_else(|| UnknownSystem(name.into()))
 }
 
 fn names() -> String {
-    all().iter().map(|contender| contender.name()).collect::<Vec<_>>().join(", ")
+    all().iter().map(|system| system.name()).collect::<Vec<_>>().join(", ")
 }
 
 // The name identifies a system under test.
@@ -103,7 +103,7 @@ impl PartialOrd for dyn SystemUnderTest + '_ {
 impl Ord for dyn SystemUnderTest + '_ {
     /// Compares by the order of [`all`].
     fn cmp(&self, other: &Self) -> Ordering {
-        let place = |name| all().iter().position(|contender| contender.name() == name);
+        let place = |name| all().iter().position(|system| system.name() == name);
         place(self.name()).cmp(&place(other.name())).then(self.name().cmp(other.name()))
     }
 }
@@ -120,13 +120,13 @@ mod tests {
 
     #[test]
     fn names_read_back_and_an_unknown_one_lists_all() {
-        for contender in all() {
-            assert_eq!(named(contender.name()).unwrap(), *contender);
-            assert!(contender.about().ends_with('.'), "{contender}");
+        for system in all() {
+            assert_eq!(named(system.name()).unwrap(), *system);
+            assert!(system.about().ends_with('.'), "{system}");
         }
         let error = named("pepsal").unwrap_err().to_string();
-        for contender in all() {
-            assert!(error.contains(contender.name()), "{error}");
+        for system in all() {
+            assert!(error.contains(system.name()), "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Every system under test between real kernels: data arrives intact in both directions on any
 //! port, and client and server need no changes.
 //!
-//! `cargo test -p bentpipe -p bentpipe-lab-command --test contenders -- NAME` runs the tests whose names contain NAME.
+//! `cargo test -p bentpipe -p bentpipe-lab-command --test systems -- NAME` runs the tests whose names contain NAME.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bentpipe_channel::{DirectionSpec, LinkSpec};
-use bentpipe_lab::contender::{
+use bentpipe_lab::emu::{self, SERVER, Testbed};
+use bentpipe_lab::profile::Profile;
+use bentpipe_lab::system::{
     self, BENTPIPE_SERVICES, KCPTUN, PEP_FIXED, PEP_HTTP, Running, Stage, SystemError,
     SystemUnderTest,
 };
-use bentpipe_lab::emu::{self, SERVER, Testbed};
-use bentpipe_lab::profile::Profile;
 
 const MEGABYTE: usize = 1_000_000;
 /// Two arbitrary ports.
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 type Test = (&'static str, fn());
 
 const TESTS: &[Test] = &[
-    ("a_megabyte_each_way_to_any_port_by_every_contender", every_contender),
+    ("a_megabyte_each_way_to_any_port_by_every_system", every_system),
     ("a_page_brings_its_objects_through_cabin_services", services),
     ("pep_fixed_carries_what_a_near_source_sends", near_source),
     ("pep_fixed_resets_what_a_far_source_overfills", far_source),
@@ -72,12 +72,12 @@ fn profile() -> Profile {
 }
 
 fn start<'a>(
-    contender: &dyn SystemUnderTest,
+    system: &dyn SystemUnderTest,
     testbed: &'a Testbed,
     folder: &'a Path,
     settings: &str,
 ) -> Result<Box<dyn Running>, SystemError> {
-    contender.start(&Stage {
+    system.start(&Stage {
         testbed,
         profile: &profile(),
         folder,
@@ -113,47 +113,47 @@ fn connect(testbed: &Testbed, port: u16) -> std::io::Result<TcpStream> {
     Ok(tcp)
 }
 
-fn every_contender() {
-    for some in contender::all().chunks(AT_ONCE) {
+fn every_system() {
+    for some in system::all().chunks(AT_ONCE) {
         thread::scope(|scope| {
-            for contender in some {
-                scope.spawn(move || one_contender(*contender));
+            for system in some {
+                scope.spawn(move || one_system(*system));
             }
         });
     }
 }
 
-fn one_contender(contender: &dyn SystemUnderTest) {
+fn one_system(system: &dyn SystemUnderTest) {
     let began = Instant::now();
     let folder = tempfile::tempdir().unwrap();
     let testbed = Testbed::new(&profile().link, None, 1).unwrap();
     for port in PORTS {
         listen(&testbed, port, echo_megabyte);
     }
-    let mut running = match start(contender, &testbed, folder.path(), "") {
+    let mut running = match start(system, &testbed, folder.path(), "") {
         Ok(running) => running,
         Err(error @ SystemError::Missing { .. }) => {
-            assert!(contender.name() == KCPTUN.name(), "{error}");
+            assert!(system.name() == KCPTUN.name(), "{error}");
             return println!("SKIPPED: {error}");
         }
-        Err(error) => panic!("{contender}: {error}"),
+        Err(error) => panic!("{system}: {error}"),
     };
     for port in PORTS {
         let began = Instant::now();
         let came = loop {
             match megabyte(&testbed, port) {
                 Ok(came) => break came,
-                Err(_) if contender.starts_cold() && began.elapsed() < PATIENCE => {
+                Err(_) if system.starts_cold() && began.elapsed() < PATIENCE => {
                     thread::sleep(Duration::from_millis(200));
                 }
-                Err(error) => panic!("{contender}: {error}{}", running.said()),
+                Err(error) => panic!("{system}: {error}{}", running.said()),
             }
         };
-        assert!(came == pattern(MEGABYTE), "{contender}: {} bytes came", came.len());
+        assert!(came == pattern(MEGABYTE), "{system}: {} bytes came", came.len());
     }
     running.check().unwrap();
-    assert_eq!(running.resets(), 0, "{contender}");
-    println!("  {contender}: {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!(running.resets(), 0, "{system}");
+    println!("  {system}: {:.1} s", began.elapsed().as_secs_f64());
 }
 
 /// Echoes a megabyte once all of it has arrived.
@@ -175,25 +175,25 @@ fn megabyte(testbed: &Testbed, port: u16) -> std::io::Result<Vec<u8>> {
 
 /// The ground gateway requests a page's objects before the client does, with every transport.
 fn services() {
-    let contenders: [&dyn SystemUnderTest; 2] = [&BENTPIPE_SERVICES, &PEP_HTTP];
-    for contender in contenders {
+    let systems: [&dyn SystemUnderTest; 2] = [&BENTPIPE_SERVICES, &PEP_HTTP];
+    for system in systems {
         let folder = tempfile::tempdir().unwrap();
         let testbed = Testbed::new(&profile().link, None, 1).unwrap();
         let (tell, asked) = mpsc::channel();
         listen(&testbed, 80, move |tcp| serve_page(tcp, &tell));
-        let running = start(contender, &testbed, folder.path(), "").unwrap();
+        let running = start(system, &testbed, folder.path(), "").unwrap();
         let began = Instant::now();
         while !get(&testbed, "/").is_ok_and(|page| page.ends_with("</html>")) {
-            assert!(began.elapsed() < PATIENCE, "{contender}: no page{}", running.said());
+            assert!(began.elapsed() < PATIENCE, "{system}: no page{}", running.said());
             thread::sleep(Duration::from_millis(200));
         }
         // The client has requested only the page.
         let mut paths = Vec::new();
         while !paths.contains(&"/picture".to_owned()) {
             let path = asked.recv_timeout(PATIENCE);
-            paths.push(path.unwrap_or_else(|_| panic!("{contender}: {paths:?} were asked for")));
+            paths.push(path.unwrap_or_else(|_| panic!("{system}: {paths:?} were asked for")));
         }
-        assert!(get(&testbed, "/picture").unwrap().ends_with(&"p".repeat(5000)), "{contender}");
+        assert!(get(&testbed, "/picture").unwrap().ends_with(&"p".repeat(5000)), "{system}");
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::half::{Bounds, Event, Half, MAX_FLOWS};
-use crate::contender::intercept::Interception;
+use crate::system::intercept::Interception;
 
 /// Bytes per read from a connection.
 const CHUNK_BYTES: usize = 16 << 10;
