@@ -73,8 +73,13 @@ const AIR_LINK: &[Setting] = &[
 ];
 
 /// Keys under each class of `[classes]`, in both files and in each `[[aircraft]]`.
-const CLASS: &[Setting] =
-    &[setting("rate", RADIO), setting("ceil", RADIO), setting("passenger-ceil", RADIO)];
+const CLASS: &[Setting] = &[
+    setting("rate", RADIO),
+    setting("ceil", RADIO),
+    setting("passenger-ceil", RADIO),
+    setting("paths", RADIO),
+    setting("metered", RADIO),
+];
 
 /// Keys under `[status]`: the other transports have no classes, passengers or flows.
 const STATUS: &[Setting] = &[setting("detail", RADIO)];

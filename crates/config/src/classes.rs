@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use bentpipe_schedule::{Class, ClassSettings, Limits, PerClass};
+use bentpipe_schedule::{Class, ClassPaths, ClassSettings, Limits, Metered, PerClass, Spread};
 use bentpipe_units::BitRate;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
@@ -31,6 +31,39 @@ pub struct ClassConfig {
     ceil: Option<Placed<BitRate>>,
     /// Maximum rate of one passenger in it. Only for `network`.
     passenger_ceil: Option<Placed<BitRate>>,
+    /// Use of several radios.
+    #[schemars(extend("x-default" = "`\"each\"` for `operator`, otherwise `\"all\"`"))]
+    paths: Option<SpreadSetting>,
+    /// Use of `metered` radios.
+    #[serde(default)]
+    metered: MeteredSetting,
+}
+
+/// Use of several radios by a class.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum SpreadSetting {
+    /// Each packet goes by the radio on which it arrives first.
+    Fastest,
+    /// Long transfers use all radios together. Datagrams go by the radio on which they arrive first.
+    All,
+    /// A copy of each packet goes by each radio, so that the loss of one costs nothing.
+    Each,
+}
+
+/// Use of metered radios by a class.
+#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+enum MeteredSetting {
+    /// Never, even if no other radio works.
+    Never,
+    /// Only while no other radio works.
+    #[default]
+    Standby,
+    /// Short exchanges and datagrams use them like any other radio.
+    Urgent,
+    /// Like any other radio.
+    Always,
 }
 
 impl ClassConfig {
@@ -99,8 +132,29 @@ impl Classes {
             let config = self.get(class);
             let limit = |of: fn(&ClassConfig) -> Option<BitRate>| config.and_then(of);
             let limits = Limits { rate: limit(ClassConfig::rate), ceil: limit(ClassConfig::ceil) };
-            ClassSettings { limits, ..ClassSettings::default() }
+            let paths = self.paths(class);
+            ClassSettings { limits, paths, ..ClassSettings::default() }
         })
+    }
+
+    /// Choice of radios by `class`.
+    fn paths(&self, class: Class) -> ClassPaths {
+        let config = self.get(class);
+        let spread = match config.and_then(|config| config.paths) {
+            Some(SpreadSetting::Fastest) => Spread::Fastest,
+            Some(SpreadSetting::All) => Spread::All,
+            Some(SpreadSetting::Each) => Spread::Each,
+            // Its traffic is little, and must not wait until the loss of a radio is noticed.
+            None if class == Class::Operator => Spread::Each,
+            None => Spread::All,
+        };
+        let metered = match config.map(|config| config.metered).unwrap_or_default() {
+            MeteredSetting::Never => Metered::Never,
+            MeteredSetting::Standby => Metered::Standby,
+            MeteredSetting::Urgent => Metered::Urgent,
+            MeteredSetting::Always => Metered::Always,
+        };
+        ClassPaths { spread, metered }
     }
 
     /// Ceiling of one passenger in the network class.

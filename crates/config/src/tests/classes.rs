@@ -52,6 +52,8 @@ fn wrong_classes_and_rules_say_what_to_write() {
         ("classes.assured = { rate = '2 Mbit/s', ceil = '1 Mbit/s' }", "raise ceil"),
         ("classes.assured = { ceil = '0 kbit/s' }", "shut the class assured out"),
         ("classes.assured = { sealing = '1 Mbit/s' }", "no setting \"sealing\""),
+        ("classes.assured = { paths = 'both' }", "fastest, all, each"),
+        ("classes.assured = { metered = 'often' }", "never, standby"),
         ("default-class = 'best'", "\"best\" is not a class"),
         ("rule = [{ domain = 'gov.uk' }]", "class = \"assured\""),
         ("rule = [{ domain = 'gov uk', class = 'assured' }]", "\"gov uk\" is not a domain"),
@@ -82,4 +84,22 @@ fn wrong_classes_and_rules_say_what_to_write() {
     let text = format!("{top}\n{}", AIR.replace("[link]", masque));
     let message = bench.message(AirConfig::parse(&bench.0.path().join("air.toml"), &text));
     assert!(message.contains("\"ceil\" does nothing: the transport is masque"), "{message}");
+}
+
+#[test]
+fn classes_choose_their_radios() {
+    use bentpipe_schedule::{ClassPaths, Metered, Spread};
+    let bench = Bench::new();
+    let of =
+        |top: &str, class: Class| with_top(&bench, top).unwrap().classes.settings()[class].paths;
+    let usual = ClassPaths::default();
+    let each = ClassPaths { spread: Spread::Each, ..usual };
+    assert_eq!(of("", Class::Operator), each, "redundant without a setting");
+    assert_eq!(of("", Class::Network), usual);
+    assert_eq!(of("classes.operator = { paths = 'all' }", Class::Operator), usual);
+    let top = "classes.network = { paths = 'fastest', metered = 'urgent' }";
+    let fast = ClassPaths { spread: Spread::Fastest, metered: Metered::Urgent };
+    assert_eq!(of(top, Class::Network), fast);
+    let never = ClassPaths { metered: Metered::Never, ..usual };
+    assert_eq!(of("classes.lower-effort = { metered = 'never' }", Class::LowerEffort), never);
 }
