@@ -18,12 +18,12 @@ use super::respond::{Body, BoxError};
 /// Maximum number of decoded bytes in a frame. No more is decoded before the client takes them.
 const MAX_FRAME_BYTES: usize = 32 * 1024;
 
-/// Maximum number of encoded bytes that the decoder gets at once. It keeps what does not fit in its output
-/// until more input comes, so all must fit.
+/// Maximum number of encoded bytes that the decoder gets at once. It keeps what does not fit in its
+/// output until more input comes, so all must fit.
 const MAX_STEP_BYTES: usize = 15;
 
-/// Maximum number of bytes that a step is decoded to. A code of two bits is at most 258 bytes, and another code
-/// may have begun in the step before (RFC 1951, section 3.2.5).
+/// Maximum number of bytes that a step is decoded to. A code of two bits is at most 258 bytes, and
+/// another code may have begun in the step before (RFC 1951, section 3.2.5).
 const MAX_STEP_DECODED_BYTES: usize = (MAX_STEP_BYTES * 4 + 1) * 258;
 
 /// Maximum number of encoded pieces without a decoded byte, before other tasks get their turn.
@@ -101,16 +101,17 @@ impl Decoder {
         }
     }
 
-    /// Decodes all input there is, as far as a frame takes it. Returns [`Bytes::new`] at the end of the body, and
-    /// [`io::ErrorKind::WouldBlock`] if no byte comes of it.
+    /// Decodes all input there is, as far as a frame takes it. An empty frame is the end of the body.
+    /// Without enough input, the error is [`io::ErrorKind::WouldBlock`].
     fn next_frame(&mut self) -> io::Result<Bytes> {
         let (mut frame, mut filled) = ([0; MAX_FRAME_BYTES], 0);
         while filled + MAX_STEP_DECODED_BYTES <= MAX_FRAME_BYTES {
             match self.read(&mut frame[filled..]) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
-                // What comes before damage is passed on. The next call meets the damage again.
-                Err(_) if filled > 0 => break,
+                Err(error) if filled > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
+                // The bytes before damage are dropped: a decoder says only once that a checksum is
+                // wrong.
                 Err(error) => return Err(error),
             }
         }
@@ -244,6 +245,14 @@ mod tests {
     async fn a_truncated_or_damaged_body_breaks_off() {
         let whole = gzip(&[7; 50_000]);
         assert_eq!(decoded(&whole[..whole.len() - 1], 64, Coding::Gzip).await, None);
+        for from_end in [1, 8] {
+            // Length, checksum.
+            let mut damaged = whole.clone();
+            let at = damaged.len() - from_end;
+            damaged[at] ^= 1;
+            assert_eq!(decoded(&damaged, 64, Coding::Gzip).await, None);
+            assert_eq!(decoded(&damaged, 1 << 20, Coding::Gzip).await, None);
+        }
         assert_eq!(decoded(b"not compressed", 64, Coding::Gzip).await, None);
         let whole = deflate(&[7; 50_000]);
         assert_eq!(decoded(&whole[..whole.len() / 2], 64, Coding::Deflate).await, None);
