@@ -275,8 +275,8 @@ impl Direction {
 
     /// Fate of a packet that was sent, and `true` if it arrives with the mark it got.
     fn fate(&mut self, transmission: Transmission, bytes: usize, mark: bool) -> (Fate, bool) {
-        // Jitter and reordering are drawn for lost packets too, and every cause of loss for every packet. No cause
-        // then shifts the draws of another.
+        // Jitter and reordering are drawn for lost packets too, and every cause of loss for every
+        // packet. No cause then shifts the draws of another.
         let mut at_ns = self.arrival_ns(transmission.finish_ns);
         let late_ns = self.reordering.as_mut().map_or(0, Reordering::next_ns);
         if self.is_lost(transmission, bytes) {

@@ -43,8 +43,8 @@ pub struct Transport {
     /// Round-trip time before the first measurement. A too small value makes the handshake
     /// retransmit.
     pub initial_rtt: Duration,
-    /// Packets after which an earlier one counts as lost (RFC 9002, section 6.1.1). A path that reorders needs
-    /// more than the default of three.
+    /// Packets after which an earlier one counts as lost (RFC 9002, section 6.1.1). A path that
+    /// reorders needs more than the default of three.
     pub packet_threshold: u32,
 }
 

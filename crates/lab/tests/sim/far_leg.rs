@@ -74,9 +74,8 @@ fn only_the_link_fills_a_far_leg_and_leaves_others_their_share() {
                 both[0],
                 both[1]
             );
-            if sender == Sender::Link {
-                assert!(used > 0.9 && dropped < 0.001 && kept > 0.7, "{used} {dropped} {kept}");
-            }
+            let suits = used > 0.9 && dropped < 0.001 && kept > 0.7;
+            assert_eq!(suits, sender == Sender::Link, "{used} {dropped} {kept}");
         }
     }
 }
