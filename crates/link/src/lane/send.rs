@@ -421,7 +421,7 @@ impl Sender for SendLane {
         packet: PacketId,
         now: Duration,
     ) -> Option<(u64, &[u8])> {
-        // When a second copy's turn comes, no symbol of the first queue is left to be sent.
+        // When a second copy's turn comes, the first queue has only symbols of other classes.
         let (is_first, place, number) = self.next_queued(allowed)?;
         if is_first {
             self.lost.remove(place)
