@@ -63,7 +63,7 @@ impl FlowTable {
             self.fill_control(&mut symbol, now);
         }
         let mut ended = PacketCharge::best_of(&symbol.paid);
-        let (mut newcomer, mut metered) = (None, None);
+        let (mut newcomer, mut paths) = (None, None);
         while symbol.room() >= MIN_ROOM {
             let turn = self.next_turn(now).filter(|(_, other)| *other == lane);
             let Some((id, _)) = turn else { break };
@@ -75,9 +75,9 @@ impl FlowTable {
                 break;
             }
             newcomer = newcomer.or(is_new.then_some(passenger));
-            // The symbol may have to go again on a metered path.
-            let use_of = self.limits.classes[class].paths.metered;
-            if *metered.get_or_insert(use_of) != use_of {
+            // The choice of paths, for copies and retransmissions too, is that of the whole symbol.
+            let choice = self.limits.classes[class].paths;
+            if *paths.get_or_insert(choice) != choice {
                 break;
             }
             if flow.is_opening() {

@@ -167,11 +167,6 @@ impl DatagramSender {
             .flush(start, waiting, now, policy, |start, end| counts(base, slots, now, start, end));
     }
 
-    /// Returns `true` if a retransmission or a repair waits.
-    pub fn has_queued(&mut self, now: Duration) -> bool {
-        self.peek(&PerClass::new(|_| true), now).is_some() || self.peek_repair(now).is_some()
-    }
-
     /// Makes the next report count as new, because packets of this lane or another were judged.
     pub fn mark_stale(&mut self) {
         self.in_flight.mark_stale();

@@ -112,10 +112,6 @@ impl SendLane {
         self.kept_bytes
     }
 
-    pub fn is_clear(&self) -> bool {
-        self.slots.is_empty()
-    }
-
     /// Time at which a packet of the lane was last sent.
     pub fn last_sent(&self) -> Duration {
         self.last_sent
@@ -198,9 +194,11 @@ impl SendLane {
         self.ended.is_some()
     }
 
-    /// Returns `true` if a retransmission or a repair waits.
-    pub fn has_queued(&mut self) -> bool {
-        self.has_lost() || self.burst_repair.ready().is_some() || self.ended.is_some()
+    /// Returns `true` if a retransmission or a repair of the classes in `carried` waits.
+    pub fn has_queued(&mut self, carried: &PerClass<bool>) -> bool {
+        self.next_queued(carried).is_some()
+            || self.burst_repair.ready().is_some_and(|range| carried[range.class])
+            || self.ended.is_some()
     }
 
     /// Returns `true` if the peer would accept the next new symbol.
@@ -382,26 +380,27 @@ impl SendLane {
     /// Handles a probe timeout without a report. Retransmits the oldest symbols, because any report
     /// they cause reveals the outcome of everything sent before them. Plans new repairs, spread
     /// over time, because a burst that took all the previous ones may still go on.
-    pub fn probe(&mut self, now: Duration, policy: &mut RepairPolicy) {
+    pub fn probe(&mut self, carried: &PerClass<bool>, now: Duration, policy: &mut RepairPolicy) {
         self.burst_repair.forget_repairs();
         let (base, slots) = (self.base, &self.slots);
         self.burst_repair.flush(now, policy, |start, end| counts(base, slots, start, end));
-        self.probe_oldest();
+        self.probe_oldest(carried);
     }
 
-    /// Retransmits the oldest symbols.
-    pub fn probe_oldest(&mut self) {
+    /// Retransmits the oldest symbols, except those that wait for a path of their class.
+    pub fn probe_oldest(&mut self, carried: &PerClass<bool>) {
         let mut queued = 0;
         for index in 0..self.slots.len() {
             if queued == PROBE_SYMBOLS {
                 break;
             }
-            match self.slots[index].state {
+            let slot = &self.slots[index];
+            match slot.state {
                 State::InFlight | State::Missing => {
                     self.queue(self.base + index as u64);
                     queued += 1;
                 }
-                State::Queued => queued += 1,
+                State::Queued => queued += usize::from(carried[slot.class]),
                 State::Reported => {}
             }
         }
@@ -421,7 +420,7 @@ impl Sender for SendLane {
         packet: PacketId,
         now: Duration,
     ) -> Option<(u64, &[u8])> {
-        // When a second copy's turn comes, no symbol of the first queue is left to be sent.
+        // When a second copy's turn comes, the first queue has only symbols of other classes.
         let (is_first, place, number) = self.next_queued(allowed)?;
         if is_first {
             self.lost.remove(place)

@@ -1,7 +1,5 @@
 //! The sending halves of all lanes of a session.
 
-use std::time::Duration;
-
 use bentpipe_coding::Span;
 
 use super::sender::Sender;
@@ -79,10 +77,5 @@ impl Senders {
     /// Bytes of reported symbols that repairs may still need.
     pub fn kept_bytes(&self) -> usize {
         self.reliable.iter().map(SendLane::kept_bytes).sum()
-    }
-
-    /// Returns `true` if a retransmission or a repair waits.
-    pub fn has_queued(&mut self, now: Duration) -> bool {
-        self.reliable.iter_mut().any(SendLane::has_queued) || self.datagrams.has_queued(now)
     }
 }

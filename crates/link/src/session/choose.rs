@@ -100,21 +100,24 @@ impl Session {
         now: Duration,
     ) -> Option<(NextSend, Class)> {
         let allowed = self.allowed(lane, now);
-        let state = self.send.get(lane);
-        if let Some(lost) = state.peek(&allowed, now)
-            && self.may_resend_of(lost.class, lane, may_resend, now)
-        {
-            return Some((NextSend::Lost(lane), lost.class));
-        }
-        let class = self.send.get(lane).repair_class(now)?;
-        if !allowed[class] {
-            if !self.others_carry(class, lane) {
-                // Otherwise the repairs of other classes would wait for its own.
-                self.send.get(lane).give_up_repair();
+        loop {
+            let state = self.send.get(lane);
+            if let Some(lost) = state.peek(&allowed, now)
+                && self.may_resend_of(lost.class, lane, may_resend, now)
+            {
+                return Some((NextSend::Lost(lane), lost.class));
             }
-            return None;
+            let class = self.send.get(lane).repair_class(now)?;
+            if allowed[class] {
+                let may_repair = self.may_repair(lane, class, now);
+                return may_repair.then_some((NextSend::Repair(lane), class));
+            }
+            if self.others_carry(class, lane) {
+                return None;
+            }
+            // Otherwise the repairs of other classes would wait for its own.
+            self.send.get(lane).give_up_repair();
         }
-        self.may_repair(lane, class, now).then_some((NextSend::Repair(lane), class))
     }
 
     /// Returns `true` if the path in hand may carry retransmissions: the others together would not
@@ -180,9 +183,6 @@ impl Session {
 
     /// Returns `true` if the path in hand has something of `lane` to resend.
     pub(super) fn has_resend_in(&mut self, lane: Lane, now: Duration) -> bool {
-        if !self.has_other_live() {
-            return self.send.reliable[lane as usize].has_queued();
-        }
         let may_resend = self.may_resend(now);
         self.send.reliable[lane as usize].has_ended()
             || self.choose_resend(lane, may_resend, now).is_some()
@@ -190,12 +190,9 @@ impl Session {
 
     /// Returns `true` if the path in hand has something to resend.
     pub(super) fn has_resend(&mut self, now: Duration) -> bool {
-        if !self.has_other_live() {
-            return self.send.has_queued(now);
-        }
         let may_resend = self.may_resend(now);
         let ends = self.send.reliable.iter().any(SendLane::has_ended);
-        ends || self.ends_here(now)
+        ends || (self.has_other_live() && self.ends_here(now))
             || Lane::ALL.into_iter().any(|lane| self.choose_resend(lane, may_resend, now).is_some())
     }
 
@@ -214,11 +211,18 @@ impl Session {
     /// Chooses the oldest symbol for a probe, so that the answer reveals everything else that is
     /// missing.
     pub(super) fn choose_probe(&mut self, probing: bool) -> Option<NextSend> {
-        let clear = |lane: Lane| self.send.reliable[lane as usize].is_clear();
-        let lane = Lane::RELIABLE.into_iter().find(|&lane| !clear(lane));
-        let lane = lane.filter(|_| probing)?;
-        self.send.reliable[lane as usize].probe_oldest();
-        Some(NextSend::Lost(lane))
+        if !probing {
+            return None;
+        }
+        for lane in Lane::RELIABLE {
+            let carried = self.carried(lane);
+            let state = &mut self.send.reliable[lane as usize];
+            if state.has_probe(&carried) {
+                state.probe_oldest(&carried);
+                return Some(NextSend::Lost(lane));
+            }
+        }
+        None
     }
 
     /// The lane of the next new symbol; flows of full lanes do not delay others.

@@ -7,7 +7,9 @@ use bentpipe_schedule::{ClassPaths, Metered, Spread};
 
 use super::paths_tests::{World, settings};
 use crate::Class;
+use crate::endpoint::Core;
 use crate::flow::Receive;
+use crate::lane::SendLane;
 use crate::settings::Settings;
 
 /// Interval of a call's packets.
@@ -130,4 +132,45 @@ fn short_exchanges_use_a_metered_path_if_they_are_urgent() {
     let carried = |metered| beside_metered(metered, 8_000, false).1[1];
     let [standby, urgent] = [Metered::Standby, Metered::Urgent].map(carried);
     assert!(standby < 1_000 && urgent > 2_500, "{standby} {urgent}");
+}
+
+/// Lets the free path die in the middle of a transfer of a class that uses no metered path.
+fn stranded() -> World {
+    let never = ClassPaths { metered: Metered::Never, ..ClassPaths::default() };
+    let [mut air, hub] = [(); 2].map(|()| with_paths(Class::BestEffort, never));
+    air.paths[0].metered = true;
+    let mut world = World::with(&air, &hub);
+    world.run(Duration::from_secs(2));
+    world.open(100_000);
+    world.run(Duration::from_millis(120));
+    world.dead[0] = true;
+    world
+}
+
+#[test]
+fn symbols_that_no_live_path_may_carry_cause_no_timer() {
+    let mut world = stranded();
+    let (mut queued, step) = (0, Duration::from_millis(1));
+    for _ in 0..6_000 {
+        world.run(step);
+        let now = world.now;
+        assert!(world.air.next_timeout(now) > now, "{:?}", world.air().next_timer(now));
+        queued = world.air().send.reliable.iter().map(SendLane::queued_bytes).sum();
+    }
+    assert_eq!(world.live()[0], [false, true]);
+    assert!(queued > 5_000, "{queued} bytes wait for the free path");
+}
+
+#[test]
+fn a_lost_end_is_probed_although_older_symbols_wait_for_another_path() {
+    let mut world = stranded();
+    world.run(Duration::from_secs(5));
+    let (now, target) = (world.now, "origin.example:80".parse().unwrap());
+    let (flow, _) = world.air().open(&target, Class::Assured, 2, &[7; 500], now).unwrap();
+    // Its only packet is lost, and nothing follows in its lane.
+    world.dead[1] = true;
+    world.run(Duration::from_millis(60));
+    world.dead[1] = false;
+    world.run(Duration::from_millis(600));
+    assert_eq!(world.read(flow), 500);
 }

@@ -48,6 +48,13 @@ impl Session {
         self.others.iter().any(|path| self.carries(path, metered, lane))
     }
 
+    /// Classes whose symbols of `lane` the path in hand or another live one may carry.
+    pub(super) fn carried(&self, lane: Lane) -> PerClass<bool> {
+        PerClass::new(|class| {
+            self.may_pay(&self.path, class, lane) || self.others_carry(class, lane)
+        })
+    }
+
     /// Classes of which the path in hand may carry retransmissions and repairs in `lane`.
     pub(super) fn allowed(&self, lane: Lane, now: Duration) -> PerClass<bool> {
         let several = self.has_other_live();

@@ -73,7 +73,8 @@ impl Session {
             }
             self.select_slowest(lane);
             if self.probe_due(lane, now).is_some_and(|due| due <= now) {
-                self.send.reliable[lane as usize].probe(now, &mut self.repair_policy);
+                let carried = self.carried(lane);
+                self.send.reliable[lane as usize].probe(&carried, now, &mut self.repair_policy);
                 if let Some(congestion) = &mut self.path.congestion {
                     congestion.allow_probes(PROBE_PACKETS);
                 }
@@ -351,8 +352,10 @@ impl Session {
         if held_back && self.path.congestion.is_none() {
             return None; // the breaker drains a queue: nothing may be sent, not even probes
         }
+        let carried = self.carried(lane);
         let state = &mut self.send.reliable[lane as usize];
-        if state.is_clear() || (state.has_queued() && !held_back) || self.path.outage.is_some() {
+        let is_queued = !held_back && state.has_queued(&carried);
+        if is_queued || self.path.outage.is_some() || !state.has_probe(&carried) {
             return None;
         }
         let probes = self.probes[lane as usize];

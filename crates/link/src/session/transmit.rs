@@ -341,9 +341,7 @@ impl Session {
         // A request is short, and everything waits for it.
         let is_request = ended.is_some() && self.opens && lane == Lane::Urgent;
         let what = Original::Symbol(number);
-        if self.goes_on_each(charge.best) {
-            self.copy_if_redundant(lane, what, charge.best, now);
-        } else if is_request {
+        if is_request || self.goes_on_each(charge.class) {
             self.copy_elsewhere(Copied { lane, what, class: charge.class }, now);
         }
         (SentContents::of(lane, number), Some(charge))

@@ -1,4 +1,5 @@
 use bentpipe_flow::{Claim, ResetCode};
+use bentpipe_schedule::{ClassPaths, Metered, Spread};
 
 use super::*;
 use crate::flow::send::URGENT_BYTES;
@@ -105,6 +106,30 @@ fn the_first_bytes_of_a_passenger_share_no_packet_with_others() {
     out.clear();
     table.fill(Lane::Urgent, ROOM, &mut out, NOW);
     assert_eq!(out.len(), ROOM, "the page goes on");
+}
+
+#[test]
+fn classes_with_other_paths_share_no_symbol() {
+    let fill = |paths| {
+        let mut classes = PerClass::<ClassSettings>::default();
+        classes[Class::Network].paths = paths;
+        let mut table = empty(8, 1 << 20);
+        table.set_classes(classes, NOW);
+        for class in [Class::Network, Class::BestEffort] {
+            let flow = table.open(b"target".to_vec(), class, 1, NOW).expect("room");
+            write(&mut table, flow, 200);
+        }
+        assert_eq!(table.next_lane(NOW), Some(Lane::Urgent));
+        let mut out = Vec::new();
+        table.fill(Lane::Urgent, ROOM, &mut out, NOW);
+        out.len()
+    };
+    let usual = ClassPaths::default();
+    assert!(fill(usual) > 400, "both classes");
+    for spread in [Spread::Each, Spread::Fastest] {
+        assert!((200..300).contains(&fill(ClassPaths { spread, ..usual })), "{spread:?}");
+    }
+    assert!((200..300).contains(&fill(ClassPaths { metered: Metered::Never, ..usual })));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use bentpipe_coding::{PREFIX_BYTES, Span, encode};
+use bentpipe_schedule::PerClass;
 
-use super::{SendLane, State, counts, repair_key};
+use super::{SendLane, Slot, State, counts, repair_key};
 use crate::lane::protected_range::RepairPolicy;
 use crate::wire::header::PacketId;
 
@@ -54,6 +55,13 @@ impl SendLane {
     /// Returns `true` if a symbol or a repair is in flight on `path`.
     pub fn is_in_flight_on(&self, path: u8) -> bool {
         self.in_flight.is_on_path(path) || self.burst_repair.is_on_path(path)
+    }
+
+    /// Returns `true` if a probe has something to send: an unreported symbol that does not wait for a
+    /// path of its class. `carried` are the classes that some path carries.
+    pub fn has_probe(&self, carried: &PerClass<bool>) -> bool {
+        let waits = |slot: &Slot| slot.state == State::Queued && !carried[slot.class];
+        self.slots.iter().any(|slot| slot.state != State::Reported && !waits(slot))
     }
 
     /// Content of a symbol that no report has named.

@@ -38,7 +38,7 @@ fn a_gap_is_retransmitted_and_so_is_a_lost_retransmission() {
     assert_eq!(lost_again, Some(1));
     assert_eq!(lane.take(&every_class(), 106.into(), NOW).unwrap().0, 1);
     assert_eq!(report_to(&mut lane, &report(106, 5, &[]), policy), Some(0));
-    assert!(lane.is_clear());
+    assert!(lane.slots.is_empty());
     assert_eq!((lane.retained_bytes(), lane.kept_bytes()), (0, 0));
 }
 
@@ -84,7 +84,7 @@ fn symbols_that_repairs_in_flight_will_recover_are_not_retransmitted() {
     assert_eq!(send_repairs(&mut lane, policy, 108).len(), 4);
     let one_missing = report(107, 3, &[(4, 8)]);
     assert_eq!(report_to(&mut lane, &one_missing, policy), Some(1));
-    assert!(!lane.has_queued(), "four repairs are in flight for it");
+    assert!(!lane.has_queued(&every_class()), "four repairs are in flight for it");
     let all_lost = report(112, 3, &[(4, 8)]);
     report_to(&mut lane, &all_lost, policy);
     lane.protect_again(policy.delay, policy);
@@ -127,7 +127,7 @@ fn a_symbol_lost_repeatedly_is_sent_twice_after_all_other_lost_ones() {
         assert_eq!(sent, twice, "after {losses} losses");
     }
     report_to(&mut lane, &report(packet - 1, 7, &[]), policy);
-    assert!(lane.is_clear() && !lane.has_queued());
+    assert!(lane.slots.is_empty() && !lane.has_queued(&every_class()));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_report_without_news_changes_nothing() {
 fn a_probe_retransmits_the_oldest_symbol() {
     let mut lane = lane_of(5);
     report_to(&mut lane, &report(100, 1, &[]), &mut lossy());
-    lane.probe_oldest();
+    lane.probe_oldest(&every_class());
     assert_eq!(lane.take(&every_class(), 120.into(), NOW).unwrap().0, 1);
     assert_eq!(lane.take(&every_class(), 121.into(), NOW).unwrap().0, 2);
     assert_eq!(lane.take(&every_class(), 122.into(), NOW), None);

@@ -28,7 +28,9 @@ impl Siblings {
         !self.are_there || self.turn.is_some()
     }
 
-    /// Minimum gain of a train, with which the group together sends as much as one session with [`GAIN`].
+    /// Minimum gain of a train. With it, up to four equal members together send as much as one session
+    /// with [`GAIN`]. Larger groups send less, because the gain ends at [`GAIN_AFTER_SUCCESS`]: eight
+    /// send 1.125 times their rates.
     pub fn train_gain(&self) -> f64 {
         let members = self.turn.unwrap_or(1);
         (1.0 + (GAIN - 1.0) * f64::from(members)).min(GAIN_AFTER_SUCCESS)
