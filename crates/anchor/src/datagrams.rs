@@ -55,6 +55,8 @@ struct State {
     /// Times that the number is still to be sent, and the next time.
     numbers: (u32, Instant),
     opened_at: Instant,
+    /// `true` from the loss of the flow until another replaces it.
+    is_lost: bool,
     /// Time at which the last accepted flow was lost.
     lost_at: Instant,
     /// Reason for the end, if this end gave it.
@@ -86,6 +88,7 @@ impl AirDatagrams {
             keeps_order: false,
             numbers: (NUMBERS_AT_FIRST, now),
             opened_at: now,
+            is_lost: false,
             lost_at: now,
             ended: None,
         };
@@ -101,9 +104,13 @@ impl AirDatagrams {
         state.numbers = (state.numbers.0.saturating_sub(1), Instant::now() + NUMBER_REPEAT);
     }
 
-    /// Notes the loss of the flow in use.
+    /// Notes the loss of the flow in use, once. [`Self::next_datagram`] may be dropped before another
+    /// flow replaces it, and start again.
     fn lost(&self) {
         let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_lost, true) {
+            return;
+        }
         if state.opened_at.elapsed() >= MIN_ACCEPTED {
             state.lost_at = Instant::now();
         }
@@ -146,8 +153,8 @@ impl AirDatagrams {
             flow.keep_order();
         }
         let now = Instant::now();
-        (state.generation, state.opened_at, state.numbers) =
-            (generation, now, (NUMBERS_LATER, now));
+        (state.generation, state.opened_at, state.is_lost) = (generation, now, false);
+        state.numbers = (NUMBERS_LATER, now);
         let before = std::mem::replace(&mut state.flow, flow);
         if let Some(oldest) = state.previous.replace(before) {
             give_up(&oldest);

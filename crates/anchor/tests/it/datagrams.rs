@@ -1,6 +1,7 @@
 //! Flows of datagrams at the air: they are opened again with their number.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_anchor::hubs::Hubs;
@@ -13,7 +14,7 @@ use bentpipe_transport::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 /// A datagram, or the end of its flow.
 type Received = Result<Bytes, ResetCode>;
@@ -57,12 +58,14 @@ impl FlowDatagrams for AtAir {
 struct FakeHub {
     opened: mpsc::UnboundedSender<AtHub>,
     reach: watch::Sender<Reach>,
+    is_down: AtomicBool,
 }
 
 impl FakeHub {
     fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<AtHub>) {
         let (opened, flows) = mpsc::unbounded_channel();
-        (Arc::new(Self { opened, reach: watch::Sender::new(Reach::Up) }), flows)
+        let (reach, is_down) = (watch::Sender::new(Reach::Up), AtomicBool::new(false));
+        (Arc::new(Self { opened, reach, is_down }), flows)
     }
 }
 
@@ -74,6 +77,9 @@ impl Connector for FakeHub {
         &self,
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(OpenError::Down("no answer".to_owned())) });
+        }
         let (sent, at_hub) = mpsc::unbounded_channel();
         let (brings, at_air) = mpsc::unbounded_channel();
         self.opened.send(AtHub { open, sent: at_hub, brings }).unwrap();
@@ -98,7 +104,7 @@ impl Calls for Second {
             _ => None,
         };
         Box::pin(async move {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            sleep(Duration::from_secs(1)).await;
             hub
         })
     }
@@ -213,4 +219,23 @@ async fn a_flow_that_every_hub_refuses_ends() {
         ended = world.receive() => ended,
     };
     assert_eq!(ended, Err(ResetCode::Lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_ends_if_no_hub_answers_though_its_user_starts_to_receive_again() {
+    let world = World::new().await;
+    let seconds = Duration::from_secs;
+    assert!(timeout(seconds(60), world.receive()).await.is_err(), "it is open");
+    world.first.is_down.store(true, Ordering::Relaxed);
+    world.at_hub.brings.send(Err(ResetCode::Lost)).unwrap();
+    let lost_at = Instant::now();
+    let ended = loop {
+        match timeout(seconds(30), world.flow.receive()).await {
+            Ok(ended) => break ended,
+            Err(_) => assert!(lost_at.elapsed() < seconds(300), "it goes on"),
+        }
+    };
+    assert_eq!(ended, Err(ResetCode::Lost));
+    let after = lost_at.elapsed();
+    assert!((seconds(150)..seconds(151)).contains(&after), "{after:?}");
 }
