@@ -297,8 +297,7 @@ impl Carried<'_> {
         if self.listed.is_some() {
             return;
         }
-        let (session, key) =
-            (self.asked.session, Key { aircraft: self.asked.owner.aircraft, number });
+        let (session, key) = (self.asked.session, Key { owner: self.asked.owner, number });
         if let Some(earlier) = self.udp.kept.take(key, session) {
             earlier.binding.hand_to(self.flow.clone());
             if earlier.keeps_order {
