@@ -10,6 +10,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::{Mutex, mpsc};
 
 use super::*;
+use crate::ports::Budget;
 
 /// Time for which ports are kept.
 const KEPT: Duration = Duration::from_secs(60);
@@ -154,4 +155,52 @@ async fn the_end_of_an_earlier_flow_leaves_the_entry_of_another_in_its_session()
     let _second = kept.list(key, 7, port).unwrap();
     drop(first);
     assert!(kept.take(key, 8).is_some());
+}
+
+/// A flow to `address` with `binding`, as it begins.
+fn carried<'a>(
+    udp: &'a Udp,
+    asked: &'a Asked,
+    address: SocketAddr,
+    binding: NatBinding,
+) -> Carried<'a> {
+    let flow = Arc::new(Flow(Mutex::new(mpsc::channel(1).1)));
+    Carried { udp, asked, address, flow, port: Port::new(binding), listed: None, is_new: true }
+}
+
+fn asked(owner: MappingKey) -> Asked {
+    let idle = Idle { answered: KEPT, unanswered: KEPT };
+    Asked { owner, session: 7, class: Class::default(), idle }
+}
+
+#[tokio::test]
+async fn protocols_without_ports_keep_nothing() {
+    let world = World::new().await;
+    let address = world.server.local_addr().unwrap();
+    for (protocol, is_listed) in [(ip::UDP, true), (ip::ICMP, true), (50, false)] {
+        let flow = Arc::new(Flow(Mutex::new(mpsc::channel(1).1)));
+        // The test may open no raw socket.
+        let binding = world.udp.mappings.binding(owner(1, 1), address, flow).unwrap();
+        let asked = asked(MappingKey { protocol, ..owner(1, 1) });
+        let mut carried = carried(&world.udp, &asked, address, binding);
+        carried.name(5);
+        assert_eq!(carried.listed.is_some(), is_listed, "protocol {protocol}");
+    }
+}
+
+#[tokio::test]
+async fn a_flow_that_found_no_shared_port_keeps_its_own_for_any_payload() {
+    let names: AircraftNames = Arc::new(|_| String::new());
+    let mut world = World::new().await;
+    let budget = Budget { own: 8, shared: 0 };
+    let mappings = Mappings::new(Arc::default(), Default::default(), budget, names);
+    Arc::get_mut(&mut world.udp).unwrap().mappings = mappings;
+    let (address, flow) = ("127.0.0.1:443".parse().unwrap(), mpsc::channel(1).1);
+    let asked = asked(MappingKey { source: 5_000, ..owner(1, 1) });
+    let flow = Arc::new(Flow(Mutex::new(flow)));
+    let binding = world.udp.mappings.share(asked.owner, address, flow).unwrap();
+    let mut carried = carried(&world.udp, &asked, address, binding);
+    let before = carried.port.binding.clone();
+    carried.begin(b"not QUIC").unwrap();
+    assert!(Arc::ptr_eq(&carried.port.binding, &before));
 }
