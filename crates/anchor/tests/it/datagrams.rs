@@ -24,11 +24,14 @@ struct AtHub {
     open: OpenDatagrams,
     sent: mpsc::UnboundedReceiver<Bytes>,
     brings: mpsc::UnboundedSender<Received>,
+    /// Reason for which the air has reset the flow.
+    reset: watch::Receiver<Option<ResetCode>>,
 }
 
 /// The air's end of a flow.
 struct AtAir {
     sent: mpsc::UnboundedSender<Bytes>,
+    reset: watch::Sender<Option<ResetCode>>,
     /// Received datagrams, and the reason of the end.
     brings: Mutex<(mpsc::UnboundedReceiver<Received>, Option<ResetCode>)>,
 }
@@ -52,7 +55,9 @@ impl FlowDatagrams for AtAir {
     fn max_bytes(&self) -> usize {
         1200
     }
-    fn reset(&self, _: ResetCode) {}
+    fn reset(&self, code: ResetCode) {
+        self.reset.send_replace(Some(code));
+    }
 }
 
 struct FakeHub {
@@ -82,8 +87,9 @@ impl Connector for FakeHub {
         }
         let (sent, at_hub) = mpsc::unbounded_channel();
         let (brings, at_air) = mpsc::unbounded_channel();
-        self.opened.send(AtHub { open, sent: at_hub, brings }).unwrap();
-        let flow = AtAir { sent, brings: Mutex::new((at_air, None)) };
+        let (reset, is_reset) = watch::channel(None);
+        self.opened.send(AtHub { open, sent: at_hub, brings, reset: is_reset }).unwrap();
+        let flow = AtAir { sent, reset, brings: Mutex::new((at_air, None)) };
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowDatagrams>) })
     }
     fn watch_reach(&self) -> watch::Receiver<Reach> {
@@ -185,6 +191,28 @@ async fn a_flow_goes_on_at_the_next_hub() {
     assert_eq!(world.receive().await, bytes(b"\0last"));
     next.brings.send(Err(ResetCode::Limit)).unwrap();
     assert_eq!(world.receive().await, Err(ResetCode::Limit));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_through_the_hub_before_is_given_up() {
+    let mut world = World::new().await;
+    world.first.reach.send_replace(Reach::Out);
+    let mut flows = std::mem::replace(&mut world.flows[1], mpsc::unbounded_channel().1);
+    let mut reset = world.at_hub.reset.clone();
+    let receives = async { world.receive().await };
+    let given_up = async {
+        let next = flows.recv().await.unwrap();
+        let opened_at = Instant::now();
+        reset.changed().await.unwrap();
+        (opened_at.elapsed(), next)
+    };
+    let (after, next) = tokio::select! {
+        ended = receives => panic!("{ended:?}"),
+        given_up = given_up => given_up,
+    };
+    assert_eq!(*reset.borrow(), Some(ResetCode::Lost));
+    assert!((Duration::from_secs(4)..Duration::from_secs(7)).contains(&after), "{after:?}");
+    assert_eq!(*next.reset.borrow(), None, "the present flow goes on");
 }
 
 #[tokio::test(start_paused = true)]
