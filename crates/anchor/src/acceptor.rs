@@ -65,9 +65,9 @@ impl AnchorAcceptor {
 }
 
 impl AnchorAcceptor {
-    /// Returns `true` if flows of datagrams to `target` are another egress's.
-    fn forwards(&self, target: &Target) -> bool {
-        !self.egresses.is_empty() && !matches!(target.host, Host::Service(_))
+    /// Returns `true` if a flow of datagrams `from` its hub to `target` is another egress's.
+    fn forwards(&self, from: &Origin, target: &Target) -> bool {
+        !from.is_forwarded && !self.egresses.is_empty() && !matches!(target.host, Host::Service(_))
     }
 
     /// Forwards a flow of datagrams to an egress.
@@ -102,7 +102,11 @@ async fn admit(
         departure.watch(stream).await;
         return None;
     }
-    match egresses.choose(&record, egress.id()) {
+    let chosen = match from.is_forwarded {
+        true => Ok(None),
+        false => egresses.choose(&record, egress.id()),
+    };
+    match chosen {
         Ok(None) => {}
         Ok(Some(other)) => {
             let whole = Bytes::from([&first[..], &rest[..]].concat());
@@ -131,6 +135,7 @@ async fn admit(
     Some(Incoming {
         aircraft: from.caller.aircraft,
         session: from.caller.session,
+        is_forwarded: from.is_forwarded,
         target,
         class: from.class,
         passenger: from.passenger,
@@ -190,17 +195,25 @@ impl Acceptor for AnchorAcceptor {
                     Some(opened) = waiting.recv() => return Some(opened),
                 };
                 let is_anchor = incoming.target.host == Host::Service(Service::Anchor);
-                let Incoming { aircraft, session, target, class, passenger, claim, carries } =
-                    incoming;
+                let Incoming {
+                    aircraft,
+                    session,
+                    is_forwarded,
+                    target,
+                    class,
+                    passenger,
+                    claim,
+                    carries,
+                } = incoming;
                 let caller = Caller { aircraft, session };
-                let from = Origin { caller, class, passenger, claim };
+                let from = Origin { caller, is_forwarded, class, passenger, claim };
                 match carries {
                     Carried::Stream(stream) if is_anchor => self.admit(from, stream),
                     Carried::Datagrams { flow, .. } if is_anchor => {
                         flow.reset(ResetCode::Forbidden);
                     }
                     Carried::Datagrams { protocol, source, is_gateway: true, flow }
-                        if self.forwards(&target) =>
+                        if self.forwards(&from, &target) =>
                     {
                         self.forward(from, SentDatagrams { target, protocol, source, flow });
                     }
@@ -209,6 +222,7 @@ impl Acceptor for AnchorAcceptor {
                         return Some(Incoming {
                             aircraft,
                             session,
+                            is_forwarded,
                             target,
                             class,
                             passenger,

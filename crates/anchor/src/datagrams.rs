@@ -28,6 +28,10 @@ const MIN_ACCEPTED: Duration = Duration::from_secs(5);
 /// Time until the flow's number is sent again, because it may have been lost.
 const NUMBER_REPEAT: Duration = Duration::from_secs(1);
 
+/// Time for which the flow through the hub before may still bring datagrams: until the egress has had
+/// every repetition of the number. Then it is given up, so that a hub that stops need not wait for it.
+const MAX_PREVIOUS: Duration = Duration::from_secs(5);
+
 /// Times that the number is sent through the first hub: before the first datagram, and once again.
 const NUMBERS_AT_FIRST: u32 = 2;
 
@@ -49,12 +53,15 @@ struct State {
     flow: Flow,
     /// Change that brought the flow's hub.
     generation: u64,
-    /// Flow through the hub before, which may still bring datagrams. Its egress ends it.
-    previous: Option<Flow>,
+    /// Flow through the hub before, which may still bring datagrams. Its egress ends it, or this end
+    /// at the time given.
+    previous: Option<(Flow, Instant)>,
     keeps_order: bool,
     /// Times that the number is still to be sent, and the next time.
     numbers: (u32, Instant),
     opened_at: Instant,
+    /// `true` from the loss of the flow until another replaces it.
+    is_lost: bool,
     /// Time at which the last accepted flow was lost.
     lost_at: Instant,
     /// Reason for the end, if this end gave it.
@@ -86,6 +93,7 @@ impl AirDatagrams {
             keeps_order: false,
             numbers: (NUMBERS_AT_FIRST, now),
             opened_at: now,
+            is_lost: false,
             lost_at: now,
             ended: None,
         };
@@ -101,9 +109,13 @@ impl AirDatagrams {
         state.numbers = (state.numbers.0.saturating_sub(1), Instant::now() + NUMBER_REPEAT);
     }
 
-    /// Notes the loss of the flow in use.
+    /// Notes the loss of the flow in use, once. [`Self::next_datagram`] may be dropped before another
+    /// flow replaces it, and start again.
     fn lost(&self) {
         let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_lost, true) {
+            return;
+        }
         if state.opened_at.elapsed() >= MIN_ACCEPTED {
             state.lost_at = Instant::now();
         }
@@ -146,10 +158,10 @@ impl AirDatagrams {
             flow.keep_order();
         }
         let now = Instant::now();
-        (state.generation, state.opened_at, state.numbers) =
-            (generation, now, (NUMBERS_LATER, now));
+        (state.generation, state.opened_at, state.is_lost) = (generation, now, false);
+        state.numbers = (NUMBERS_LATER, now);
         let before = std::mem::replace(&mut state.flow, flow);
-        if let Some(oldest) = state.previous.replace(before) {
+        if let Some((oldest, _)) = state.previous.replace((before, now + MAX_PREVIOUS)) {
             give_up(&oldest);
         }
         drop(state);
@@ -179,7 +191,11 @@ impl AirDatagrams {
         loop {
             match self.next(&mut hubs).await {
                 Event::Received(datagram) => return Ok(datagram),
-                Event::PreviousEnded => self.state.lock().previous = None,
+                Event::PreviousEnded => {
+                    if let Some((previous, _)) = self.state.lock().previous.take() {
+                        give_up(&previous);
+                    }
+                }
                 Event::NumberDue => self.send_number(),
                 Event::Changed => {
                     self.lost();
@@ -210,9 +226,12 @@ async fn changed(hubs: &mut watch::Receiver<Hub>, generation: u64) {
     }
 }
 
-async fn previous_receive(previous: Option<&Flow>) -> Result<Bytes, ResetCode> {
+/// Receives from the flow through the hub before, until it is given up.
+async fn previous_receive(previous: Option<&(Flow, Instant)>) -> Result<Bytes, ResetCode> {
     match previous {
-        Some(flow) => flow.receive().await,
+        Some((flow, until)) => {
+            timeout_at(*until, flow.receive()).await.unwrap_or(Err(ResetCode::Timeout))
+        }
         None => pending().await,
     }
 }
@@ -248,7 +267,7 @@ impl FlowDatagrams for AirDatagrams {
         let mut state = self.state.lock();
         state.ended = Some(code);
         state.flow.reset(code);
-        if let Some(previous) = state.previous.take() {
+        if let Some((previous, _)) = state.previous.take() {
             previous.reset(code);
         }
     }

@@ -20,6 +20,9 @@ use crate::wire::Control;
 pub struct Origin {
     /// The aircraft and its session.
     pub caller: Caller,
+    /// `true` if another hub forwards the flow. It is not forwarded again, so that grounds that name
+    /// each other as hub and egress do not pass a flow back and forth.
+    pub is_forwarded: bool,
     /// Requested class.
     pub class: Class,
     /// Number of the passenger.

@@ -375,7 +375,7 @@ impl Shared {
         if let Host::Service(service) = incoming.target.host {
             return self.serve_service(service, incoming, permit).await;
         }
-        let Incoming { aircraft, session, target, class, passenger, claim, carries } = incoming;
+        let Incoming { aircraft, session, target, class, passenger, claim, carries, .. } = incoming;
         match carries {
             Carried::Stream(stream) => {
                 let owner = Owner { aircraft, passenger, class, target };

@@ -294,11 +294,13 @@ impl Carried<'_> {
 
     /// Goes on with the port that the flow had in an earlier session, and keeps it for a later one.
     fn name(&mut self, number: u64) {
-        if self.listed.is_some() {
+        let protocol = self.asked.owner.protocol;
+        // Other protocols have no ports. What is kept would only exclude their next flow.
+        let has_port = protocol == ip::UDP || ip::is_echo(protocol);
+        if self.listed.is_some() || !has_port {
             return;
         }
-        let (session, key) =
-            (self.asked.session, Key { aircraft: self.asked.owner.aircraft, number });
+        let (session, key) = (self.asked.session, Key { owner: self.asked.owner, number });
         if let Some(earlier) = self.udp.kept.take(key, session) {
             earlier.binding.hand_to(self.flow.clone());
             if earlier.keeps_order {
@@ -316,7 +318,7 @@ impl Carried<'_> {
             self.flow.keep_order();
             self.port.keeps_order = true;
         }
-        if QUIC_PORTS.contains(&port) && !has_long_header(first) {
+        if self.port.binding.is_shared() && !has_long_header(first) {
             let binding = udp.mappings.binding(owner, self.address, self.flow.clone());
             self.port = Port::new(binding.map_err(|error| udp.refusal(owner.protocol, &error))?);
         }

@@ -28,6 +28,8 @@ pub struct Incoming {
     pub client: PublicKey,
     /// Counter of the aircraft's session with the hub that forwards the request; otherwise 0.
     pub session: u64,
+    /// `true` if a hub forwards the request for an aircraft.
+    pub is_forwarded: bool,
     /// `true` for a gateway: it has proved a key, and understands our extensions.
     pub is_gateway: bool,
     /// Destination as the client wrote it: `host:port`.

@@ -307,6 +307,8 @@ pub struct Incoming {
     /// Counter of its session: later sessions of the aircraft, with any hub, have higher ones. 0 for a
     /// transport without one.
     pub session: u64,
+    /// `true` if another hub forwards the flow.
+    pub is_forwarded: bool,
     /// Destination.
     pub target: Target,
     /// Requested class.

@@ -154,7 +154,16 @@ impl From<IncomingDatagrams> for Incoming {
         let carries =
             Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(flow) };
         let aircraft = *aircraft.as_bytes();
-        Self { aircraft, session, target, class, passenger, claim: None, carries }
+        Self {
+            aircraft,
+            session,
+            is_forwarded: false,
+            target,
+            class,
+            passenger,
+            claim: None,
+            carries,
+        }
     }
 }
 
@@ -166,7 +175,7 @@ where
         let io::Incoming { aircraft, session, target, class, passenger, claim, flow } = incoming;
         let aircraft = *aircraft.as_bytes();
         let carries = Carried::Stream(Box::new(flow));
-        Self { aircraft, session, target, class, passenger, claim, carries }
+        Self { aircraft, session, is_forwarded: false, target, class, passenger, claim, carries }
     }
 }
 

@@ -191,6 +191,7 @@ fn target(authority: &str, is_gateway: bool) -> Result<Target, TargetError> {
 fn incoming(request: Request, target: Target) -> Incoming {
     let (aircraft, session, passenger) = (request.client, request.session, request.passenger);
     let class = Class::from_u8(request.class).unwrap_or_default();
+    let is_forwarded = request.is_forwarded;
     let claim = request.claim.clone();
     let carries = match request.payload {
         Payload::Stream => Carried::Stream(Box::new(Answering::Waiting(Box::new(request)))),
@@ -200,7 +201,7 @@ fn incoming(request: Request, target: Target) -> Incoming {
             Carried::Datagrams { protocol, source, is_gateway, flow }
         }
     };
-    Incoming { aircraft, session, target, class, passenger, claim, carries }
+    Incoming { aircraft, session, is_forwarded, target, class, passenger, claim, carries }
 }
 
 /// A CONNECT whose answer depends on the dial.

@@ -1,6 +1,7 @@
 //! Flows of datagrams at the air: they are opened again with their number.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_anchor::hubs::Hubs;
@@ -13,7 +14,7 @@ use bentpipe_transport::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 /// A datagram, or the end of its flow.
 type Received = Result<Bytes, ResetCode>;
@@ -23,11 +24,14 @@ struct AtHub {
     open: OpenDatagrams,
     sent: mpsc::UnboundedReceiver<Bytes>,
     brings: mpsc::UnboundedSender<Received>,
+    /// Reason for which the air has reset the flow.
+    reset: watch::Receiver<Option<ResetCode>>,
 }
 
 /// The air's end of a flow.
 struct AtAir {
     sent: mpsc::UnboundedSender<Bytes>,
+    reset: watch::Sender<Option<ResetCode>>,
     /// Received datagrams, and the reason of the end.
     brings: Mutex<(mpsc::UnboundedReceiver<Received>, Option<ResetCode>)>,
 }
@@ -51,18 +55,22 @@ impl FlowDatagrams for AtAir {
     fn max_bytes(&self) -> usize {
         1200
     }
-    fn reset(&self, _: ResetCode) {}
+    fn reset(&self, code: ResetCode) {
+        self.reset.send_replace(Some(code));
+    }
 }
 
 struct FakeHub {
     opened: mpsc::UnboundedSender<AtHub>,
     reach: watch::Sender<Reach>,
+    is_down: AtomicBool,
 }
 
 impl FakeHub {
     fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<AtHub>) {
         let (opened, flows) = mpsc::unbounded_channel();
-        (Arc::new(Self { opened, reach: watch::Sender::new(Reach::Up) }), flows)
+        let (reach, is_down) = (watch::Sender::new(Reach::Up), AtomicBool::new(false));
+        (Arc::new(Self { opened, reach, is_down }), flows)
     }
 }
 
@@ -74,10 +82,14 @@ impl Connector for FakeHub {
         &self,
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(OpenError::Down("no answer".to_owned())) });
+        }
         let (sent, at_hub) = mpsc::unbounded_channel();
         let (brings, at_air) = mpsc::unbounded_channel();
-        self.opened.send(AtHub { open, sent: at_hub, brings }).unwrap();
-        let flow = AtAir { sent, brings: Mutex::new((at_air, None)) };
+        let (reset, is_reset) = watch::channel(None);
+        self.opened.send(AtHub { open, sent: at_hub, brings, reset: is_reset }).unwrap();
+        let flow = AtAir { sent, reset, brings: Mutex::new((at_air, None)) };
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowDatagrams>) })
     }
     fn watch_reach(&self) -> watch::Receiver<Reach> {
@@ -98,7 +110,7 @@ impl Calls for Second {
             _ => None,
         };
         Box::pin(async move {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            sleep(Duration::from_secs(1)).await;
             hub
         })
     }
@@ -182,6 +194,28 @@ async fn a_flow_goes_on_at_the_next_hub() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_flow_through_the_hub_before_is_given_up() {
+    let mut world = World::new().await;
+    world.first.reach.send_replace(Reach::Out);
+    let mut flows = std::mem::replace(&mut world.flows[1], mpsc::unbounded_channel().1);
+    let mut reset = world.at_hub.reset.clone();
+    let receives = async { world.receive().await };
+    let given_up = async {
+        let next = flows.recv().await.unwrap();
+        let opened_at = Instant::now();
+        reset.changed().await.unwrap();
+        (opened_at.elapsed(), next)
+    };
+    let (after, next) = tokio::select! {
+        ended = receives => panic!("{ended:?}"),
+        given_up = given_up => given_up,
+    };
+    assert_eq!(*reset.borrow(), Some(ResetCode::Lost));
+    assert!((Duration::from_secs(4)..Duration::from_secs(7)).contains(&after), "{after:?}");
+    assert_eq!(*next.reset.borrow(), None, "the present flow goes on");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_flow_whose_session_ends_is_opened_again() {
     let mut world = World::new().await;
     for _ in 0..3 {
@@ -213,4 +247,23 @@ async fn a_flow_that_every_hub_refuses_ends() {
         ended = world.receive() => ended,
     };
     assert_eq!(ended, Err(ResetCode::Lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_ends_if_no_hub_answers_though_its_user_starts_to_receive_again() {
+    let world = World::new().await;
+    let seconds = Duration::from_secs;
+    assert!(timeout(seconds(60), world.receive()).await.is_err(), "it is open");
+    world.first.is_down.store(true, Ordering::Relaxed);
+    world.at_hub.brings.send(Err(ResetCode::Lost)).unwrap();
+    let lost_at = Instant::now();
+    let ended = loop {
+        match timeout(seconds(30), world.flow.receive()).await {
+            Ok(ended) => break ended,
+            Err(_) => assert!(lost_at.elapsed() < seconds(300), "it goes on"),
+        }
+    };
+    assert_eq!(ended, Err(ResetCode::Lost));
+    let after = lost_at.elapsed();
+    assert!((seconds(150)..seconds(151)).contains(&after), "{after:?}");
 }

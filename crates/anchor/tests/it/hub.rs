@@ -158,6 +158,7 @@ impl Connector for FakeHub {
             let incoming = Incoming {
                 aircraft: AIRCRAFT,
                 session: self.session,
+                is_forwarded: false,
                 target: open.target,
                 class: open.class,
                 passenger: open.passenger,
@@ -196,9 +197,17 @@ impl Acceptor for Forwarded {
 
 /// Returns an acceptor of what hubs send, for `egress`.
 pub fn acceptor(egress: &Arc<Egress>) -> (mpsc::Sender<Incoming>, AnchorAcceptor) {
+    acceptor_with(egress, Egresses::default())
+}
+
+/// Returns an acceptor of what hubs send, for `egress`. It forwards to `others`.
+pub fn acceptor_with(
+    egress: &Arc<Egress>,
+    others: Egresses,
+) -> (mpsc::Sender<Incoming>, AnchorAcceptor) {
     let (to, forwarded) = mpsc::channel(64);
     let inner = Arc::new(Forwarded(Mutex::new(forwarded)));
-    (to, AnchorAcceptor::new(inner, egress.clone(), Arc::new(Egresses::default())))
+    (to, AnchorAcceptor::new(inner, egress.clone(), Arc::new(others)))
 }
 
 /// A ground whose destinations answer each byte with its complement.

@@ -1,6 +1,7 @@
 //! Flows whose hubs come and go, in memory.
 
 mod datagrams;
+mod forwarding;
 mod handover;
 mod hub;
 mod hub_change;

@@ -331,8 +331,16 @@ impl Connector for Up {
             }
             let Open { target, class, passenger, claim, .. } = open;
             let (aircraft, carries) = (self.aircraft, Carried::Stream(Box::new(connector)));
-            let incoming =
-                Incoming { aircraft, session: 0, target, class, passenger, claim, carries };
+            let incoming = Incoming {
+                aircraft,
+                session: 0,
+                is_forwarded: false,
+                target,
+                class,
+                passenger,
+                claim,
+                carries,
+            };
             self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
             Ok(Box::new(near) as Box<dyn FlowStream>)
         })
@@ -350,6 +358,7 @@ impl Connector for Up {
         let incoming = Incoming {
             aircraft: self.aircraft,
             session: 0,
+            is_forwarded: false,
             target,
             class,
             passenger,

@@ -1,9 +1,10 @@
 //! Flows whose external port outlives their session with the aircraft.
 //!
 //! If the aircraft moves to another hub, or its session ends, its air opens the flows again. A flow gets
-//! the external port of the flow that had its number in an earlier session. The air draws the number
-//! at random. The transport proves the aircraft's key, or its hub asserts it; another aircraft with the
-//! number gets nothing. Sessions of an aircraft are ordered, so a flow of an older hub gets nothing.
+//! the external port of the flow that had its number and its owner in an earlier session. The air draws
+//! the number at random. The transport proves the aircraft's key, or its hub asserts it; another aircraft,
+//! passenger or protocol with the number gets nothing. Sessions of an aircraft are ordered, so a flow of
+//! an older hub gets nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,26 +12,33 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::mapping::NatBinding;
+use super::mapping::{MappingKey, NatBinding};
 
 /// External ports of flows. Clones share them.
 #[derive(Clone, Default)]
 pub struct Kept {
-    flows: Arc<Mutex<HashMap<Key, Entry>>>,
+    flows: Arc<Mutex<Flows>>,
     /// Cancelled when the gateway stops.
     closed: CancellationToken,
+}
+
+#[derive(Default)]
+struct Flows {
+    entries: HashMap<Key, Entry>,
+    next_id: u64,
 }
 
 /// Identity of a flow over all sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Key of the aircraft.
-    pub aircraft: [u8; 32],
+    /// Aircraft, passenger, protocol and port.
+    pub owner: MappingKey,
     /// Number of the flow.
     pub number: u64,
 }
 
 struct Entry {
+    id: u64,
     session: u64,
     taken: CancellationToken,
     port: Port,
@@ -49,18 +57,18 @@ pub struct Port {
 pub struct Listed {
     kept: Kept,
     key: Key,
-    session: u64,
+    id: u64,
     taken: CancellationToken,
 }
 
 impl Kept {
     /// Returns the port that the flow had in an earlier session than `session`. The flow there ends.
     pub fn take(&self, key: Key, session: u64) -> Option<Port> {
-        let mut flows = self.flows.lock();
-        if flows.get(&key)?.session >= session {
+        let entries = &mut self.flows.lock().entries;
+        if entries.get(&key)?.session >= session {
             return None;
         }
-        let entry = flows.remove(&key)?;
+        let entry = entries.remove(&key)?;
         entry.taken.cancel();
         Some(entry.port)
     }
@@ -68,12 +76,13 @@ impl Kept {
     /// Lists a flow. `None` if it is listed, or its transport has no sessions.
     pub fn list(&self, key: Key, session: u64, port: Port) -> Option<Listed> {
         let mut flows = self.flows.lock();
-        if session == 0 || flows.contains_key(&key) {
+        if session == 0 || flows.entries.contains_key(&key) {
             return None;
         }
-        let taken = CancellationToken::new();
-        flows.insert(key, Entry { session, taken: taken.clone(), port });
-        Some(Listed { kept: self.clone(), key, session, taken })
+        let (id, taken) = (flows.next_id, CancellationToken::new());
+        flows.next_id += 1;
+        flows.entries.insert(key, Entry { id, session, taken: taken.clone(), port });
+        Some(Listed { kept: self.clone(), key, id, taken })
     }
 
     /// Keeps no port of a lost flow from now on.
@@ -102,8 +111,8 @@ impl Listed {
 
     /// Replaces the port.
     pub fn set(&self, port: Port) {
-        if let Some(entry) = self.kept.flows.lock().get_mut(&self.key)
-            && entry.session == self.session
+        if let Some(entry) = self.kept.flows.lock().entries.get_mut(&self.key)
+            && entry.id == self.id
         {
             entry.port = port;
         }
@@ -112,10 +121,10 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let mut flows = self.kept.flows.lock();
-        // A later session may have another entry.
-        if flows.get(&self.key).is_some_and(|entry| entry.session == self.session) {
-            flows.remove(&self.key);
+        let entries = &mut self.kept.flows.lock().entries;
+        // Another flow may have an entry with this key now.
+        if entries.get(&self.key).is_some_and(|entry| entry.id == self.id) {
+            entries.remove(&self.key);
         }
     }
 }

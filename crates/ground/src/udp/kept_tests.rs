@@ -10,6 +10,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::{Mutex, mpsc};
 
 use super::*;
+use crate::ports::Budget;
 
 /// Time for which ports are kept.
 const KEPT: Duration = Duration::from_secs(60);
@@ -61,13 +62,14 @@ impl World {
         Self { udp, server: UdpSocket::bind("127.0.0.1:0").await.unwrap() }
     }
 
-    /// Opens the flow `number` of an aircraft in a session.
+    /// Opens the flow `number` of an aircraft's first passenger in a session.
     async fn open(&self, aircraft: u8, session: u64, number: u64) -> Air {
+        self.open_for(owner(aircraft, 1), session, number).await
+    }
+
+    async fn open_for(&self, owner: MappingKey, session: u64, number: u64) -> Air {
         let (sender, receiver) = mpsc::channel(8);
         let (udp, address) = (self.udp.clone(), self.server.local_addr().unwrap());
-        let aircraft = [aircraft; 32];
-        let owner =
-            MappingKey { aircraft, passenger: 1, protocol: ip::UDP, source: 0, is_gateway: true };
         tokio::spawn(async move {
             let idle = Idle { answered: KEPT * 2, unanswered: KEPT * 2 };
             let asked = Asked { owner, session, class: Class::default(), idle };
@@ -84,6 +86,11 @@ impl World {
     }
 }
 
+fn owner(aircraft: u8, passenger: u32) -> MappingKey {
+    let (aircraft, protocol) = ([aircraft; 32], ip::UDP);
+    MappingKey { aircraft, passenger, protocol, source: 0, is_gateway: true }
+}
+
 #[tokio::test]
 async fn a_later_session_of_the_same_aircraft_gets_the_port() {
     let world = World::new().await;
@@ -95,6 +102,8 @@ async fn a_later_session_of_the_same_aircraft_gets_the_port() {
         let why = format!("aircraft {aircraft}, session {session}, number {number}");
         assert_ne!(world.port(&other).await, port, "{why}");
     }
+    let other = world.open_for(owner(1, 2), 8, 5).await;
+    assert_ne!(world.port(&other).await, port, "another passenger");
     assert_eq!(world.port(&world.open(1, 8, 5).await).await, port);
 }
 
@@ -119,7 +128,7 @@ async fn without_a_session_nothing_is_kept() {
     let world = World::new().await;
     let first = world.open(1, 0, 5).await;
     world.port(&first).await;
-    assert!(world.udp.kept.take(Key { aircraft: [1; 32], number: 5 }, 9).is_none());
+    assert!(world.udp.kept.take(Key { owner: owner(1, 1), number: 5 }, 9).is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,4 +141,66 @@ async fn a_port_is_kept_for_a_limited_time() {
     assert!(!first.0.is_closed(), "it is kept");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(first.0.is_closed(), "it is forgotten");
+}
+
+#[tokio::test]
+async fn the_end_of_an_earlier_flow_leaves_the_entry_of_another_in_its_session() {
+    let world = World::new().await;
+    let flow: Arc<dyn FlowDatagrams> = Arc::new(Flow(Mutex::new(mpsc::channel(1).1)));
+    let (kept, key) = (&world.udp.kept, Key { owner: owner(1, 1), number: 5 });
+    let address = world.server.local_addr().unwrap();
+    let binding = world.udp.mappings.binding(key.owner, address, flow).unwrap();
+    let first = kept.list(key, 7, Port::new(binding)).unwrap();
+    let port = kept.take(key, 8).unwrap();
+    let _second = kept.list(key, 7, port).unwrap();
+    drop(first);
+    assert!(kept.take(key, 8).is_some());
+}
+
+/// A flow to `address` with `binding`, as it begins.
+fn carried<'a>(
+    udp: &'a Udp,
+    asked: &'a Asked,
+    address: SocketAddr,
+    binding: NatBinding,
+) -> Carried<'a> {
+    let flow = Arc::new(Flow(Mutex::new(mpsc::channel(1).1)));
+    Carried { udp, asked, address, flow, port: Port::new(binding), listed: None, is_new: true }
+}
+
+fn asked(owner: MappingKey) -> Asked {
+    let idle = Idle { answered: KEPT, unanswered: KEPT };
+    Asked { owner, session: 7, class: Class::default(), idle }
+}
+
+#[tokio::test]
+async fn protocols_without_ports_keep_nothing() {
+    let world = World::new().await;
+    let address = world.server.local_addr().unwrap();
+    for (protocol, is_listed) in [(ip::UDP, true), (ip::ICMP, true), (50, false)] {
+        let flow = Arc::new(Flow(Mutex::new(mpsc::channel(1).1)));
+        // The test may open no raw socket.
+        let binding = world.udp.mappings.binding(owner(1, 1), address, flow).unwrap();
+        let asked = asked(MappingKey { protocol, ..owner(1, 1) });
+        let mut carried = carried(&world.udp, &asked, address, binding);
+        carried.name(5);
+        assert_eq!(carried.listed.is_some(), is_listed, "protocol {protocol}");
+    }
+}
+
+#[tokio::test]
+async fn a_flow_that_found_no_shared_port_keeps_its_own_for_any_payload() {
+    let names: AircraftNames = Arc::new(|_| String::new());
+    let mut world = World::new().await;
+    let budget = Budget { own: 8, shared: 0 };
+    let mappings = Mappings::new(Arc::default(), Default::default(), budget, names);
+    Arc::get_mut(&mut world.udp).unwrap().mappings = mappings;
+    let (address, flow) = ("127.0.0.1:443".parse().unwrap(), mpsc::channel(1).1);
+    let asked = asked(MappingKey { source: 5_000, ..owner(1, 1) });
+    let flow = Arc::new(Flow(Mutex::new(flow)));
+    let binding = world.udp.mappings.share(asked.owner, address, flow).unwrap();
+    let mut carried = carried(&world.udp, &asked, address, binding);
+    let before = carried.port.binding.clone();
+    carried.begin(b"not QUIC").unwrap();
+    assert!(Arc::ptr_eq(&carried.port.binding, &before));
 }

@@ -396,6 +396,11 @@ impl NatBinding {
         self.peer.lock().is_gateway
     }
 
+    /// Returns `true` if flows of any passenger share the port.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.mapping.place, Place::Shared(_))
+    }
+
     /// Reports the path MTU to the flow after the kernel rejected an oversized packet (DF is set).
     pub fn too_large(&self) {
         // Without a route there is no MTU to report.

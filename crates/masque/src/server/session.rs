@@ -21,8 +21,8 @@ use tokio::{
 
 use super::ServerConfig;
 use crate::{
-    Behalf, CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
-    PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER,
+    AIRCRAFT_HEADER, Behalf, CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER,
+    PASSENGER_HEADER, PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER,
     auth::{self, Proofs, PublicKey, Side},
     datagrams::{Core, UDP, queue::Queue, router::Router},
     gateways::Gateways,
@@ -279,6 +279,7 @@ impl Session {
         let incoming = Incoming {
             client: behalf.aircraft,
             session: behalf.session,
+            is_forwarded: head.headers().contains_key(AIRCRAFT_HEADER),
             is_gateway: requester.is_gateway,
             authority,
             payload,
