@@ -1,7 +1,7 @@
 //! Memory for the bytes of flows, shared among the flows of an owner and among the owners.
 //!
 //! Every flow has [`FREE_UNCONFIRMED_BYTES`] and [`FREE_UNREAD_BYTES`] of its own, so it always goes
-//! on. What it keeps beyond them is charged. A flow gets more only while it has less than what its
+//! on. Memory beyond them is charged. A flow gets more only while it has less than what its
 //! owner has left, and an owner only while it has less than what all owners have left (the dynamic
 //! threshold of Choudhury and Hahne, 1998). So the largest stops first, and there is always something
 //! left for others.

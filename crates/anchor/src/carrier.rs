@@ -110,7 +110,7 @@ impl Carrier {
         loop {
             let at = buffer.filled().len();
             match self.poll_read(cx, buffer) {
-                // What ended the stream is found again by the next read.
+                // The next read finds the end of the stream again.
                 Poll::Pending | Poll::Ready(Err(_)) if at > before => return Poll::Ready(Ok(())),
                 polled => ready!(polled)?,
             }

@@ -102,7 +102,7 @@ impl AirDatagrams {
         Ok(this)
     }
 
-    /// Sends the flow's number. What is lost is repeated.
+    /// Sends the flow's number. Later calls repeat it, because a datagram may be lost.
     fn send_number(&self) {
         let mut state = self.state.lock();
         let _ = state.flow.send(&Datagram::Number(self.number).encoded());

@@ -175,7 +175,7 @@ impl OtherEgress {
         loop {
             tokio::select! {
                 received = near.receive() => match received {
-                    // What is too large for the connection is lost, as on any path.
+                    // A datagram too large for the connection is lost, as on any path.
                     Ok(datagram) => drop(FlowDatagrams::send(&far, &datagram)),
                     Err(code) => return far.reset(code),
                 },

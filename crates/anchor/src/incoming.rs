@@ -33,8 +33,8 @@ impl Incoming {
         self.is_finished
     }
 
-    /// Continues on another carrier, whose data begins at `start`. What was received is known to the
-    /// peer as far as `told`.
+    /// Continues on another carrier, whose data begins at `start`. The peer knows the received data as
+    /// far as `told`.
     pub fn attach(&mut self, start: u64, told: u64) -> Result<(), Malformed> {
         if start > self.offset() {
             return Err(Malformed("the peer leaves out data"));

@@ -82,8 +82,8 @@ pub struct GroundLimits {
     pub stall_timeout: Span,
     /// Time for flows to finish after a stop.
     pub drain_timeout: Span,
-    /// Time for which a TCP flow waits for its aircraft, which has lost its hub:
-    /// docs/several-hubs.md.
+    /// Time for which a TCP flow, or the external port of a UDP flow, waits for its aircraft, which
+    /// has lost its hub: docs/several-hubs.md.
     #[serde(deserialize_with = "least::moment")]
     pub orphan_timeout: Span,
     /// Differences for UDP.

@@ -384,11 +384,11 @@ impl Shared {
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
                 let owner = MappingKey { aircraft, passenger, protocol, source, is_gateway };
                 let idle = self.limits.datagram_idle(protocol, target.port);
-                let asked = udp::Asked { owner, session, class, idle };
+                let request = udp::FlowRequest { owner, session, class, idle };
                 let code = match self.route(&aircraft, &target, protocol).await {
                     Ok(address) => {
                         let flow = policed(flow, permit.police(class, passenger));
-                        self.udp.carry(&asked, address, flow).await
+                        self.udp.carry(&request, address, flow).await
                     }
                     Err(code) => {
                         flow.reset(code);

@@ -48,7 +48,7 @@ use bentpipe_metering::rate_limited_log::RateLimitedLog;
 use bentpipe_transport::FlowDatagrams;
 use bentpipe_transport::datagram::Datagram;
 use bentpipe_transport::quic::{has_long_header, is_quic};
-use kept::{Kept, Key, Listed, Port};
+use kept::{KeptPorts, Key, Port, PortEntry};
 use mapping::{Mappings, NatBinding};
 
 pub use mapping::{AircraftNames, MappingKey};
@@ -65,13 +65,13 @@ pub struct Udp {
     quic_in_order: bool,
     /// Listening addresses of this gateway, to which nobody may send through it.
     listeners: RwLock<Vec<SocketAddr>>,
-    kept: Kept,
+    kept: KeptPorts,
     /// Time for which a flow that has lost its session keeps its external port.
     orphan_timeout: Duration,
 }
 
 /// A flow to carry.
-pub struct Asked {
+pub struct FlowRequest {
     /// Its aircraft, passenger and port.
     pub owner: MappingKey,
     /// Number of the aircraft's session.
@@ -128,11 +128,11 @@ impl Udp {
     /// Carries `flow` to `address` until it ends or its idle timeout expires.
     pub async fn carry(
         &self,
-        asked: &Asked,
+        request: &FlowRequest,
         address: SocketAddr,
         flow: Arc<dyn FlowDatagrams>,
     ) -> ResetCode {
-        let owner = asked.owner;
+        let owner = request.owner;
         let may_share = owner.protocol == ip::UDP && QUIC_PORTS.contains(&address.port());
         let opened = if may_share {
             self.mappings.share(owner, address, flow.clone())
@@ -150,21 +150,21 @@ impl Udp {
         flow.connected();
         self.counters.datagram_flows.add(1);
         let is_new = owner.protocol == ip::UDP;
-        let mut carried = Carried { udp: self, asked, address, flow, port, listed: None, is_new };
+        let mut carried = Carried { udp: self, request, address, flow, port, entry: None, is_new };
         let code = carried.run().await;
         carried.flow.reset(code);
-        if let (ResetCode::Lost, Some(listed)) = (code, &carried.listed) {
-            self.wait(&carried.port.binding, listed, asked.idle).await;
+        if let (ResetCode::Lost, Some(entry)) = (code, &carried.entry) {
+            self.wait(&carried.port.binding, entry, request.idle).await;
         }
         code
     }
 
     /// Keeps the external port of a flow that has lost its session for a later session.
-    async fn wait(&self, binding: &NatBinding, listed: &Listed, idle: Idle) {
+    async fn wait(&self, binding: &NatBinding, entry: &PortEntry, idle: Idle) {
         let until = binding.deadline(idle).min(Instant::now() + self.orphan_timeout);
         tokio::select! {
-            () = listed.taken() => {}
-            () = listed.closed() => {}
+            () = entry.taken() => {}
+            () = entry.closed() => {}
             () = binding.ended() => {}
             () = sleep_until(until) => {}
         }
@@ -243,18 +243,18 @@ impl Connect for Routes<'_> {
 /// A flow that is carried.
 struct Carried<'a> {
     udp: &'a Udp,
-    asked: &'a Asked,
+    request: &'a FlowRequest,
     address: SocketAddr,
     flow: Arc<dyn FlowDatagrams>,
     port: Port,
-    listed: Option<Listed>,
+    entry: Option<PortEntry>,
     /// `true` until the first payload of a UDP flow, which decides about its port.
     is_new: bool,
 }
 
 impl Carried<'_> {
     async fn run(&mut self) -> ResetCode {
-        let idle = self.asked.idle;
+        let idle = self.request.idle;
         loop {
             let binding = self.port.binding.clone();
             let deadline = binding.deadline(idle);
@@ -266,7 +266,7 @@ impl Carried<'_> {
                     Err(code) => return code,
                 },
                 () = binding.ended() => return ResetCode::Limit,
-                () = taken(self.listed.as_ref()) => return ResetCode::Lost,
+                () = taken(self.entry.as_ref()) => return ResetCode::Lost,
                 () = sleep_until(deadline) => {
                     if binding.deadline(idle) <= Instant::now() {
                         return ResetCode::Idle;
@@ -278,7 +278,7 @@ impl Carried<'_> {
 
     fn received(&mut self, datagram: &[u8]) -> Result<(), ResetCode> {
         if let Ok(Datagram::Number(number)) = Datagram::parse(datagram)
-            && self.asked.owner.is_gateway
+            && self.request.owner.is_gateway
         {
             self.name(number);
             return Ok(());
@@ -288,19 +288,19 @@ impl Carried<'_> {
         {
             self.begin(first)?;
         }
-        self.udp.send(&self.port.binding, datagram, self.asked.class);
+        self.udp.send(&self.port.binding, datagram, self.request.class);
         Ok(())
     }
 
     /// Goes on with the port that the flow had in an earlier session, and keeps it for a later one.
     fn name(&mut self, number: u64) {
-        let protocol = self.asked.owner.protocol;
+        let protocol = self.request.owner.protocol;
         // Other protocols have no ports. What is kept would only exclude their next flow.
         let has_port = protocol == ip::UDP || ip::is_echo(protocol);
-        if self.listed.is_some() || !has_port {
+        if self.entry.is_some() || !has_port {
             return;
         }
-        let (session, key) = (self.asked.session, Key { owner: self.asked.owner, number });
+        let (session, key) = (self.request.session, Key { owner: self.request.owner, number });
         if let Some(earlier) = self.udp.kept.take(key, session) {
             earlier.binding.hand_to(self.flow.clone());
             if earlier.keeps_order {
@@ -308,12 +308,12 @@ impl Carried<'_> {
             }
             (self.port, self.is_new) = (earlier, false);
         }
-        self.listed = self.udp.kept.list(key, session, self.port.clone());
+        self.entry = self.udp.kept.list(key, session, self.port.clone());
     }
 
     /// Changes the port to what the first payload needs.
     fn begin(&mut self, first: &[u8]) -> Result<(), ResetCode> {
-        let (udp, owner, port) = (self.udp, self.asked.owner, self.address.port());
+        let (udp, owner, port) = (self.udp, self.request.owner, self.address.port());
         if udp.quic_in_order && is_quic(port, first) {
             self.flow.keep_order();
             self.port.keeps_order = true;
@@ -322,17 +322,17 @@ impl Carried<'_> {
             let binding = udp.mappings.binding(owner, self.address, self.flow.clone());
             self.port = Port::new(binding.map_err(|error| udp.refusal(owner.protocol, &error))?);
         }
-        if let Some(listed) = &self.listed {
-            listed.set(self.port.clone());
+        if let Some(entry) = &self.entry {
+            entry.set(self.port.clone());
         }
         Ok(())
     }
 }
 
-/// Waits until a later session takes the port of a listed flow.
-async fn taken(listed: Option<&Listed>) {
-    match listed {
-        Some(listed) => listed.taken().await,
+/// Waits until a later session takes the port of a flow with an entry.
+async fn taken(entry: Option<&PortEntry>) {
+    match entry {
+        Some(entry) => entry.taken().await,
         None => std::future::pending().await,
     }
 }
@@ -404,8 +404,8 @@ mod tests {
         };
         let to = closed_port().await;
         let idle = Idle { answered: second, unanswered: second };
-        let asked = Asked { owner, session: 1, class: Class::BestEffort, idle };
-        let code = udp.carry(&asked, to, flow.clone()).await;
+        let request = FlowRequest { owner, session: 1, class: Class::BestEffort, idle };
+        let code = udp.carry(&request, to, flow.clone()).await;
         assert_eq!(code, ResetCode::Idle);
         let crossed = flow.given.lock().iter().any(|datagram| datagram[0] == 4);
         (crossed, counters.datagrams_unknown.get())

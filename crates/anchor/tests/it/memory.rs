@@ -54,7 +54,7 @@ async fn a_passenger_who_does_not_read_can_send() {
     };
     tokio::join!(upload, download);
     assert!(!server.is_finished());
-    // What waited is there, and the flow goes on.
+    // The data that waited is there, and the flow goes on.
     let mut received = vec![0; 20_000_000];
     air_reader.read_exact(&mut received).await.unwrap();
     assert!(received.iter().all(|byte| *byte == 2));

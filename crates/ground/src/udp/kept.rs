@@ -16,7 +16,7 @@ use super::mapping::{MappingKey, NatBinding};
 
 /// External ports of flows. Clones share them.
 #[derive(Clone, Default)]
-pub struct Kept {
+pub struct KeptPorts {
     flows: Arc<Mutex<Flows>>,
     /// Cancelled when the gateway stops.
     closed: CancellationToken,
@@ -54,14 +54,14 @@ pub struct Port {
 }
 
 /// Entry of a flow, which the flow of a later session may take. Dropping it removes the entry.
-pub struct Listed {
-    kept: Kept,
+pub struct PortEntry {
+    kept: KeptPorts,
     key: Key,
     id: u64,
     taken: CancellationToken,
 }
 
-impl Kept {
+impl KeptPorts {
     /// Returns the port that the flow had in an earlier session than `session`. The flow there ends.
     pub fn take(&self, key: Key, session: u64) -> Option<Port> {
         let entries = &mut self.flows.lock().entries;
@@ -74,7 +74,7 @@ impl Kept {
     }
 
     /// Lists a flow. `None` if it is listed, or its transport has no sessions.
-    pub fn list(&self, key: Key, session: u64, port: Port) -> Option<Listed> {
+    pub fn list(&self, key: Key, session: u64, port: Port) -> Option<PortEntry> {
         let mut flows = self.flows.lock();
         if session == 0 || flows.entries.contains_key(&key) {
             return None;
@@ -82,7 +82,7 @@ impl Kept {
         let (id, taken) = (flows.next_id, CancellationToken::new());
         flows.next_id += 1;
         flows.entries.insert(key, Entry { id, session, taken: taken.clone(), port });
-        Some(Listed { kept: self.clone(), key, id, taken })
+        Some(PortEntry { kept: self.clone(), key, id, taken })
     }
 
     /// Keeps no port of a lost flow from now on.
@@ -98,7 +98,7 @@ impl Port {
     }
 }
 
-impl Listed {
+impl PortEntry {
     /// Waits until a later session takes the port.
     pub async fn taken(&self) {
         self.taken.cancelled().await;
@@ -119,7 +119,7 @@ impl Listed {
     }
 }
 
-impl Drop for Listed {
+impl Drop for PortEntry {
     fn drop(&mut self) {
         let entries = &mut self.kept.flows.lock().entries;
         // Another flow may have an entry with this key now.

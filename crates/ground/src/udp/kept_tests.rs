@@ -72,8 +72,8 @@ impl World {
         let (udp, address) = (self.udp.clone(), self.server.local_addr().unwrap());
         tokio::spawn(async move {
             let idle = Idle { answered: KEPT * 2, unanswered: KEPT * 2 };
-            let asked = Asked { owner, session, class: Class::default(), idle };
-            udp.carry(&asked, address, Arc::new(Flow(Mutex::new(receiver)))).await;
+            let request = FlowRequest { owner, session, class: Class::default(), idle };
+            udp.carry(&request, address, Arc::new(Flow(Mutex::new(receiver)))).await;
         });
         sender.send(Ok(Datagram::Number(number).encoded().freeze())).await.unwrap();
         Air(sender)
@@ -160,31 +160,31 @@ async fn the_end_of_an_earlier_flow_leaves_the_entry_of_another_in_its_session()
 /// A flow to `address` with `binding`, as it begins.
 fn carried<'a>(
     udp: &'a Udp,
-    asked: &'a Asked,
+    request: &'a FlowRequest,
     address: SocketAddr,
     binding: NatBinding,
 ) -> Carried<'a> {
     let flow = Arc::new(Flow(Mutex::new(mpsc::channel(1).1)));
-    Carried { udp, asked, address, flow, port: Port::new(binding), listed: None, is_new: true }
+    Carried { udp, request, address, flow, port: Port::new(binding), entry: None, is_new: true }
 }
 
-fn asked(owner: MappingKey) -> Asked {
+fn request(owner: MappingKey) -> FlowRequest {
     let idle = Idle { answered: KEPT, unanswered: KEPT };
-    Asked { owner, session: 7, class: Class::default(), idle }
+    FlowRequest { owner, session: 7, class: Class::default(), idle }
 }
 
 #[tokio::test]
 async fn protocols_without_ports_keep_nothing() {
     let world = World::new().await;
     let address = world.server.local_addr().unwrap();
-    for (protocol, is_listed) in [(ip::UDP, true), (ip::ICMP, true), (50, false)] {
+    for (protocol, has_entry) in [(ip::UDP, true), (ip::ICMP, true), (50, false)] {
         let flow = Arc::new(Flow(Mutex::new(mpsc::channel(1).1)));
         // The test may open no raw socket.
         let binding = world.udp.mappings.binding(owner(1, 1), address, flow).unwrap();
-        let asked = asked(MappingKey { protocol, ..owner(1, 1) });
-        let mut carried = carried(&world.udp, &asked, address, binding);
+        let request = request(MappingKey { protocol, ..owner(1, 1) });
+        let mut carried = carried(&world.udp, &request, address, binding);
         carried.name(5);
-        assert_eq!(carried.listed.is_some(), is_listed, "protocol {protocol}");
+        assert_eq!(carried.entry.is_some(), has_entry, "protocol {protocol}");
     }
 }
 
@@ -196,10 +196,10 @@ async fn a_flow_that_found_no_shared_port_keeps_its_own_for_any_payload() {
     let mappings = Mappings::new(Arc::default(), Default::default(), budget, names);
     Arc::get_mut(&mut world.udp).unwrap().mappings = mappings;
     let (address, flow) = ("127.0.0.1:443".parse().unwrap(), mpsc::channel(1).1);
-    let asked = asked(MappingKey { source: 5_000, ..owner(1, 1) });
+    let request = request(MappingKey { source: 5_000, ..owner(1, 1) });
     let flow = Arc::new(Flow(Mutex::new(flow)));
-    let binding = world.udp.mappings.share(asked.owner, address, flow).unwrap();
-    let mut carried = carried(&world.udp, &asked, address, binding);
+    let binding = world.udp.mappings.share(request.owner, address, flow).unwrap();
+    let mut carried = carried(&world.udp, &request, address, binding);
     let before = carried.port.binding.clone();
     carried.begin(b"not QUIC").unwrap();
     assert!(Arc::ptr_eq(&carried.port.binding, &before));
