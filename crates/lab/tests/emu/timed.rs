@@ -43,7 +43,7 @@ fn waited() -> Duration {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of = |task: fs::DirEntry| {
         let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().nth(1)?.parse().ok()
+        text.split_whitespace().nth(1)?.parse::<u64>().ok()
     };
     Duration::from_nanos(tasks.filter_map(of).sum())
 }
