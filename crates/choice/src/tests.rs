@@ -1,0 +1,234 @@
+//! Synthetic worlds: hubs, egresses and sites on a globe, with noise, loss and tables of places that lie.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::{Asked, Choice, Leg, MAX_PINS, PIN_IDLE, Place, Site};
+
+/// Length of a path ÷ the great circle, at most.
+const MAX_DETOUR: f64 = 1.6;
+const JITTER: f64 = 0.2;
+
+struct World {
+    choice: Choice,
+    legs: Vec<Duration>,
+    sites: Vec<WorldSite>,
+    rng: ChaCha8Rng,
+}
+
+struct WorldSite {
+    site: Site,
+    /// The place in the table.
+    said: Place,
+    is_lie: bool,
+    /// Time to connect from each egress.
+    dials: Vec<Duration>,
+}
+
+/// A place where people live.
+fn place(rng: &mut ChaCha8Rng) -> Place {
+    Place { latitude: rng.random_range(-40.0..65.0), longitude: rng.random_range(-180.0..180.0) }
+}
+
+fn path(rng: &mut ChaCha8Rng, from: &Place, to: &Place) -> Duration {
+    from.rtt(to).mul_f64(rng.random_range(1.0..MAX_DETOUR)) + Duration::from_millis(2)
+}
+
+impl World {
+    fn new(seed: u64, lies: f64) -> Self {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let hub = place(rng);
+        let egresses: Vec<Place> = (0..rng.random_range(2..=8)).map(|_| place(rng)).collect();
+        let legs: Vec<Duration> = egresses.iter().map(|it| path(rng, &hub, it)).collect();
+        let mut choice = Choice::new(egresses.len());
+        for (egress, (place, rtt)) in egresses.iter().zip(&legs).enumerate() {
+            choice.set_place(egress, *place);
+            choice.set_leg(egress, Leg { rtt: *rtt, loss: 0.0 });
+        }
+        let site = |number: u32| {
+            let at = place(rng);
+            let dials = egresses.iter().map(|it| path(rng, it, &at)).collect();
+            let is_lie = rng.random_bool(lies);
+            let said = if is_lie { place(rng) } else { at };
+            let target = format!("site{number}.example:443");
+            let site = Site::of(&target.parse().unwrap()).unwrap();
+            WorldSite { site, said, is_lie, dials }
+        };
+        let sites = (0..50).map(site).collect();
+        Self { choice, legs, sites, rng: rng.clone() }
+    }
+
+    fn ask(&mut self, site: usize, passenger: u32, random: f64) -> usize {
+        let WorldSite { site, said, .. } = &self.sites[site];
+        let who = ([1; 32], passenger);
+        let asked = Asked { who, site, place: Some(*said), now: Duration::ZERO, random };
+        self.choice.choose(&asked, |_| true).unwrap()
+    }
+
+    fn total(&self, site: usize, egress: usize) -> Duration {
+        self.legs[egress] + self.sites[site].dials[egress]
+    }
+
+    fn best(&self, site: usize) -> Duration {
+        (0..self.legs.len()).map(|egress| self.total(site, egress)).min().unwrap()
+    }
+
+    /// A dial with jitter and loss.
+    fn dial(&mut self, site: usize, egress: usize, now: Duration) {
+        let took = self.sites[site].dials[egress];
+        let took = took.mul_f64(self.rng.random_range(1.0 - JITTER..1.0 + JITTER));
+        let lost = Duration::from_secs(self.rng.random_bool(0.01).into());
+        self.choice.dialled(egress, &self.sites[site].site, Some(took + lost), now);
+    }
+}
+
+#[test]
+fn the_first_flow_is_near_the_best_and_three_dials_find_it() {
+    let (mut honest, mut near, mut all) = (Vec::new(), 0, 0);
+    for seed in 0..200 {
+        let mut world = World::new(seed, 0.2);
+        for site in 0..world.sites.len() {
+            let first = world.ask(site, 1, 0.5);
+            if !world.sites[site].is_lie {
+                let ratio = world.total(site, first).div_duration_f64(world.best(site));
+                honest.push(ratio);
+            }
+            for egress in 0..world.legs.len() {
+                (0..3).for_each(|_| world.dial(site, egress, Duration::ZERO));
+            }
+            let then = world.ask(site, 2, 0.5);
+            let more = world.total(site, then) - world.best(site);
+            near += usize::from(more <= Duration::from_millis(5));
+            all += 1;
+        }
+    }
+    honest.sort_by(f64::total_cmp);
+    let p95 = honest[honest.len() * 95 / 100];
+    let part = near as f64 / all as f64;
+    println!("first flow ÷ best, p95: {p95:.3}; within 5 ms after three dials: {part:.3}");
+    assert!(p95 <= 1.5);
+    assert!(part >= 0.95);
+}
+
+#[test]
+fn jitter_moves_nobody() {
+    let (mut changes, mut pinned) = (Vec::new(), 0);
+    for seed in 0..50 {
+        let mut world = World::new(seed, 0.2);
+        let sites = world.sites.len();
+        for site in 0..sites {
+            world.ask(site, 1, 0.5);
+            for egress in 0..world.legs.len() {
+                (0..3).for_each(|_| world.dial(site, egress, Duration::ZERO));
+            }
+        }
+        let mut usual: Vec<usize> = (0..sites).map(|site| world.ask(site, 2, 0.5)).collect();
+        let pins = usual.clone();
+        let mut changed = vec![0; sites];
+        // A new passenger every 10 s at each site, for an hour.
+        for minute_sixth in 0..360_u32 {
+            let now = Duration::from_secs(10) * minute_sixth;
+            for site in 0..sites {
+                let random = world.rng.random();
+                let WorldSite { site: name, said, .. } = &world.sites[site];
+                let mut ask = |passenger, random| {
+                    let who = ([1; 32], passenger);
+                    let asked = Asked { who, site: name, place: Some(*said), now, random };
+                    world.choice.choose(&asked, |_| true).unwrap()
+                };
+                pinned += u32::from(ask(2, 0.0) != pins[site]);
+                let egress = ask(3 + minute_sixth, random);
+                world.dial(site, egress, now);
+                let favourite = world.choice.favourite(&world.sites[site].site).unwrap();
+                changed[site] += u32::from(favourite != usual[site]);
+                usual[site] = favourite;
+            }
+        }
+        changes.extend(changed);
+    }
+    let most = changes.iter().max().unwrap();
+    let moved = changes.iter().filter(|it| **it > 0).count();
+    println!(
+        "most changes of a site in an hour: {most}; sites that changed: {moved} of {}",
+        changes.len()
+    );
+    assert_eq!(pinned, 0);
+    assert!(*most <= 1);
+}
+
+fn two(legs: [u64; 2]) -> (Choice, Site) {
+    let mut choice = Choice::new(2);
+    for (egress, rtt) in legs.into_iter().enumerate() {
+        choice.set_leg(egress, Leg { rtt: Duration::from_millis(rtt), loss: 0.0 });
+    }
+    (choice, Site::of(&"shop.example:443".parse().unwrap()).unwrap())
+}
+
+fn asked(site: &Site, passenger: u32, now: u64) -> Asked<'_> {
+    let now = Duration::from_secs(now);
+    Asked { who: ([1; 32], passenger), site, place: None, now, random: 0.5 }
+}
+
+#[test]
+fn a_passenger_keeps_the_egress_until_idle() {
+    let (mut choice, site) = two([10, 80]);
+    assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(0));
+    for _ in 0..3 {
+        choice.dialled(0, &site, None, Duration::ZERO);
+        choice.dialled(1, &site, Some(Duration::from_millis(5)), Duration::ZERO);
+    }
+    let idle = PIN_IDLE.as_secs();
+    assert_eq!(choice.choose(&asked(&site, 1, idle - 1), |_| true), Some(0));
+    choice.ended(([1; 32], 1), &site, Duration::from_secs(2 * idle - 3));
+    assert_eq!(choice.choose(&asked(&site, 1, 3 * idle - 4), |_| true), Some(0));
+    assert_eq!(choice.choose(&asked(&site, 1, 4 * idle), |_| true), Some(1));
+}
+
+#[test]
+fn nobody_is_sent_to_an_egress_that_is_down() {
+    let (mut choice, site) = two([10, 80]);
+    assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(0));
+    assert_eq!(choice.choose(&asked(&site, 1, 1), |egress| egress == 1), Some(1));
+    assert_eq!(choice.choose(&asked(&site, 1, 2), |_| true), Some(1), "the address stays");
+    assert_eq!(choice.choose(&asked(&site, 2, 2), |_| true), Some(0), "new ones come back");
+    assert_eq!(choice.choose(&asked(&site, 3, 2), |_| false), None);
+}
+
+#[test]
+fn a_leg_with_losses_counts_as_longer() {
+    let (mut choice, site) = two([10, 30]);
+    choice.set_leg(0, Leg { rtt: Duration::from_millis(10), loss: 0.16 });
+    assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(1));
+}
+
+#[test]
+fn few_try_another_egress_and_none_that_cannot_be_better() {
+    for (far, expected) in [(80, 180..=220), (200, 0..=0)] {
+        let (mut choice, site) = two([10, far]);
+        choice.choose(&asked(&site, 0, 0), |_| true);
+        (0..3).for_each(|_| {
+            choice.dialled(0, &site, Some(Duration::from_millis(100)), Duration::ZERO)
+        });
+        let tried = (0..10_000_u32).filter(|passenger| {
+            let random = f64::from(*passenger) / 10_000.0;
+            let asked = Asked { random, ..asked(&site, passenger + 1, 0) };
+            choice.choose(&asked, |_| true) == Some(1)
+        });
+        assert!(expected.contains(&tried.count()), "{far}");
+    }
+}
+
+#[test]
+fn one_aircraft_takes_no_other_pins_and_memory_is_bounded() {
+    let (mut choice, site) = two([10, 80]);
+    choice.choose(&asked(&site, 1, 0), |_| true);
+    for passenger in 0..MAX_PINS as u32 + 1000 {
+        let asked = Asked { who: ([2; 32], passenger), ..asked(&site, 0, 0) };
+        choice.choose(&asked, |_| true);
+    }
+    (0..3).for_each(|_| choice.dialled(0, &site, None, Duration::ZERO));
+    choice.dialled(1, &site, Some(Duration::ZERO), Duration::ZERO);
+    assert_eq!(choice.choose(&asked(&site, 1, 1), |_| true), Some(0), "the pin is there");
+}
