@@ -60,7 +60,7 @@ use bentpipe_metering::usage::Book;
 use bentpipe_modem::{ModemRates, RateSource};
 pub use bentpipe_resolver::ResolverHandle;
 use bentpipe_resolver::Serving;
-use bentpipe_status::{Gateway, Reload, Reporter};
+use bentpipe_status::{Asked, Command, Gateway, Outcome, Reporter};
 use bentpipe_uplink::Uplink;
 use bentpipe_uplink::accept::{accept, accept_from};
 pub use bentpipe_uplink::{descriptors, identity, passengers};
@@ -103,7 +103,7 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
 /// one, see [`Live::apply`].
 pub async fn run_with(
     config: &AirConfig,
-    again: mpsc::Receiver<Reload<AirConfig>>,
+    again: mpsc::Receiver<Command<AirConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     bentpipe_net::raise_descriptor_limit();
@@ -120,7 +120,7 @@ pub async fn run_over(
     config: &AirConfig,
     connector: Arc<dyn Connector>,
     mut inherited: Inherited,
-    again: mpsc::Receiver<Reload<AirConfig>>,
+    again: mpsc::Receiver<Command<AirConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     let previous = inherited.take_handover();
@@ -191,16 +191,28 @@ impl Live {
 const RELOADED: &str = "rules, classes, certificates and what [dns] says of answers are those of the \
                         files now; other settings wait for a restart";
 
-async fn follow_configs(live: Live, mut again: mpsc::Receiver<Reload<AirConfig>>) {
-    while let Some(request) = again.recv().await {
-        let outcome = live.apply(&request.config).map_err(|error| error.to_string());
-        match &outcome {
-            Ok(()) => tracing::info!("{RELOADED}"),
-            Err(error) => tracing::error!(%error, "the configuration stays as it was"),
-        }
-        request.answer(outcome.map(|()| vec![RELOADED.to_owned()]));
+async fn follow_configs(live: Live, mut again: mpsc::Receiver<Command<AirConfig>>) {
+    while let Some(command) = again.recv().await {
+        let outcome = match &command.asked {
+            Asked::Config(config) => reload(&live, config),
+            Asked::Explain(_) => Err("a ground chooses the egress: ask there".to_owned()),
+        };
+        command.answer(outcome);
     }
     std::future::pending().await
+}
+
+fn reload(live: &Live, config: &AirConfig) -> Outcome {
+    match live.apply(config) {
+        Ok(()) => {
+            tracing::info!("{RELOADED}");
+            Ok(vec![RELOADED.to_owned()])
+        }
+        Err(error) => {
+            tracing::error!(%error, "the configuration stays as it was");
+            Err(error.to_string())
+        }
+    }
 }
 
 /// Warns if rules depend on marks that the kernel does not report.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bentpipe_flow::{Host, ResetCode, Service, Target, Traffic};
 use bentpipe_transport::{
-    Acceptor, Carried, Fleet, FlowStream, Incoming, PublicKey, Refused, SnapshotLimits, Transport,
+    Acceptor, Carried, EgressStanding, Fleet, FlowStream, Incoming, PublicKey, Refused,
+    SnapshotLimits, Transport,
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
@@ -102,19 +103,17 @@ async fn admit(
         departure.watch(stream).await;
         return None;
     }
-    let chosen = match from.is_forwarded {
-        true => Ok(None),
-        false => egresses.choose(&record, egress.id()),
-    };
-    match chosen {
-        Ok(None) => {}
-        Ok(Some(other)) => {
+    if record == Control::Dials {
+        report_dials(egress, &from, stream);
+        return None;
+    }
+    if !from.is_forwarded {
+        let chosen = egresses.choose(&from, &record, egress.id());
+        let other = chosen.inspect_err(|code| stream.reset(*code)).ok()?;
+        if let Some(other) = other {
             let whole = Bytes::from([&first[..], &rest[..]].concat());
             other.forward(stream, &from, whole).await;
-            return None;
-        }
-        Err(code) => {
-            stream.reset(code);
+            egresses.ended(&from, &record);
             return None;
         }
     }
@@ -127,6 +126,9 @@ async fn admit(
         }
     };
     let Control::Open { target, .. } = record else { return None };
+    if from.is_forwarded {
+        flow.report_dial(target.clone());
+    }
     if let Host::Service(_) = target.host {
         // The ground's own services need no anchor.
         flow.reset(ResetCode::Forbidden);
@@ -142,6 +144,17 @@ async fn admit(
         claim: from.claim.take(),
         carries: Carried::Stream(Box::new(flow)),
     })
+}
+
+/// Reports dials to the hub that asks. It has to be a hub of this egress: an aircraft learns nothing of
+/// others' destinations.
+fn report_dials(egress: &Arc<Egress>, from: &Origin, mut stream: Box<dyn FlowStream>) {
+    if !from.is_forwarded {
+        return stream.reset(ResetCode::Forbidden);
+    }
+    let egress = egress.clone();
+    // The hub stays until this process has ended, so nobody waits for this task.
+    tokio::spawn(async move { egress.report_dials(stream).await });
 }
 
 /// Reads the first record of a carrier. Returns it with its bytes, and those that came after it.
@@ -176,11 +189,11 @@ impl Sink for FirstRecord {
 
     fn control(&mut self, record: Control) -> Result<(), Malformed> {
         match record {
-            Control::Open { .. } | Control::Resume { .. } | Control::Watch => {
+            Control::Open { .. } | Control::Resume { .. } | Control::Watch | Control::Dials => {
                 self.0 = Some(record);
                 Ok(())
             }
-            _ => Err(Malformed("the first record is not OPEN, RESUME or WATCH")),
+            _ => Err(Malformed("the first record opens nothing")),
         }
     }
 }
@@ -241,6 +254,10 @@ impl Acceptor for AnchorAcceptor {
 
     fn traffic(&self, aircraft: &PublicKey, max: SnapshotLimits) -> Option<Traffic> {
         self.inner.traffic(aircraft, max)
+    }
+
+    fn egresses(&self, target: &Target) -> Vec<EgressStanding> {
+        self.egresses.explain(target)
     }
 
     fn take_refused(&self) -> Refused {

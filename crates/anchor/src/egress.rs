@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bentpipe_flow::{Class, ResetCode};
+use bentpipe_flow::{Class, ResetCode, Target};
 use bentpipe_net::BufferSizes;
 use bentpipe_transport::{FlowStream, Standing};
 use bytes::BytesMut;
@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::budget::{Account, Budget, MAX_AIRCRAFT_BYTES, MAX_EGRESS_BYTES};
 use crate::carrier::Carrier;
 use crate::chunks::Chunks;
+use crate::dials::{Dialling, Dials};
 use crate::parts::{EgressParts, FlowParts, StreamParts};
 use crate::registry::{Caller, Memory, Refusal, Registry, Remembered};
 use crate::streams::Streams;
@@ -31,6 +32,8 @@ pub struct Egress {
     /// `true` once the flows are being handed over.
     is_closed: AtomicBool,
     budget: Arc<Budget>,
+    /// Reports of dials to hubs.
+    dials: Dials,
     epoch: Instant,
     /// Time of the tickets at `epoch`.
     began: Duration,
@@ -73,7 +76,8 @@ impl Egress {
         orphan_timeout: Duration,
     ) -> Arc<Self> {
         let (registry, is_closed) = (Mutex::new(registry), AtomicBool::new(false));
-        Arc::new(Self { registry, is_closed, budget, epoch: Instant::now(), began, orphan_timeout })
+        let (dials, epoch) = (Dials::default(), Instant::now());
+        Arc::new(Self { registry, is_closed, budget, dials, epoch, began, orphan_timeout })
     }
 
     /// Continues the egress of the previous process. Its flows have to be [adopted](Self::adopt)
@@ -118,7 +122,7 @@ impl Egress {
         let FlowParts { aircraft, id, attempt, streams } = parts;
         let cell = Cell::continued(streams, self.budget.account(aircraft));
         let is_new = self.registry.lock().adopt(aircraft, id, attempt, cell.clone());
-        is_new.then(|| EgressFlow { cell, egress: self.clone(), aircraft, id })
+        is_new.then(|| EgressFlow { cell, egress: self.clone(), aircraft, id, dialling: None })
     }
 
     /// Time of the tickets.
@@ -129,6 +133,11 @@ impl Egress {
     /// Number of this egress.
     pub fn id(&self) -> EgressId {
         self.registry.lock().egress()
+    }
+
+    /// Reports the dials for flows of hubs to one of them on `stream`, until it ends.
+    pub async fn report_dials(&self, stream: Box<dyn FlowStream>) {
+        self.dials.report(stream).await;
     }
 
     /// Number of open flows.
@@ -200,7 +209,7 @@ impl Egress {
             return Ok(Admitted::Attached);
         }
         let (egress, aircraft) = (self.clone(), caller.aircraft);
-        Ok(Admitted::New(EgressFlow { cell, egress, aircraft, id }))
+        Ok(Admitted::New(EgressFlow { cell, egress, aircraft, id, dialling: None }))
     }
 }
 
@@ -249,6 +258,8 @@ pub struct EgressFlow {
     egress: Arc<Egress>,
     aircraft: [u8; 32],
     id: FlowId,
+    /// The dial, if it is to be reported.
+    dialling: Option<Dialling>,
 }
 
 impl Drop for EgressFlow {
@@ -272,6 +283,11 @@ impl Drop for EgressFlow {
 }
 
 impl EgressFlow {
+    /// Reports the dial, which begins now, to hubs.
+    pub fn report_dial(&mut self, target: Target) {
+        self.dialling = self.egress.dials.begin(target);
+    }
+
     /// Polls the streams with `poll`. News wakes the other half by `wake`.
     fn poll<T>(
         &self,
@@ -332,6 +348,9 @@ impl AsyncWrite for EgressFlow {
 
 impl FlowStream for EgressFlow {
     fn reset(&mut self, code: ResetCode) {
+        if let Some(dialling) = self.dialling.take() {
+            dialling.failed(code);
+        }
         let state = &mut *self.cell.state.lock();
         state.streams.ended = state.streams.ended.or(Some(code));
         let Some(mut carrier) = state.streams.carrier.take() else { return };
@@ -377,6 +396,9 @@ impl FlowStream for EgressFlow {
     }
 
     fn connected(&mut self) {
+        if let Some(dialling) = self.dialling.take() {
+            dialling.connected();
+        }
         if let Some(carrier) = &mut self.cell.state.lock().streams.carrier {
             carrier.stream().connected();
         }

@@ -1,19 +1,23 @@
 //! A hub's way to egresses in other processes: HTTP/3 CONNECT.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_choice::Leg;
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service, Target};
 use bentpipe_masque::{Behalf, Client, ConnectionWatch};
 use bentpipe_relay::Bridge;
-use bentpipe_transport::{FlowDatagrams, FlowStream};
+use bentpipe_transport::{EgressStanding, FlowDatagrams, FlowStream};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::at_egress::AtEgress;
+use crate::preference::{Preference, Way, Who, follow_dials};
 use crate::registry::Caller;
 use crate::ticket::EgressId;
+use crate::transit::watch_transit;
 use crate::wire::Control;
 
 /// Origin of a carrier, and what its flow asks for.
@@ -31,6 +35,12 @@ pub struct Origin {
     pub claim: Option<Claim>,
 }
 
+impl Origin {
+    fn who(&self) -> Who {
+        (self.caller.aircraft, self.passenger)
+    }
+}
+
 /// A flow of datagrams that an aircraft opened.
 pub struct SentDatagrams {
     /// Destination.
@@ -45,6 +55,8 @@ pub struct SentDatagrams {
 
 /// An egress in another process.
 pub struct OtherEgress {
+    /// Address in the configuration.
+    name: String,
     id: EgressId,
     client: watch::Receiver<Option<Client>>,
     /// First failed use since the egress was up.
@@ -57,46 +69,105 @@ pub struct OtherEgress {
 /// asks again twice a second meanwhile.
 const EGRESS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Egresses in other processes, the preferred first. New flows are dialled here if there are none.
+/// Egresses in other processes. New flows are dialled here if there are none.
 #[derive(Default)]
-pub struct Egresses(Vec<OtherEgress>);
+pub struct Egresses {
+    all: Vec<OtherEgress>,
+    /// Choice for each destination; `None` if there is nothing to choose.
+    preference: Option<Preference>,
+}
 
 impl Egresses {
-    /// Creates the list.
+    /// Creates the list. The first is preferred while nothing is known of a destination.
     pub fn new(egresses: Vec<OtherEgress>) -> Self {
-        Self(egresses)
+        let preference = (egresses.len() > 1).then(|| Preference::new(egresses.len()));
+        Self { all: egresses, preference }
+    }
+
+    /// Watches the paths to the egresses, and learns the times of their dials, in tasks of the current
+    /// runtime, while `egresses` is used.
+    pub fn watch(egresses: &Arc<Self>) {
+        if egresses.is_empty() {
+            return;
+        }
+        let weak = Arc::downgrade(egresses);
+        tokio::spawn(watch_transit(move || {
+            let egresses = weak.upgrade()?;
+            let path = |it: &OtherEgress| (it.name.clone(), it.leg().map(|leg| leg.rtt));
+            Some(egresses.all.iter().map(path).collect())
+        }));
+        if egresses.preference.is_none() {
+            return;
+        }
+        for (number, egress) in egresses.all.iter().enumerate() {
+            let (client, weak) = (egress.client.clone(), Arc::downgrade(egresses));
+            tokio::spawn(follow_dials(client, move |dialled| {
+                let egresses = weak.upgrade()?;
+                egresses.preference.as_ref()?.dialled(number, dialled);
+                Some(())
+            }));
+        }
     }
 
     /// Returns the egress for a carrier that begins with `record`; `None` if that is `here`.
     ///
-    /// A flow that goes on needs its own egress. A new flow goes to the first that is up. If there is
-    /// none, the air asks again for a while ([`ResetCode::Lost`]).
+    /// A flow that goes on needs its own egress. A new flow goes to the one that is best for its
+    /// destination, of those that are up. If there is none, the air asks again for a while
+    /// ([`ResetCode::Lost`]).
     pub fn choose(
         &self,
+        from: &Origin,
         record: &Control,
         here: EgressId,
     ) -> Result<Option<&OtherEgress>, ResetCode> {
         self.first_up(match record {
             Control::Resume { ticket, .. } if ticket.egress() == here => return Ok(None),
             Control::Resume { ticket, .. } => {
-                let own = self.0.iter().position(|it| it.id == ticket.egress());
-                own.map_or(&[][..], |at| &self.0[at..=at])
+                let own = self.all.iter().position(|it| it.id == ticket.egress());
+                own.map_or(&[][..], |at| &self.all[at..=at])
             }
-            _ if self.0.is_empty() => return Ok(None),
-            _ => &self.0[..],
+            _ if self.all.is_empty() => return Ok(None),
+            Control::Open { target, .. } => match self.best(from, target) {
+                Some(best) => return Ok(Some(best)),
+                None => &self.all[..],
+            },
+            _ => &self.all[..],
         })
         .map(Some)
     }
 
+    /// Notes the end of a carrier that began with `record`: the passenger keeps the egress at the
+    /// destination for some time.
+    pub fn ended(&self, from: &Origin, record: &Control) {
+        if let (Some(preference), Control::Open { target, .. }) = (&self.preference, record) {
+            preference.ended(from.who(), target);
+        }
+    }
+
+    /// The egresses as ways to `target`; empty if there is no choice.
+    pub fn explain(&self, target: &Target) -> Vec<EgressStanding> {
+        let preference = self.preference.as_ref();
+        preference.map(|it| it.explain(target, &self.ways())).unwrap_or_default()
+    }
+
+    fn best(&self, from: &Origin, target: &Target) -> Option<&OtherEgress> {
+        let best = self.preference.as_ref()?.choose(from.who(), target, &self.ways())?;
+        self.all.get(best)
+    }
+
+    fn ways(&self) -> Vec<Way<'_>> {
+        self.all.iter().map(OtherEgress::way).collect()
+    }
+
     /// Returns `true` if there are none: flows are dialled here.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Forwards a flow of datagrams to the first egress that is up, until it ends. All hubs with the
     /// same list choose the same, except while an egress is down.
     pub async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
-        match self.first_up(&self.0) {
+        match self.first_up(&self.all) {
             Ok(egress) => egress.forward_datagrams(from, sent).await,
             Err(code) => sent.flow.reset(code),
         }
@@ -117,7 +188,24 @@ impl OtherEgress {
     /// Reaches the egress with `public_key` through `client`, once that is known.
     pub fn new(public_key: &[u8; 32], client: watch::Receiver<Option<Client>>) -> Self {
         let (missed_at, connection) = (Mutex::default(), Mutex::default());
-        Self { id: egress_id(public_key), client, missed_at, connection }
+        Self { name: String::new(), id: egress_id(public_key), client, missed_at, connection }
+    }
+
+    /// Names the egress, for people.
+    #[must_use]
+    pub fn named(self, name: String) -> Self {
+        Self { name, ..self }
+    }
+
+    fn way(&self) -> Way<'_> {
+        Way { name: &self.name, leg: self.leg(), is_up: self.is_up() }
+    }
+
+    /// The path to the egress; `None` while there is no connection.
+    fn leg(&self) -> Option<Leg> {
+        let path = self.client.borrow().as_ref()?.stats()?.path;
+        let loss = path.lost_packets as f64 / path.sent_packets.max(1) as f64;
+        Some(Leg { rtt: path.rtt, loss })
     }
 
     fn is_up(&self) -> bool {

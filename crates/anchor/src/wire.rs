@@ -19,6 +19,8 @@
 //! | 7 | END | reset code (1) |
 //! | 8 | STOP | reset code (1): the sender reads no more |
 //! | 9 | WATCH | nothing: the stream carries no flow, and the hub finishes it before it stops |
+//! | 10 | DIALS | nothing: the stream carries no flow, and the egress reports its dials on it |
+//! | 11 | DIALLED | milliseconds (2) or 65,535 if nothing answered, target |
 //!
 //! Integers are in network order. The end of a stream counts as one byte of it: an offset after the
 //! last byte confirms the FIN too. Targets and reset codes are those of the radio protocol.
@@ -42,6 +44,8 @@ const LOW_BITS: u8 = 0b0011_1111;
 const NO_CLASS: u8 = 0xff;
 /// No reset code.
 const NO_CODE: u8 = 0xff;
+/// Time of a dial that nothing answered.
+const NO_ANSWER: u16 = 0xffff;
 
 /// A control record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +93,15 @@ pub enum Control {
     Stop(ResetCode),
     /// Air to hub, alone on its stream: the hub finishes the stream when it is about to stop.
     Watch,
+    /// Hub to egress, alone on its stream: the egress reports its dials from now on.
+    Dials,
+    /// Egress to hub: a dial for a flow that a hub has forwarded.
+    Dialled {
+        /// Milliseconds that it took; `None` if nothing answered.
+        millis: Option<u16>,
+        /// Destination.
+        target: Target,
+    },
 }
 
 /// A carrier whose bytes violate the protocol.
@@ -110,7 +123,7 @@ impl Control {
     ///
     /// # Panics
     ///
-    /// If the target of an OPEN has no encoding. Check it with [`Target::encode`] before.
+    /// If the target of an OPEN or a DIALLED has no encoding. Check it with [`Target::encode`] before.
     pub fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Open { id, attempt, target } => {
@@ -142,6 +155,12 @@ impl Control {
             Self::End(code) => out.extend([CONTROL | 7, code.to_u8()]),
             Self::Stop(code) => out.extend([CONTROL | 8, code.to_u8()]),
             Self::Watch => out.push(CONTROL | 9),
+            Self::Dials => out.push(CONTROL | 10),
+            Self::Dialled { millis, target } => {
+                out.push(CONTROL | 11);
+                out.extend(millis.unwrap_or(NO_ANSWER).to_be_bytes());
+                target.encode(out).expect("the target was checked");
+            }
         }
     }
 
@@ -158,6 +177,8 @@ impl Control {
             7 => left.array().map(|[code]| Self::End(ResetCode::from_u8(code))),
             8 => left.array().map(|[code]| Self::Stop(ResetCode::from_u8(code))),
             9 => Some(Self::Watch),
+            10 => Some(Self::Dials),
+            11 => left.dialled()?,
             _ => return Err(Malformed("unknown record")),
         };
         Ok(record)
@@ -238,8 +259,19 @@ impl<'a> Left<'a> {
         let (Some(id), Some(attempt)) = (self.array(), self.array().map(u32::from_be_bytes)) else {
             return Ok(None);
         };
+        Ok(self.whole_target()?.map(|target| Control::Open { id, attempt, target }))
+    }
+
+    fn dialled(&mut self) -> Result<Option<Control>, Malformed> {
+        let Some(millis) = self.array().map(u16::from_be_bytes) else { return Ok(None) };
+        let millis = (millis != NO_ANSWER).then_some(millis);
+        Ok(self.whole_target()?.map(|target| Control::Dialled { millis, target }))
+    }
+
+    /// Reads the target at the end of a record; `None` if there are too few bytes.
+    fn whole_target(&mut self) -> Result<Option<Target>, Malformed> {
         match Target::decode(self.0) {
-            Ok((target, _)) => Ok(Some(Control::Open { id, attempt, target })),
+            Ok((target, _)) => Ok(Some(target)),
             Err(bentpipe_flow::TargetError::Short) => Ok(None),
             Err(_) => Err(Malformed("invalid target")),
         }

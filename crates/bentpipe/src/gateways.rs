@@ -7,14 +7,14 @@ use std::pin::Pin;
 
 use bentpipe_cli::log;
 use bentpipe_gateway::config::{AirConfig, ConfigError, GroundConfig, Transport};
-use bentpipe_gateway::status::Reload;
+use bentpipe_gateway::status::Command;
 use bentpipe_gateway::{air, ground};
 use bentpipe_net::interception::Rules;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::commands;
 use crate::confine::confine;
-use crate::reload;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -75,14 +75,14 @@ type Stop = Pin<Box<dyn Future<Output = ()>>>;
 fn run<C: Send + 'static, E: Error + 'static>(
     load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
     (writable, status): (&[PathBuf], Option<PathBuf>),
-    gateway: impl AsyncFnOnce(mpsc::Receiver<Reload<C>>, Stop) -> Result<(), E>,
+    gateway: impl AsyncFnOnce(mpsc::Receiver<Command<C>>, Stop) -> Result<(), E>,
 ) -> Outcome {
     confine(writable);
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let (mut int, mut term) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        let again = reload::requests(load, status.as_deref())?;
+        let again = commands::receive(load, status.as_deref())?;
         let stop = Box::pin(async move {
             tokio::select! {
                 _ = int.recv() => {}

@@ -7,7 +7,9 @@
 mod bridge;
 mod check;
 mod classify;
+mod commands;
 mod confine;
+mod explain;
 mod gateways;
 mod init;
 mod keys;
@@ -131,7 +133,13 @@ enum Command {
     /// Other aircraft's flows do not notice. If the file has a mistake, nothing changes and the exit
     /// status is 1. SIGHUP does the same, and leaves the outcome in the log. docs/operations.md says
     /// what a reload changes.
-    Reload(reload::Reload),
+    Reload(commands::Gateway),
+    /// Say by which egress a hub reaches a destination, and why.
+    ///
+    /// A hub with several egresses learns from the times of their connections which one is best for a site.
+    /// Passengers keep theirs at a site for 15 minutes after its last flow. docs/several-hubs.md
+    /// says more.
+    Explain(explain::Explain),
     /// Fetch the portal's content into a running air gateway's cache, and show the result.
     ///
     /// The gateway goes through the manifest of its [preload] once. A timer of the service manager
@@ -205,7 +213,8 @@ fn main() -> ExitCode {
         }
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
-        Command::Reload(reload) => reload::run(&reload),
+        Command::Reload(gateway) => reload::run(&gateway),
+        Command::Explain(explain) => explain::run(&explain),
         Command::Preload(preload) => preload::run(&preload),
         #[cfg(feature = "probe")]
         Command::Probe(args) => bentpipe_probe_host::run(&args).map_err(Into::into),

@@ -38,7 +38,7 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
     let connect = |egress: &EgressConfig| {
         let (found, client) = watch::channel(None);
         let (config, egress) = (config.clone(), egress.clone());
-        let key = *egress.public_key.as_bytes();
+        let (key, name) = (*egress.public_key.as_bytes(), egress.peer.to_string());
         tokio::spawn(async move {
             let addresses = tokio::select! {
                 addresses = resolve(&egress.peer) => addresses,
@@ -55,9 +55,11 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
                 }
             }
         });
-        OtherEgress::new(&key, client)
+        OtherEgress::new(&key, client).named(name)
     };
-    Arc::new(Egresses::new(config.egresses.iter().map(connect).collect()))
+    let egresses = Arc::new(Egresses::new(config.egresses.iter().map(connect).collect()));
+    Egresses::watch(&egresses);
+    egresses
 }
 
 fn start(

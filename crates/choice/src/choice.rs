@@ -1,4 +1,4 @@
-//! What a hub knows of its egresses, and the choice.
+//! The knowledge of a hub about its egresses, and the choice.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Asked<'a> {
     pub who: (Aircraft, u32),
     /// Its destination.
     pub site: &'a Site,
-    /// Where the destination is, if a table says so.
+    /// Place of the destination, if a table has it.
     pub place: Option<Place>,
     /// Time since any epoch.
     pub now: Duration,
@@ -103,9 +103,11 @@ impl Choice {
     pub fn choose(&mut self, asked: &Asked<'_>, is_up: impl Fn(usize) -> bool) -> Option<usize> {
         let Asked { who: (aircraft, passenger), site, now, .. } = *asked;
         let pin = (aircraft, passenger, site.clone());
+        let fails = |egress| self.sites.get(site).is_some_and(|it| it.fails(egress));
         if let Some(pinned) = self.pins.touch(&pin)
             && now.saturating_sub(pinned.used_at) < PIN_IDLE
             && is_up(pinned.egress)
+            && !fails(pinned.egress)
         {
             pinned.used_at = now;
             return Some(pinned.egress);
@@ -138,15 +140,17 @@ impl Choice {
                 (None, Some(rtt)) => (rtt, Source::Distance),
                 (None, None) => (egress.mean.get().unwrap_or(usual), Source::Mean),
             };
-            Estimate { egress: number, leg: egress.leg(), dial, source }
+            Estimate { egress: number, leg: egress.leg(), dial, source, fails: recent.fails() }
         };
         let all = self.egresses.iter().enumerate().filter(|(number, _)| is_up(*number));
         all.map(of).collect()
     }
 
-    /// The egress that passengers without a pin get at a site, if it is up.
-    pub fn favourite(&self, site: &Site) -> Option<usize> {
-        self.sites.get(site)?.favourite.map(|it| it.egress())
+    /// The egress that passengers without a pin get at a site, of those that are up.
+    pub fn expected(&self, site: &Site, is_up: impl Fn(usize) -> bool) -> Option<usize> {
+        let favourite = self.sites.get(site).and_then(|it| it.favourite).map(|it| it.egress());
+        let best = || Some(self.estimates(site, &is_up).iter().min_by_key(|it| it.total())?.egress);
+        favourite.filter(|egress| is_up(*egress)).or_else(best)
     }
 
     fn choose_unpinned(
@@ -168,8 +172,15 @@ impl Choice {
         };
         self.sites.touch(asked.site)?.favourite = Some(favourite);
         let usual = estimates.iter().find(|it| it.egress == favourite.egress()).unwrap_or(best);
-        let explored = (asked.random < EXPLORED).then(|| unknown(&estimates, usual)).flatten();
+        let tries = usual.fails || asked.random < EXPLORED;
+        let explored = tries.then(|| unknown(&estimates, usual)).flatten();
         Some(explored.unwrap_or(usual.egress))
+    }
+}
+
+impl Times {
+    fn fails(&self, egress: usize) -> bool {
+        self.dials.get(egress).is_some_and(Recent::fails)
     }
 }
 
@@ -188,6 +199,6 @@ fn unknown(estimates: &[Estimate], usual: &Estimate) -> Option<usize> {
     };
     let others = estimates.iter().filter(|it| it.egress != usual.egress);
     // Not even a dial in no time would make the others better.
-    let possible = others.filter(|it| it.leg < usual.total());
+    let possible = others.filter(|it| it.leg < usual.total() && !it.fails);
     possible.min_by_key(|it| (dials(it), it.total())).map(|it| it.egress)
 }

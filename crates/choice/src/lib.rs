@@ -33,6 +33,7 @@
 //! | `times` | the last dials |
 //! | `favourite` | the preferred egress of a site, and when another takes its place |
 //! | [`Place`] | distances, for destinations that nobody has dialled |
+//! | [`TransitWatch`] | detours of the path to an egress |
 //! | `owned` | bounded tables |
 
 #![forbid(unsafe_code)]
@@ -43,10 +44,12 @@ mod owned;
 mod place;
 mod site;
 mod times;
+mod transit;
 
 pub use choice::{Asked, Choice, MAX_PINS, MAX_SITES, PIN_IDLE};
 pub use place::Place;
 pub use site::Site;
+pub use transit::{Transit, TransitWatch};
 
 use std::time::Duration;
 
@@ -73,6 +76,8 @@ pub struct Estimate {
     pub dial: Duration,
     /// Origin of `dial`.
     pub source: Source,
+    /// The egress does not reach the site at present.
+    pub fails: bool,
 }
 
 impl Estimate {
@@ -91,6 +96,17 @@ pub enum Source {
     Distance,
     /// All dials of the egress.
     Mean,
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Dials(1) => f.write_str("1 dial"),
+            Self::Dials(dials) => write!(f, "{dials} dials"),
+            Self::Distance => f.write_str("by distance"),
+            Self::Mean => f.write_str("mean of other sites"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ impl<K: Clone + Eq + Hash, V> Owned<K, V> {
     }
 
     /// Number of entries.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }

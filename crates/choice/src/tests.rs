@@ -141,7 +141,7 @@ fn jitter_moves_nobody() {
                 pinned += u32::from(ask(2, 0.0) != pins[site]);
                 let egress = ask(3 + minute_sixth, random);
                 world.dial(site, egress, now);
-                let favourite = world.choice.favourite(&world.sites[site].site).unwrap();
+                let favourite = world.choice.expected(&world.sites[site].site, |_| true).unwrap();
                 changed[site] += u32::from(favourite != usual[site]);
                 usual[site] = favourite;
             }
@@ -176,7 +176,7 @@ fn a_passenger_keeps_the_egress_until_idle() {
     let (mut choice, site) = two([10, 80]);
     assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(0));
     for _ in 0..3 {
-        choice.dialled(0, &site, None, Duration::ZERO);
+        choice.dialled(0, &site, Some(Duration::from_millis(900)), Duration::ZERO);
         choice.dialled(1, &site, Some(Duration::from_millis(5)), Duration::ZERO);
     }
     let idle = PIN_IDLE.as_secs();
@@ -228,7 +228,21 @@ fn one_aircraft_takes_no_other_pins_and_memory_is_bounded() {
         let asked = Asked { who: ([2; 32], passenger), ..asked(&site, 0, 0) };
         choice.choose(&asked, |_| true);
     }
-    (0..3).for_each(|_| choice.dialled(0, &site, None, Duration::ZERO));
-    choice.dialled(1, &site, Some(Duration::ZERO), Duration::ZERO);
+    for _ in 0..3 {
+        choice.dialled(0, &site, Some(Duration::from_millis(900)), Duration::ZERO);
+        choice.dialled(1, &site, Some(Duration::ZERO), Duration::ZERO);
+    }
     assert_eq!(choice.choose(&asked(&site, 1, 1), |_| true), Some(0), "the pin is there");
+}
+
+#[test]
+fn a_site_that_an_egress_does_not_reach_is_tried_elsewhere_at_once() {
+    let (mut choice, site) = two([10, 80]);
+    assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(0));
+    (0..3).for_each(|_| choice.dialled(0, &site, None, Duration::ZERO));
+    for passenger in [1, 2] {
+        assert_eq!(choice.choose(&asked(&site, passenger, 1), |_| true), Some(1));
+    }
+    (0..3).for_each(|_| choice.dialled(1, &site, None, Duration::ZERO));
+    assert_eq!(choice.choose(&asked(&site, 3, 2), |_| true), Some(0), "nobody reaches it");
 }

@@ -7,20 +7,31 @@ const KEPT: usize = 8;
 /// Time that stands for a dial that failed without an answer. Such a destination may answer elsewhere.
 const FAILED: Duration = Duration::from_secs(3);
 
+/// Failures in a row after which an egress does not reach a site.
+const FAILURES: u8 = 3;
+
 /// The last dials of one egress to one site, in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Recent {
     times: [u16; KEPT],
     dials: usize,
+    /// Failures in a row.
+    failures: u8,
 }
 
 impl Recent {
     /// Adds a dial; `None` if it failed.
     pub fn add(&mut self, took: Option<Duration>) {
+        self.failures = if took.is_some() { 0 } else { self.failures.saturating_add(1) };
         let took = took.unwrap_or(FAILED).as_millis();
         self.times[self.dials % KEPT] = u16::try_from(took).unwrap_or(u16::MAX);
         // A multiple of the length counts like the length.
         self.dials = if self.dials == 2 * KEPT - 1 { KEPT } else { self.dials + 1 };
+    }
+
+    /// Returns `true` if the last dials failed.
+    pub fn fails(&self) -> bool {
+        self.failures >= FAILURES
     }
 
     /// Number of dials that count.
@@ -82,7 +93,10 @@ mod tests {
         assert_eq!((recent.len(), recent.typical()), (8, Some(Duration::from_micros(96_500))));
         (0..3).for_each(|_| recent.add(None));
         assert_eq!(recent.typical(), Some(Duration::from_millis(98)));
+        assert!(recent.fails());
         (0..3).for_each(|_| recent.add(None));
         assert_eq!(recent.typical(), Some(FAILED));
+        recent.add(Some(Duration::ZERO));
+        assert!(!recent.fails());
     }
 }

@@ -67,7 +67,7 @@ use bentpipe_relay::handover::{self as relay, Store};
 use bentpipe_relay::police::policed;
 use bentpipe_relay::{Outcome, Relay, RelayLimits};
 use bentpipe_split_http::{GroundPages, GroundSettings};
-use bentpipe_status::{Gateway, Reload, Reporter, Session};
+use bentpipe_status::{Command, Gateway, Reporter, Session};
 use bentpipe_transport::{Acceptor, Carried, Claim, FlowStream, Incoming, Transport};
 use descriptors::Fitted;
 use fleet::{Fleet, FlowPermit};
@@ -126,7 +126,7 @@ pub async fn run(
 /// one, see [`Ground::apply`].
 pub async fn run_with(
     config: &GroundConfig,
-    again: mpsc::Receiver<Reload<GroundConfig>>,
+    again: mpsc::Receiver<Command<GroundConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     bentpipe_net::raise_descriptor_limit();
@@ -146,7 +146,7 @@ pub async fn run_over(
     config: &GroundConfig,
     gateway: &Ground,
     acceptors: Vec<Arc<dyn Acceptor>>,
-    again: mpsc::Receiver<Reload<GroundConfig>>,
+    again: mpsc::Receiver<Command<GroundConfig>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
     for from in &acceptors {
@@ -173,7 +173,7 @@ pub async fn run_over(
         biased;
         name = failed(&acceptors) => Err(TransportError::Failed(name).into()),
         ended = gateway.serve(acceptors.clone(), shutdown) => over(ended),
-        () = gateway.follow_configs(config, &acceptors, again) => Ok(()),
+        () = gateway.follow_commands(config, &acceptors, again) => Ok(()),
         () = gateway.tell_status(config, &acceptors) => Ok(()),
         () = notify::feed_watchdog(pulses) => Ok(()),
         () = count_strangers(&acceptors, &counters) => Ok(()),

@@ -1,10 +1,12 @@
 //! Changes of the configuration while the gateway runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bentpipe_config::{Changes, GroundConfig};
-use bentpipe_status::{Outcome, Reload};
-use bentpipe_transport::Acceptor;
+use bentpipe_flow::Target;
+use bentpipe_status::{Asked, Command, Outcome};
+use bentpipe_transport::{Acceptor, EgressStanding};
 use tokio::sync::mpsc;
 
 use crate::Ground;
@@ -39,21 +41,25 @@ impl Ground {
         Ok(changes)
     }
 
-    /// Applies each configuration that arrives, logs the outcome and returns it. Never ends.
-    pub(crate) async fn follow_configs(
+    /// Follows each command that arrives. Never ends.
+    pub(crate) async fn follow_commands(
         &self,
         config: &GroundConfig,
         acceptors: &[Arc<dyn Acceptor>],
-        mut again: mpsc::Receiver<Reload<GroundConfig>>,
+        mut again: mpsc::Receiver<Command<GroundConfig>>,
     ) {
         let mut before = config.clone();
-        while let Some(request) = again.recv().await {
-            let outcome = self.reload(&mut before, &request.config, acceptors);
-            request.answer(outcome);
+        while let Some(command) = again.recv().await {
+            let outcome = match &command.asked {
+                Asked::Config(config) => self.reload(&mut before, config, acceptors),
+                Asked::Explain(target) => explain(target, acceptors),
+            };
+            command.answer(outcome);
         }
         std::future::pending().await
     }
 
+    /// Applies a configuration, logs the outcome and returns it.
     fn reload(
         &self,
         before: &mut GroundConfig,
@@ -83,4 +89,26 @@ impl Ground {
             }
         }
     }
+}
+
+/// Lines that say which egress a destination has, and why.
+fn explain(target: &Target, acceptors: &[Arc<dyn Acceptor>]) -> Outcome {
+    let egresses = acceptors.iter().map(|from| from.egresses(target)).find(|it| !it.is_empty());
+    let Some(egresses) = egresses else {
+        return Err("this ground has no choice: write several [[egress]] to have one".to_owned());
+    };
+    let width = egresses.iter().map(|it| it.name.len()).max().unwrap_or_default();
+    let line = |it: &EgressStanding| {
+        let EgressStanding { name, leg, dial, source, .. } = it;
+        let chosen = if it.is_chosen { " <- new passengers" } else { "" };
+        let [leg, dial] = [leg, dial].map(Duration::as_millis);
+        match (it.is_up, it.fails) {
+            (false, _) => format!("{name:width$}  down{chosen}"),
+            (true, true) => format!("{name:width$}  does not reach it{chosen}"),
+            (true, false) => {
+                format!("{name:width$}  {leg} ms there + {dial} ms to connect ({source}){chosen}")
+            }
+        }
+    };
+    Ok(egresses.iter().map(line).collect())
 }

@@ -8,18 +8,18 @@
 //! | `server` | HTTP at an address of this host: the next two |
 //! | `exposition` | the same for Prometheus |
 //! | `history`, `view` | the last day, and the operator's page |
-//! | `reload` | a configuration for a running gateway, and the answer |
+//! | `command` | a command for a running gateway, and the answer |
 //! | [`notify`] | notifications to the service manager |
 
 #![forbid(unsafe_code)]
 
+mod command;
 mod document;
 mod experience;
 mod exposition;
 mod file;
 mod history;
 pub mod notify;
-mod reload;
 mod server;
 mod view;
 
@@ -35,13 +35,13 @@ use server::Newest;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
+pub use command::{Asked, Command, Outcome};
 pub use document::{
     ClassEntry, Document, FlowEntry, Gateway, LinkEntry, Moved, Names, PassengerEntry, PathEntry,
     RateEntry, SCHEMA, Session,
 };
 pub use experience::ExperienceEntry;
 pub use file::{Place, ReadError, read};
-pub use reload::{Outcome, Reload};
 
 use bentpipe_config as config;
 use bentpipe_metering::counters;

@@ -367,6 +367,25 @@ pub struct Fleet {
     pub memory: ByteSize,
 }
 
+/// An egress, as a way to a destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressStanding {
+    /// Its address in the configuration.
+    pub name: String,
+    /// `true` if there is a connection to it.
+    pub is_up: bool,
+    /// `true` if passengers who have none at the destination get it.
+    pub is_chosen: bool,
+    /// `true` if its last connections to the destination failed.
+    pub fails: bool,
+    /// Round-trip time to it.
+    pub leg: Duration,
+    /// Time that it needs to connect.
+    pub dial: Duration,
+    /// Origin of `dial`, for people.
+    pub source: String,
+}
+
 /// Source of the ground's flows.
 pub trait Acceptor: Send + Sync + 'static {
     /// Waits for the next flow; `None` once the transport is closed.
@@ -394,6 +413,11 @@ pub trait Acceptor: Send + Sync + 'static {
     /// Waits until the transport ends by a fault of this process; forever in normal operation.
     fn failed(&self) -> BoxFuture<'_, ()> {
         Box::pin(pending())
+    }
+
+    /// Egresses among which new flows to `target` are divided; empty if there is no choice.
+    fn egresses(&self, _target: &Target) -> Vec<EgressStanding> {
+        Vec::new()
     }
 
     /// Number of turns of the task that moves datagrams. The call requests another turn, so that the

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bentpipe_flow::ResetCode;
 use bentpipe_gateway::config::GroundConfig;
 use bentpipe_gateway::ground::{Ground, run_over};
-use bentpipe_gateway::status::{Outcome, Reload};
+use bentpipe_gateway::status::{Asked, Command, Outcome};
 use bentpipe_gateway::transport::Acceptor;
 use bentpipe_gateway::transports;
 use bentpipe_link::io::{Air, Open, UdpSocket};
@@ -90,7 +90,7 @@ async fn transfer(air: Air, target: SocketAddr, is_over: Arc<AtomicBool>, steps:
 /// A running ground, and requests to it.
 struct Running {
     acceptors: Vec<Arc<dyn Acceptor>>,
-    again: mpsc::Sender<Reload<GroundConfig>>,
+    again: mpsc::Sender<Command<GroundConfig>>,
     ground: Ground,
 }
 
@@ -107,7 +107,7 @@ impl Running {
     }
 
     async fn reload(&self, config: GroundConfig) -> Outcome {
-        let (request, outcome) = Reload::new(config);
+        let (request, outcome) = Command::new(Asked::Config(config));
         self.again.send(request).await.unwrap();
         soon("the outcome", outcome).await.unwrap()
     }

@@ -57,7 +57,7 @@ pub struct Running {
 }
 
 impl Running {
-    fn start(config: GroundConfig) -> Self {
+    pub fn start(config: GroundConfig) -> Self {
         Self::start_after(config, None, None)
     }
 

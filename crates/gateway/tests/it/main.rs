@@ -5,6 +5,7 @@ mod claims;
 mod descriptors;
 mod dns;
 mod early;
+mod egress_choice;
 mod failures;
 mod fleet;
 mod handover;

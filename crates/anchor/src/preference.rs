@@ -1,0 +1,169 @@
+//! A hub's choice among its egresses, and the reports on which it rests.
+
+use std::time::Duration;
+
+use bentpipe_choice::{Asked, Choice, Estimate, Leg, Site};
+use bentpipe_flow::{Reach, Service, Target};
+use bentpipe_masque::{Behalf, Client};
+use bentpipe_transport::EgressStanding;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::AsyncReadExt;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::wire::{Control, Decoder, Malformed, Sink};
+
+/// Pause before an egress is asked again for its dials, which an older one refuses.
+const ASK_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes of reports that are read at once.
+const READ_BYTES: usize = 4 << 10;
+
+/// A passenger: the aircraft's key, and a number there.
+pub type Who = ([u8; 32], u32);
+
+/// Way to an egress at present.
+pub struct Way<'a> {
+    /// Name of the egress.
+    pub name: &'a str,
+    /// Path to it, while there is a connection.
+    pub leg: Option<Leg>,
+    /// `true` if it may be used.
+    pub is_up: bool,
+}
+
+/// Choice among the egresses of a hub.
+pub struct Preference {
+    choice: Mutex<Choice>,
+    epoch: Instant,
+}
+
+impl Preference {
+    /// Chooses among so many egresses.
+    pub fn new(egresses: usize) -> Self {
+        Self { choice: Mutex::new(Choice::new(egresses)), epoch: Instant::now() }
+    }
+
+    /// Number of the egress for a new flow of `who` to `target`; `None` if none is up.
+    pub fn choose(&self, who: Who, target: &Target, all: &[Way<'_>]) -> Option<usize> {
+        let site = Site::of(target)?;
+        // Without randomness nothing is tried, and everything else works.
+        let random = getrandom::u32().unwrap_or(u32::MAX);
+        let asked = Asked {
+            who,
+            site: &site,
+            place: None,
+            now: self.epoch.elapsed(),
+            random: f64::from(random) / f64::from(u32::MAX),
+        };
+        let mut choice = self.choice.lock();
+        update_legs(&mut choice, all);
+        choice.choose(&asked, |number| all[number].is_up)
+    }
+
+    /// The egresses as ways to `target`.
+    pub fn explain(&self, target: &Target, all: &[Way<'_>]) -> Vec<EgressStanding> {
+        let Some(site) = Site::of(target) else { return Vec::new() };
+        let mut choice = self.choice.lock();
+        update_legs(&mut choice, all);
+        let is_up = |number: usize| all[number].is_up;
+        let chosen = choice.expected(&site, is_up);
+        let standing = |it: Estimate| EgressStanding {
+            name: all[it.egress].name.to_owned(),
+            is_up: is_up(it.egress),
+            is_chosen: chosen == Some(it.egress),
+            fails: it.fails,
+            leg: it.leg,
+            dial: it.dial,
+            source: it.source.to_string(),
+        };
+        choice.estimates(&site, |_| true).into_iter().map(standing).collect()
+    }
+
+    /// Notes the end of a flow.
+    pub fn ended(&self, who: Who, target: &Target) {
+        if let Some(site) = Site::of(target) {
+            self.choice.lock().ended(who, &site, self.epoch.elapsed());
+        }
+    }
+
+    /// Notes a dial of an egress.
+    pub fn dialled(&self, egress: usize, dialled: Dialled) {
+        if let Some(site) = Site::of(&dialled.target) {
+            let took = dialled.millis.map(|millis| Duration::from_millis(millis.into()));
+            self.choice.lock().dialled(egress, &site, took, self.epoch.elapsed());
+        }
+    }
+}
+
+fn update_legs(choice: &mut Choice, all: &[Way<'_>]) {
+    for (number, way) in all.iter().enumerate() {
+        if let Some(leg) = way.leg {
+            choice.set_leg(number, leg);
+        }
+    }
+}
+
+/// Report of a dial.
+pub struct Dialled {
+    /// Milliseconds that it took; `None` if nothing answered.
+    pub millis: Option<u16>,
+    /// Destination.
+    pub target: Target,
+}
+
+/// Reads the reports of an egress, once `client` is known, until `take` returns `None`.
+pub async fn follow_dials(
+    mut client: watch::Receiver<Option<Client>>,
+    mut take: impl FnMut(Dialled) -> Option<()> + Send,
+) {
+    let Ok(client) = client.wait_for(Option::is_some).await.map(|it| it.clone()) else { return };
+    let Some(client) = client else { return };
+    let mut reach = client.watch_reach();
+    loop {
+        if reach.wait_for(|reach| *reach == Reach::Up).await.is_err() {
+            return;
+        }
+        let mut first = Vec::new();
+        Control::Dials.put(&mut first);
+        let mut reports = client.forward(
+            &format!("{}:0", Service::Anchor.name()),
+            (bentpipe_flow::Class::Network.to_u8(), 0),
+            None,
+            &Behalf { aircraft: [0; 32], session: 0 },
+            Bytes::from(first),
+        );
+        let (mut decoder, mut read) = (Decoder::default(), [0; READ_BYTES]);
+        let mut reports_taken = Taken { take: &mut take, is_over: false };
+        while let Ok(count @ 1..) = reports.read(&mut read).await {
+            if let Err(error) = decoder.decode(&mut read[..count], &mut reports_taken) {
+                tracing::warn!(%error, "an egress reports its dials");
+                break;
+            }
+            if reports_taken.is_over {
+                return;
+            }
+        }
+        sleep(ASK_PAUSE).await;
+    }
+}
+
+/// Takes reports.
+struct Taken<'a, F> {
+    take: &'a mut F,
+    is_over: bool,
+}
+
+impl<F: FnMut(Dialled) -> Option<()>> Sink for Taken<'_, F> {
+    fn data(&mut self, _: usize) -> Result<usize, Malformed> {
+        Err(Malformed("data between reports of dials"))
+    }
+
+    fn control(&mut self, record: Control) -> Result<(), Malformed> {
+        let Control::Dialled { millis, target } = record else {
+            return Err(Malformed("a record that is no report of a dial"));
+        };
+        self.is_over |= (self.take)(Dialled { millis, target }).is_none();
+        Ok(())
+    }
+}
