@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_choice::Leg;
+use bentpipe_choice::{Leg, Site};
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service, Target};
 use bentpipe_masque::{Behalf, Client, ConnectionWatch};
 use bentpipe_relay::Bridge;
@@ -57,6 +57,8 @@ pub struct SentDatagrams {
 pub struct OtherEgress {
     /// Address in the configuration.
     name: String,
+    /// Sites that it dials whenever it is up.
+    sites: Vec<Site>,
     id: EgressId,
     client: watch::Receiver<Option<Client>>,
     /// First failed use since the egress was up.
@@ -80,7 +82,8 @@ pub struct Egresses {
 impl Egresses {
     /// Creates the list. The first is preferred while nothing is known of a destination.
     pub fn new(egresses: Vec<OtherEgress>) -> Self {
-        let preference = (egresses.len() > 1).then(|| Preference::new(egresses.len()));
+        let sites: Vec<_> = egresses.iter().map(|it| &*it.sites).collect();
+        let preference = (egresses.len() > 1).then(|| Preference::new(&sites));
         Self { all: egresses, preference }
     }
 
@@ -188,13 +191,26 @@ impl OtherEgress {
     /// Reaches the egress with `public_key` through `client`, once that is known.
     pub fn new(public_key: &[u8; 32], client: watch::Receiver<Option<Client>>) -> Self {
         let (missed_at, connection) = (Mutex::default(), Mutex::default());
-        Self { name: String::new(), id: egress_id(public_key), client, missed_at, connection }
+        Self {
+            name: String::new(),
+            sites: Vec::new(),
+            id: egress_id(public_key),
+            client,
+            missed_at,
+            connection,
+        }
     }
 
     /// Names the egress, for people.
     #[must_use]
     pub fn named(self, name: String) -> Self {
         Self { name, ..self }
+    }
+
+    /// Gives these sites to the egress whenever it is up.
+    #[must_use]
+    pub fn with_sites(self, sites: Vec<Site>) -> Self {
+        Self { sites, ..self }
     }
 
     fn way(&self) -> Way<'_> {

@@ -39,9 +39,13 @@ pub struct Preference {
 }
 
 impl Preference {
-    /// Chooses among so many egresses.
-    pub fn new(egresses: usize) -> Self {
-        Self { choice: Mutex::new(Choice::new(egresses)), epoch: Instant::now() }
+    /// Chooses among egresses, to which the operator has given these sites.
+    pub fn new(egresses: &[&[Site]]) -> Self {
+        let mut choice = Choice::new(egresses.len());
+        for (number, sites) in egresses.iter().enumerate() {
+            sites.iter().for_each(|site| choice.fix(site.clone(), number));
+        }
+        Self { choice: Mutex::new(choice), epoch: Instant::now() }
     }
 
     /// Number of the egress for a new flow of `who` to `target`; `None` if none is up.
@@ -75,7 +79,10 @@ impl Preference {
             fails: it.fails,
             leg: it.leg,
             dial: it.dial,
-            source: it.source.to_string(),
+            source: match choice.fixed(&site) == Some(it.egress) {
+                true => "its site by the configuration".to_owned(),
+                false => it.source.to_string(),
+            },
         };
         choice.estimates(&site, |_| true).into_iter().map(standing).collect()
     }

@@ -39,6 +39,7 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
         let (found, client) = watch::channel(None);
         let (config, egress) = (config.clone(), egress.clone());
         let (key, name) = (*egress.public_key.as_bytes(), egress.peer.to_string());
+        let sites = egress.sites.clone();
         tokio::spawn(async move {
             let addresses = tokio::select! {
                 addresses = resolve(&egress.peer) => addresses,
@@ -55,7 +56,7 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
                 }
             }
         });
-        OtherEgress::new(&key, client).named(name)
+        OtherEgress::new(&key, client).named(name).with_sites(sites)
     };
     let egresses = Arc::new(Egresses::new(config.egresses.iter().map(connect).collect()));
     Egresses::watch(&egresses);

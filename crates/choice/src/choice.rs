@@ -37,6 +37,8 @@ pub struct Asked<'a> {
 /// A hub's egresses, their times, and its passengers' pins.
 pub struct Choice {
     egresses: Vec<Known>,
+    /// Sites with an egress that the operator has chosen.
+    fixed: Vec<(Site, usize)>,
     sites: Owned<Site, Times>,
     pins: Owned<Pin, Pinned>,
 }
@@ -68,7 +70,17 @@ impl Choice {
     /// Chooses among so many egresses. If nothing tells them apart, the first is preferred.
     pub fn new(egresses: usize) -> Self {
         let egresses = (0..egresses).map(|_| Known::default()).collect();
-        Self { egresses, sites: Owned::new(MAX_SITES), pins: Owned::new(MAX_PINS) }
+        Self {
+            egresses,
+            fixed: Vec::new(),
+            sites: Owned::new(MAX_SITES),
+            pins: Owned::new(MAX_PINS),
+        }
+    }
+
+    /// Gives a site to an egress whenever that is up, whatever the times are. The first one counts.
+    pub fn fix(&mut self, site: Site, egress: usize) {
+        self.fixed.push((site, egress));
     }
 
     /// Says where an egress is.
@@ -102,6 +114,9 @@ impl Choice {
     /// Chooses among the egresses that are up; `None` if there are none.
     pub fn choose(&mut self, asked: &Asked<'_>, is_up: impl Fn(usize) -> bool) -> Option<usize> {
         let Asked { who: (aircraft, passenger), site, now, .. } = *asked;
+        if let Some(fixed) = self.fixed(site).filter(|egress| is_up(*egress)) {
+            return Some(fixed);
+        }
         let pin = (aircraft, passenger, site.clone());
         let fails = |egress| self.sites.get(site).is_some_and(|it| it.fails(egress));
         if let Some(pinned) = self.pins.touch(&pin)
@@ -148,9 +163,15 @@ impl Choice {
 
     /// The egress that passengers without a pin get at a site, of those that are up.
     pub fn expected(&self, site: &Site, is_up: impl Fn(usize) -> bool) -> Option<usize> {
+        let fixed = self.fixed(site).filter(|egress| is_up(*egress));
         let favourite = self.sites.get(site).and_then(|it| it.favourite).map(|it| it.egress());
         let best = || Some(self.estimates(site, &is_up).iter().min_by_key(|it| it.total())?.egress);
-        favourite.filter(|egress| is_up(*egress)).or_else(best)
+        fixed.or(favourite.filter(|egress| is_up(*egress))).or_else(best)
+    }
+
+    /// The egress that the operator has chosen for a site.
+    pub fn fixed(&self, site: &Site) -> Option<usize> {
+        self.fixed.iter().find(|(fixed, _)| fixed.contains(site)).map(|(_, egress)| *egress)
     }
 
     fn choose_unpinned(

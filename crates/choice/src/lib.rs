@@ -48,7 +48,7 @@ mod transit;
 
 pub use choice::{Asked, Choice, MAX_PINS, MAX_SITES, PIN_IDLE};
 pub use place::Place;
-pub use site::Site;
+pub use site::{Site, SiteError};
 pub use transit::{Transit, TransitWatch};
 
 use std::time::Duration;

@@ -41,12 +41,62 @@ impl Site {
         }
     }
 
+    /// Returns `true` if this is `other`, or a network around it.
+    pub fn contains(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Prefix(around), Self::Prefix(inner)) => around.contains(inner),
+            _ => self == other,
+        }
+    }
+
     fn of_address(address: IpAddr) -> Self {
         let bits = match address {
             IpAddr::V4(_) => IPV4_PREFIX_BITS,
             IpAddr::V6(_) => IPV6_PREFIX_BITS,
         };
         Self::Prefix(IpNet::new_assert(address, bits).trunc())
+    }
+}
+
+/// Text that names no site.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SiteError {
+    /// It is neither a domain nor a network.
+    #[error("`{0}` is no domain and no network: write \"example.com\" or \"192.0.2.0/24\"")]
+    Neither(String),
+    /// A site is a whole domain.
+    #[error(
+        "`{name}` is a part of a domain, and a passenger has one egress for all of it: write \"{domain}\""
+    )]
+    Part {
+        /// The text.
+        name: String,
+        /// Its domain.
+        domain: String,
+    },
+}
+
+impl std::str::FromStr for Site {
+    type Err = SiteError;
+
+    /// Reads a domain that somebody registers, or a network. An IPv4 /24 and an IPv6 /48 are the smallest:
+    /// an address stands for its own.
+    fn from_str(text: &str) -> Result<Self, SiteError> {
+        let neither = || SiteError::Neither(text.to_owned());
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::of_address(address));
+        }
+        if let Ok(network) = text.parse::<IpNet>() {
+            let whole = Self::of_address(network.addr());
+            let own = Self::Prefix(network.trunc());
+            return Ok(if whole.contains(&own) { whole } else { own });
+        }
+        let target = format!("{text}:0").parse().map_err(|_| neither())?;
+        let site = Self::of(&target).ok_or_else(neither)?;
+        match site.to_string() {
+            domain if domain.eq_ignore_ascii_case(text) => Ok(site),
+            domain => Err(SiteError::Part { name: text.to_owned(), domain }),
+        }
     }
 }
 
@@ -88,6 +138,20 @@ mod tests {
             ("localhost", "localhost"),
         ] {
             assert_eq!(domain(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn text_names_a_whole_domain_or_a_network() {
+        let site = |text: &str| text.parse::<Site>().map(|it| it.to_string());
+        assert_eq!(site("Example.com").unwrap(), "example.com");
+        assert_eq!(site("192.0.2.7").unwrap(), "192.0.2.0/24");
+        assert_eq!(site("192.0.2.128/25").unwrap(), "192.0.2.0/24");
+        assert_eq!(site("2001:db8::/32").unwrap(), "2001:db8::/32");
+        let part = site("www.example.com").unwrap_err().to_string();
+        assert!(part.ends_with("write \"example.com\""), "{part}");
+        for wrong in ["", "a b", "example.com:443", "1.2.3.4/33"] {
+            assert!(matches!(site(wrong), Err(SiteError::Neither(_))), "{wrong}");
         }
     }
 

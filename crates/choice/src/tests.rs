@@ -246,3 +246,17 @@ fn a_site_that_an_egress_does_not_reach_is_tried_elsewhere_at_once() {
     (0..3).for_each(|_| choice.dialled(1, &site, None, Duration::ZERO));
     assert_eq!(choice.choose(&asked(&site, 3, 2), |_| true), Some(0), "nobody reaches it");
 }
+
+#[test]
+fn the_operator_has_the_last_word() {
+    let (mut choice, site) = two([10, 80]);
+    choice.choose(&asked(&site, 1, 0), |_| true);
+    choice.fix("shop.example".parse().unwrap(), 1);
+    choice.fix("192.0.0.0/16".parse().unwrap(), 1);
+    assert_eq!(choice.choose(&asked(&site, 1, 1), |_| true), Some(1), "a pin gives way");
+    assert_eq!(choice.choose(&asked(&site, 1, 1), |egress| egress == 0), Some(0));
+    assert_eq!(choice.expected(&site, |_| true), Some(1));
+    let prefix = |target: &str| Site::of(&target.parse().unwrap()).unwrap();
+    assert_eq!(choice.fixed(&prefix("192.0.2.1:443")), Some(1));
+    assert_eq!(choice.fixed(&prefix("198.51.100.1:443")), None);
+}

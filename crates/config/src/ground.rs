@@ -38,7 +38,7 @@ pub(super) struct GroundFile {
     /// 64.
     #[serde(default, rename = "hub")]
     hubs: Vec<HubTable>,
-    /// Egresses that dial for this hub, the preferred first: docs/several-hubs.md. Without one, this
+    /// Egresses that dial for this hub: docs/several-hubs.md. Without one, this
     /// gateway dials itself. At most 64.
     #[serde(default, rename = "egress")]
     egresses: Vec<EgressTable>,
@@ -90,7 +90,7 @@ pub struct GroundConfig {
     pub aircraft: Vec<AircraftConfig>,
     /// Keys of the hubs that forward flows here.
     pub hubs: Vec<PublicKey>,
-    /// Egresses that dial for this hub, the preferred first.
+    /// Egresses that dial for this hub.
     pub egresses: Vec<EgressConfig>,
     /// Certificate for standard MASQUE clients; if absent, they are refused.
     pub masque: Option<Arc<Certificate>>,

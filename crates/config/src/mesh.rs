@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use bentpipe_choice::Site;
 use bentpipe_flow::Target;
 use bentpipe_link::PublicKey;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::placed::placed_text;
 use super::{ConfigError, Placed, Source, least};
@@ -14,6 +16,8 @@ use super::{ConfigError, Placed, Source, least};
 pub const MAX_HUBS: usize = 8;
 /// Maximum number of egresses of a hub, and of hubs of an egress.
 pub const MAX_EGRESSES: usize = 64;
+/// Maximum number of sites of an egress.
+pub const MAX_SITES: usize = 256;
 
 /// A further hub.
 #[derive(Deserialize, JsonSchema)]
@@ -60,6 +64,23 @@ pub(super) struct EgressTable {
     #[serde(deserialize_with = "placed_text")]
     #[schemars(with = "String", title = "key")]
     public_key: Placed<PublicKey>,
+    /// Sites that this egress dials whenever it is up: domains, and networks of addresses, as in
+    /// `["example.com", "198.51.100.0/24"]`. At most 256.
+    #[serde(default, deserialize_with = "sites")]
+    #[schemars(with = "Vec<String>", title = "list of domains and networks")]
+    sites: Vec<Site>,
+}
+
+/// Reads the sites of an egress.
+fn sites<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Site>, D::Error> {
+    let texts = Vec::<String>::deserialize(from)?;
+    if texts.len() > MAX_SITES {
+        let count = texts.len();
+        return Err(D::Error::custom(format!(
+            "{count} sites are too many: write at most {MAX_SITES}"
+        )));
+    }
+    texts.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
 }
 
 /// A gateway that dials for a hub.
@@ -69,6 +90,8 @@ pub struct EgressConfig {
     pub peer: Target,
     /// Its public key.
     pub public_key: PublicKey,
+    /// Sites that it dials whenever it is up.
+    pub sites: Vec<Site>,
 }
 
 /// Checks the further hubs of an aircraft, whose first has the key `first`.
@@ -101,8 +124,10 @@ pub(super) fn egresses(
     source: &Source<'_>,
 ) -> Result<Vec<EgressConfig>, ConfigError> {
     distinct(tables.iter().map(|it| &it.public_key), "egress", MAX_EGRESSES, taken, source)?;
-    let egress =
-        |table: EgressTable| EgressConfig { peer: table.peer, public_key: *table.public_key };
+    let egress = |table: EgressTable| {
+        let EgressTable { peer, public_key, sites } = table;
+        EgressConfig { peer, public_key: *public_key, sites }
+    };
     Ok(tables.into_iter().map(egress).collect())
 }
 

@@ -1,6 +1,7 @@
 //! The command as a process, in one binary. `bare` has its own, because CI runs it with a static
 //! program.
 
+mod explain;
 mod gateway;
 mod hosts;
 mod init;
