@@ -286,8 +286,43 @@ fn public_ipv6() {
     assert!(run.output.contains("fd00::/48"), "{}", run.output);
 }
 
+/// Attempts at a rate check on a busy machine.
+const ATTEMPTS: usize = 3;
+
 /// A policer at the first hop, between the probe and an own origin on the ground.
 fn a_policer() {
+    for _ in 0..ATTEMPTS {
+        // A late train proves nothing, and the probe says so.
+        let [down, up] = rate_checks();
+        assert_eq!((down.direction, up.direction), (Direction::Down, Direction::Up));
+        assert_eq!((&down.failure, &up.failure), (&None, &None));
+        match (&down.limit, &up.limit) {
+            (Some(Limit::Unknown), _) => {}
+            (Some(Limit::Policer { rate_bps, burst_bytes }), Some(up)) => {
+                // The accuracy is tested in virtual time (`rate::tests`).
+                assert!((50_000..=200_000).contains(rate_bps), "{rate_bps}");
+                // The kernel's bucket for bytes has a second's worth more, 18.5 kB, of which earlier trains
+                // took a part.
+                assert!((4000..=18_500).contains(burst_bytes), "{burst_bytes}");
+                assert!(!matches!(up, Limit::Policer { .. }), "{up:?}");
+                return;
+            }
+            limits => panic!("{limits:?}"),
+        }
+    }
+    assert!(is_busy(), "the probe cannot tell a policer on an idle machine");
+    println!("SKIPPED: this machine is too busy: in {ATTEMPTS} attempts no policer could be told");
+}
+
+/// Returns `true` if more than two threads wait for each processor.
+fn is_busy() -> bool {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = load.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0);
+    let processors = std::thread::available_parallelism().map_or(1, |it| it.get());
+    load > 2.0 * processors as f64
+}
+
+fn rate_checks() -> [RateCheck; 2] {
     let chain = Chain::new(1);
     let _origin = caches::origin(&chain);
     // 100 kbit/s to the client, and all that the machine can do from it.
@@ -296,25 +331,12 @@ fn a_policer() {
         (format!("far={}", chain.target(false)), format!("http://{}:8080/", chain.target(false)));
     let arguments = ["--target", &target, "--stun-server", "127.0.0.1:9", "--origin", &origin];
     let run = Run::with_names(&chain, &arguments, "www.example.com\n", 45);
-    let checks: Vec<&RateCheck> = run
-        .measurements()
-        .filter_map(|measurement| match measurement {
-            Measurement::Rate(check) => Some(&**check),
-            _ => None,
-        })
-        .collect();
-    let [down, up] = checks[..] else { panic!("{} checks", checks.len()) };
-    assert_eq!((down.direction, up.direction), (Direction::Down, Direction::Up));
-    assert_eq!((&down.failure, &up.failure), (&None, &None));
-    let Some(Limit::Policer { rate_bps, burst_bytes }) = down.limit else {
-        panic!("{:?}", down.limit)
-    };
-    // A busy machine sends and receives late. The accuracy is tested in virtual time (`rate::tests`).
-    assert!((50_000..=200_000).contains(&rate_bps), "{rate_bps}");
-    // The kernel's bucket for bytes has a second's worth more, 18.5 kB, of which earlier trains took a part.
-    assert!((4000..=18_500).contains(&burst_bytes), "{burst_bytes}");
-    // A busy machine may send a train late, or receive it late.
-    assert!(!matches!(up.limit, None | Some(Limit::Policer { .. })), "{:?}", up.limit);
+    let checks = run.measurements().filter_map(|measurement| match measurement {
+        Measurement::Rate(check) => Some((**check).clone()),
+        _ => None,
+    });
+    let checks: Vec<RateCheck> = checks.collect();
+    checks.try_into().unwrap_or_else(|checks: Vec<_>| panic!("{} checks", checks.len()))
 }
 
 fn epb_ratios() {
