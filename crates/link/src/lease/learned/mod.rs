@@ -189,6 +189,9 @@ impl Learner {
         if let Some(bps) = self.grants.rate_bps(now) {
             return BitRate::from_bps(bps as u64).min(self.cap);
         }
+        if let Some(bps) = self.flight.unconfirmed_bps(self.rtt) {
+            return BitRate::from_bps(bps as u64).min(self.cap);
+        }
         let share = match (self.trains.gain_at(now), self.phase) {
             (Some(gain), _) => gain,
             (_, Phase::Resting(until)) if now < until => trains::REST,
