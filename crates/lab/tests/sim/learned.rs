@@ -83,6 +83,39 @@ fn a_learned_rate_and_cubic_both_keep_a_good_part_of_a_short_queue() {
     }
 }
 
+/// Outcomes of the cells with these names, with a learned rate.
+fn learned(names: &[&str], runs: usize) -> Vec<Outcome> {
+    let cells: Vec<_> =
+        cells::all().into_iter().filter(|cell| names.contains(&&*cell.name)).collect();
+    assert_eq!(cells.len(), names.len());
+    let choice = Choice { cells, lease: Lease::Learned, runs: Some(runs), seed: 11 };
+    play::run(&choice, &Engine::Sim).unwrap()
+}
+
+#[test]
+fn the_first_data_and_data_after_ten_idle_minutes_meet_their_bounds() {
+    assert_eq!(missed(&learned(&["very first A 100 KB"], 100)), []);
+    assert_eq!(missed(&learned(&["10 min idle, capacity quartered"], 10)), []);
+}
+
+#[test]
+fn a_learned_rate_and_bbr_both_keep_a_part_of_a_short_queue() {
+    // 6 % of the packets are lost, because BBR does not answer losses.
+    let outcomes = learned(&["beside BBR, 10 Mbit/s, 100 ms, 1 BDP"], 1);
+    assert_eq!(missed(&outcomes), [(&*outcomes[0].name, "excess")]);
+}
+
+#[test]
+fn at_a_policer_no_more_is_lost_than_in_a_round_trip_and_two_reports() {
+    let names = ["policer of 2 Mbit/s, bucket of 20 kB", "policer of 2 Mbit/s, bucket of 60 kB"];
+    for outcome in learned(&names, 1) {
+        let excess = outcome.found.iter().find(|one| matches!(one.target.figure, Figure::Excess));
+        let excess = excess.and_then(|found| found.value).unwrap();
+        // 1.35 MB at 18 Mbit/s × 600 ms, beside 7.5 MB that arrive in 30 s.
+        assert!((1.15..1.25).contains(&excess), "{}: {excess}", outcome.name);
+    }
+}
+
 #[test]
 fn without_a_lease_the_channels_losses_do_not_bound_the_rate() {
     let outcomes = fast(Lease::None, &["bulk A"]);

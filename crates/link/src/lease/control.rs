@@ -155,6 +155,11 @@ impl Control {
         self.learner.as_ref().and_then(Learner::confirmed)
     }
 
+    /// Returns `true` if the rate is learned, and the channel's loss was not measured before the data.
+    pub fn is_loss_unknown(&self) -> bool {
+        self.learner.as_ref().is_some_and(Learner::is_loss_unknown)
+    }
+
     /// Returns `true` if a learned rate competes with others.
     pub fn competes(&self) -> bool {
         self.learner.as_ref().is_some_and(Learner::competes)

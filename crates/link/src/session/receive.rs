@@ -30,6 +30,9 @@ const MAX_PACKET_TIME: Duration = Duration::from_millis(100);
 const ORDER_ROUND_TRIPS: f64 = 1.25;
 /// … plus this, for short paths.
 const ORDER_SLACK: Duration = Duration::from_millis(50);
+/// Loss that is assumed at least while the first data is sent and none is measured: too few repair
+/// packets at its end cost a round trip.
+const UNKNOWN_LOSS: f64 = 0.04;
 /// Number of challenges to a new address before the move is given up.
 const CHALLENGE_TRIES: u32 = 6;
 
@@ -252,7 +255,11 @@ impl Session {
 
     /// Adapts the redundancy to the present loss of the path in hand.
     fn adapt(&mut self, now: Duration) {
-        self.path.estimator.assume(self.path.arrivals.loss());
+        let mut assumed = self.path.arrivals.loss();
+        if self.path.lease.is_loss_unknown() {
+            assumed.rate = assumed.rate.max(UNKNOWN_LOSS);
+        }
+        self.path.estimator.assume(assumed);
         let carriers = self.paths().filter(|path| self.is_used(path));
         let carriers = carriers.filter(|path| !self.is_idle_in_bursts(path, now)).count();
         self.repair_policy.several_paths = self.has_other_live() && carriers > 1;

@@ -24,7 +24,7 @@ impl Learner {
             self.capacity_bps = Some(passage.arrived_bps.min(MAX_COMPRESSION * passage.sent_bps));
         }
         let channel = self.loss.beside_others(seen);
-        self.cross_traffic.observe(seen, channel);
+        self.cross_traffic.observe(seen, channel, self.queue.newest(), self.rtt);
         let (queue, budget) = (self.queue.newest(), self.budget());
         let arrived = self.capacity_bps.unwrap_or_default();
         if self.cross_traffic.has_gone(arrived, queue, budget, self.rtt, seen.now) {

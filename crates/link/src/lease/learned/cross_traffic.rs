@@ -31,6 +31,12 @@ const FAIR: f64 = 0.5;
 const FLOOR: f64 = 0.3;
 /// Loss at which that capacity is too high: the path carries less now …
 const TOO_MUCH: f64 = 0.1;
+/// … the same for the mean loss in a queue that was always shorter than this many round trips. A sender
+/// that answers no losses, as BBR, keeps such a queue full …
+const TOO_MUCH_IN_SHORT: f64 = 0.2;
+const SHORT_ROUND_TRIPS: f64 = 1.5;
+/// … the weight of a window in that mean …
+const LOSS_WEIGHT: f64 = 1.0 / 8.0;
 /// … and its decrease then.
 const FORGETTING: f64 = 0.9;
 /// Share of that capacity from which on nobody else is there …
@@ -71,6 +77,8 @@ pub struct CrossTraffic {
     /// End of the last competition, and its window.
     left: Option<(Duration, Window)>,
     peak: Peak,
+    /// Longest queue beside others.
+    longest_queue: Duration,
     /// `Some` while others are there.
     window: Option<Window>,
 }
@@ -95,6 +103,8 @@ struct Window {
     limited_at: Duration,
     previous_sent_at: Duration,
     rtt_s: f64,
+    /// Mean loss.
+    loss: f64,
     allowance: Allowance,
     /// Time since which there is no queue.
     empty_since: Option<Duration>,
@@ -197,6 +207,7 @@ impl CrossTraffic {
             limited_at: seen.now,
             previous_sent_at: seen.sent_at,
             rtt_s: seen.rtt.as_secs_f64(),
+            loss: 0.0,
             allowance,
             empty_since: None,
             alone_since: None,
@@ -242,14 +253,19 @@ impl CrossTraffic {
         }
     }
 
-    /// Follows a report. `channel` is the channel's own loss.
-    pub fn observe(&mut self, seen: &Observation, channel: f64) {
+    /// Follows a report, whose newest packet found a `queue`, on a path with a round trip of `rtt`
+    /// without it. `channel` is the channel's own loss.
+    pub fn observe(&mut self, seen: &Observation, channel: f64, queue: Duration, rtt: Duration) {
+        self.longest_queue = self.longest_queue.max(queue);
+        let is_short = self.longest_queue < rtt.mul_f64(SHORT_ROUND_TRIPS);
         let Some(window) = &mut self.window else { return };
         window.rtt_s += RTT_WEIGHT * (seen.rtt.as_secs_f64() - window.rtt_s);
         let is_new = window.previous_sent_at >= window.recovery;
         window.previous_sent_at = window.previous_sent_at.max(seen.sent_at);
         let arrived_bytes = seen.judged_bytes.saturating_sub(seen.lost * PACKET_BYTES);
         let packets = window.cubic.window_bytes() as f64 / PACKET_BYTES as f64;
+        let loss = seen.lost as f64 / seen.judged.max(1) as f64;
+        window.loss += (LOSS_WEIGHT * seen.judged as f64 / packets).min(1.0) * (loss - window.loss);
         let congested = window.allowance.exceeds(seen.judged, seen.lost, channel, packets);
         if !is_new {
             return;
@@ -258,7 +274,9 @@ impl CrossTraffic {
         if congested {
             window.cubic.reduce(seen.in_flight_bytes + seen.judged_bytes / 2);
             window.recovery = seen.now;
-            window.keep_floor(seen);
+            let is_too_much =
+                if is_short { window.loss > TOO_MUCH_IN_SHORT } else { loss > TOO_MUCH };
+            window.keep_floor(is_too_much);
             tracing::debug!(window = window.cubic.window_bytes(), "congestion");
         } else if seen.now.saturating_sub(window.limited_at) <= rtt {
             window.cubic.avoid(arrived_bytes, rtt, seen.now);
@@ -325,12 +343,12 @@ fn test_interval(rtt: Duration) -> Duration {
 
 impl Window {
     /// Keeps a part of the capacity before others came, unless the path carries less now.
-    fn keep_floor(&mut self, seen: &Observation) {
+    fn keep_floor(&mut self, carries_less: bool) {
         let floor = bytes_in(FLOOR * self.before_bps, Duration::from_secs_f64(self.rtt_s));
         if self.cubic.window_bytes() >= floor {
             return;
         }
-        if seen.lost as f64 > TOO_MUCH * seen.judged as f64 {
+        if carries_less {
             self.before_bps *= FORGETTING;
         }
         self.cubic.set_window(floor);
@@ -385,14 +403,32 @@ mod tests {
         let window = |cross_traffic: &CrossTraffic| cross_traffic.window_bytes().unwrap();
         assert_eq!(window(&cross_traffic), 62_500, "half of 10 Mbit/s × 100 ms");
         for at in 1..200 {
-            cross_traffic.observe(&report(ms(1000 + 100 * at), 1), 0.0);
+            cross_traffic.observe(&report(ms(1000 + 100 * at), 1), 0.0, ms(200), ms(100));
         }
         assert_eq!(window(&cross_traffic), 37_500);
         // The path carries less than that.
         for at in 200..260 {
-            cross_traffic.observe(&report(ms(1000 + 100 * at), 5), 0.0);
+            cross_traffic.observe(&report(ms(1000 + 100 * at), 5), 0.0, ms(200), ms(100));
         }
         assert!(window(&cross_traffic) < 10_000, "{}", window(&cross_traffic));
+    }
+
+    #[test]
+    fn in_a_short_queue_losses_that_others_do_not_answer_lower_that_part_only_if_they_are_many() {
+        let mut cross_traffic = CrossTraffic::default();
+        cross_traffic.note_capacity(10e6, Duration::ZERO);
+        cross_traffic.compete(1e6, &report(ms(1000), 0), ms(100));
+        let mut window_after = |from: u64, to: u64, lost: fn(u64) -> u64| {
+            for at in from..to {
+                let report = report(ms(1000 + 100 * at), lost(at));
+                cross_traffic.observe(&report, 0.0, ms(100), ms(100));
+            }
+            cross_traffic.window_bytes().unwrap()
+        };
+        // 15 %, and more than a tenth in half of the reports.
+        assert_eq!(window_after(1, 400, |at| 1 + at % 2), 37_500);
+        let window = window_after(400, 460, |_| 5);
+        assert!(window < 10_000, "{window}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Flight {
     unreported_bytes: u64,
     /// Time at which too many packets were unreported.
     held_at: Option<Duration>,
-    /// Bytes that may be sent until arrivals confirm the rate.
+    /// Bytes of the first packets whose arrivals confirm the rate, until they have.
     unconfirmed_bytes: Option<u64>,
     /// Bytes that reports were about.
     reported_bytes: u64,
@@ -77,6 +77,13 @@ impl Flight {
         self.held_at = None;
     }
 
+    /// Rate of the packets after the first ones that have to confirm the rate: as many again in a round
+    /// trip. So the path is not idle until their report comes.
+    pub fn unconfirmed_bps(&self, rtt: Duration) -> Option<f64> {
+        let first = self.unconfirmed_bytes.filter(|most| self.unreported_bytes >= *most)?;
+        Some(8.0 * first as f64 / rtt.as_secs_f64())
+    }
+
     /// Forgets everything in flight, because an outage lost it.
     pub fn clear(&mut self) {
         self.held_at = None;
@@ -114,6 +121,32 @@ impl Flight {
 
     fn limit(&self, window: u64) -> u64 {
         let window = window.min(self.reported_bytes.max(UNPROVEN_BYTES));
-        self.unconfirmed_bytes.map_or(window, |most| most.min(window))
+        self.unconfirmed_bytes.map_or(window, |first| window.min(2 * first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(600);
+    const WINDOW: u64 = 1_800_000;
+
+    #[test]
+    fn after_a_long_pause_as_much_as_the_first_packets_follows_in_a_round_trip() {
+        let mut flight = Flight::default();
+        assert!(!flight.begin_confirmation(Duration::from_secs(60), 1_500_000));
+        assert!(flight.begin_confirmation(Duration::from_secs(600), 1_500_000));
+        for sent in (0..300_000).step_by(1500) {
+            let is_first = sent < 150_000;
+            assert_eq!(flight.unconfirmed_bps(RTT), (!is_first).then_some(2e6), "{sent}");
+            assert!(!flight.is_held());
+            flight.sent(1500, WINDOW, Duration::from_secs(700));
+        }
+        assert!(flight.is_held());
+        flight.confirmed();
+        flight.reported(150_000, 150_000, WINDOW);
+        assert!(!flight.is_held());
+        assert_eq!(flight.unconfirmed_bps(RTT), None);
     }
 }

@@ -27,6 +27,10 @@ const DOUBTFUL_ROUNDS: u32 = 20;
 const MODERATE: f64 = 0.02;
 /// … in this number of packets.
 const MODERATE_PACKETS: u64 = 240;
+/// Losses beyond the channel's that end a round at once, because more is dropped than arrives …
+const DROPPED: f64 = 0.5;
+/// … in this number of packets.
+const DROPPED_PACKETS: u64 = 64;
 /// Minimum number of packets in a round.
 const MIN_PACKETS: u64 = 16;
 /// Packets that prove a loss, because it is not learned while others keep a queue.
@@ -177,7 +181,8 @@ impl LossRounds {
         let span = seen.arrived.saturating_sub(round.arrived_at);
         // The peer's clock may be wrong, but not long.
         let span = span.max(seen.now.saturating_sub(round.began) / MAX_ROUND_TRIPS);
-        if span < rtt || round.packets < MIN_PACKETS {
+        let is_over = span >= rtt && round.packets >= MIN_PACKETS;
+        if !is_over && !round.is_dropped(self.max_channel()) {
             return None;
         }
         self.round = Some(beginning);
@@ -287,9 +292,59 @@ impl Round {
         self.has_train |= kind.is_train;
     }
 
+    /// Returns `true` if far more is lost than the `channel` loses, but not in an outage.
+    fn is_dropped(&self, channel: f64) -> bool {
+        let most = (channel + DROPPED) * self.packets as f64;
+        self.packets >= DROPPED_PACKETS && self.lost as f64 > most && !self.is_outage()
+    }
+
     /// Returns `true` if everything was lost for a while.
     fn is_outage(&self) -> bool {
         self.longest_run >= OUTAGE_PACKETS
             && self.longest_run as f64 >= OUTAGE_SHARE * self.lost as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(600);
+    const REPORT_EVERY: Duration = Duration::from_millis(75);
+    const PACKETS: u64 = 20;
+    /// Rate of the packets of a report.
+    const SENT_BPS: f64 = 8.0 * 1500.0 * PACKETS as f64 / 0.075;
+
+    /// First excess, and the number of reports until then, if each loses `lost` packets with at most
+    /// `longest_loss` in a row.
+    fn excess(lost: u64, longest_loss: u64) -> Option<(u32, Excess)> {
+        let mut loss = LossRounds::new();
+        (1..=20).find_map(|report| {
+            let now = Duration::from_secs(1) + REPORT_EVERY * report;
+            let seen = Observation {
+                now,
+                rtt: RTT,
+                sent_at: now - RTT,
+                arrived: now - RTT / 2,
+                judged: PACKETS,
+                lost,
+                judged_bytes: 1500 * PACKETS,
+                in_flight_bytes: 0,
+                longest_loss,
+            };
+            let kind = Kind { is_empty: true, is_train: false };
+            loss.judged(&seen, kind, RTT, Some(SENT_BPS)).map(|excess| (report, excess))
+        })
+    }
+
+    #[test]
+    fn a_round_that_loses_most_of_its_packets_is_over_at_once() {
+        let (reports, excess_of_nine_tenths) = excess(18, 9).unwrap();
+        assert_eq!(reports, 5, "one begins the round, four have 80 packets");
+        let carried = excess_of_nine_tenths.capacity_bps / SENT_BPS;
+        assert!((0.1..0.11).contains(&carried), "{carried}");
+        let (reports, _) = excess(8, 4).unwrap();
+        assert_eq!(reports, 9, "a round trip after the first");
+        assert!(excess(20, 200).is_none(), "an outage");
     }
 }

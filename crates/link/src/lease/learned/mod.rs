@@ -116,6 +116,8 @@ pub struct Learner {
     last_sent: Duration,
     /// Bytes of padding that may still be sent.
     padding: u64,
+    /// Some may be sent at the beginning.
+    is_padded: bool,
     /// Capacity that was logged last.
     logged_bps: f64,
     /// Time of the last measurement of the capacity.
@@ -168,6 +170,7 @@ impl Learner {
             rtt: rtt.max(MIN_RTT),
             last_sent: now,
             padding,
+            is_padded: padding > 0,
             logged_bps: 0.0,
             measured_at: Duration::ZERO,
         }
@@ -189,6 +192,9 @@ impl Learner {
         if let Some(bps) = self.grants.rate_bps(now) {
             return BitRate::from_bps(bps as u64).min(self.cap);
         }
+        if let Some(bps) = self.flight.unconfirmed_bps(self.rtt) {
+            return BitRate::from_bps(bps as u64).min(self.cap);
+        }
         let share = match (self.trains.gain_at(now), self.phase) {
             (Some(gain), _) => gain,
             (_, Phase::Resting(until)) if now < until => trains::REST,
@@ -205,6 +211,11 @@ impl Learner {
     /// The capacity that a train confirmed, and the time of its last measurement.
     pub fn confirmed(&self) -> Option<(BitRate, Duration)> {
         Some((self.capacity().filter(|_| self.is_confirmed)?, self.measured_at))
+    }
+
+    /// Returns `true` if the first data is sent before anything showed the channel's loss.
+    pub fn is_loss_unknown(&self) -> bool {
+        !self.is_padded && !self.is_confirmed
     }
 
     /// Returns `true` while others keep a queue.
