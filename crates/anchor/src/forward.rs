@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service, Target};
 use bentpipe_masque::{Behalf, Client, ConnectionWatch};
+use bentpipe_net::ip::UDP;
 use bentpipe_relay::Bridge;
+use bentpipe_transport::datagram::Datagram;
+use bentpipe_transport::quic::is_quic;
 use bentpipe_transport::{FlowDatagrams, FlowStream};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -59,12 +62,16 @@ const EGRESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Egresses in other processes, the preferred first. New flows are dialled here if there are none.
 #[derive(Default)]
-pub struct Egresses(Vec<OtherEgress>);
+pub struct Egresses {
+    all: Vec<OtherEgress>,
+    quic_in_order: bool,
+}
 
 impl Egresses {
-    /// Creates the list.
-    pub fn new(egresses: Vec<OtherEgress>) -> Self {
-        Self(egresses)
+    /// Creates the list. `quic_in_order` delivers the QUIC packets of aircraft in the order in which
+    /// they were sent.
+    pub fn new(all: Vec<OtherEgress>, quic_in_order: bool) -> Self {
+        Self { all, quic_in_order }
     }
 
     /// Returns the egress for a carrier that begins with `record`; `None` if that is `here`.
@@ -79,25 +86,25 @@ impl Egresses {
         self.first_up(match record {
             Control::Resume { ticket, .. } if ticket.egress() == here => return Ok(None),
             Control::Resume { ticket, .. } => {
-                let own = self.0.iter().position(|it| it.id == ticket.egress());
-                own.map_or(&[][..], |at| &self.0[at..=at])
+                let own = self.all.iter().position(|it| it.id == ticket.egress());
+                own.map_or(&[][..], |at| &self.all[at..=at])
             }
-            _ if self.0.is_empty() => return Ok(None),
-            _ => &self.0[..],
+            _ if self.all.is_empty() => return Ok(None),
+            _ => &self.all[..],
         })
         .map(Some)
     }
 
     /// Returns `true` if there are none: flows are dialled here.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Forwards a flow of datagrams to the first egress that is up, until it ends. All hubs with the
     /// same list choose the same, except while an egress is down.
     pub async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
-        match self.first_up(&self.0) {
-            Ok(egress) => egress.forward_datagrams(from, sent).await,
+        match self.first_up(&self.all) {
+            Ok(egress) => egress.forward_datagrams(from, sent, self.quic_in_order).await,
             Err(code) => sent.flow.reset(code),
         }
     }
@@ -159,8 +166,9 @@ impl OtherEgress {
 }
 
 impl OtherEgress {
-    /// Forwards a flow of datagrams until it ends.
-    async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
+    /// Forwards a flow of datagrams until it ends. With `quic_in_order`, a flow whose first payload is
+    /// QUIC's keeps its order.
+    async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams, quic_in_order: bool) {
         let client = self.client.borrow().clone();
         let Some(client) = client else { return sent.flow.reset(ResetCode::Unreachable) };
         let connection = client.watch_connection();
@@ -172,11 +180,19 @@ impl OtherEgress {
             &Behalf { aircraft, session },
         );
         let near = &*sent.flow;
+        let mut may_be_quic = quic_in_order && sent.protocol == UDP;
         loop {
             tokio::select! {
                 received = near.receive() => match received {
-                    // A datagram too large for the connection is lost, as on any path.
-                    Ok(datagram) => drop(FlowDatagrams::send(&far, &datagram)),
+                    Ok(datagram) => {
+                        if may_be_quic && let Some(payload) = payload(&datagram) {
+                            may_be_quic = false;
+                            if is_quic(sent.target.port, payload) {
+                                near.keep_order();
+                            }
+                        }
+                        let _ = FlowDatagrams::send(&far, &datagram);
+                    }
                     Err(code) => return far.reset(code),
                 },
                 received = FlowDatagrams::receive(&far) => match received {
@@ -188,6 +204,14 @@ impl OtherEgress {
                 },
             }
         }
+    }
+}
+
+/// Payload for the destination, if the datagram has one.
+fn payload(datagram: &[u8]) -> Option<&[u8]> {
+    match Datagram::parse(datagram) {
+        Ok(Datagram::Payload(payload) | Datagram::HopLimit(_, payload)) => Some(payload),
+        _ => None,
     }
 }
 

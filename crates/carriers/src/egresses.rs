@@ -57,7 +57,8 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
         });
         OtherEgress::new(&key, client)
     };
-    Arc::new(Egresses::new(config.egresses.iter().map(connect).collect()))
+    let all = config.egresses.iter().map(connect).collect();
+    Arc::new(Egresses::new(all, config.link.quic_in_order))
 }
 
 fn start(
