@@ -6,7 +6,10 @@ use std::time::Duration;
 use bentpipe_choice::{Leg, Site};
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service, Target};
 use bentpipe_masque::{Behalf, Client, ConnectionWatch};
+use bentpipe_net::ip::UDP;
 use bentpipe_relay::Bridge;
+use bentpipe_transport::datagram::Datagram;
+use bentpipe_transport::quic::is_quic;
 use bentpipe_transport::{EgressStanding, FlowDatagrams, FlowStream};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -77,14 +80,16 @@ pub struct Egresses {
     all: Vec<OtherEgress>,
     /// Choice for each destination; `None` if there is nothing to choose.
     preference: Option<Preference>,
+    quic_in_order: bool,
 }
 
 impl Egresses {
-    /// Creates the list. The first is preferred while nothing is known of a destination.
-    pub fn new(egresses: Vec<OtherEgress>) -> Self {
-        let sites: Vec<_> = egresses.iter().map(|it| &*it.sites).collect();
-        let preference = (egresses.len() > 1).then(|| Preference::new(&sites));
-        Self { all: egresses, preference }
+    /// Creates the list. The first is preferred while nothing is known of a destination. `quic_in_order`
+    /// delivers the QUIC packets of aircraft in the order in which they were sent.
+    pub fn new(all: Vec<OtherEgress>, quic_in_order: bool) -> Self {
+        let sites: Vec<_> = all.iter().map(|it| &*it.sites).collect();
+        let preference = (all.len() > 1).then(|| Preference::new(&sites));
+        Self { all, preference, quic_in_order }
     }
 
     /// Watches the paths to the egresses, and learns the times of their dials, in tasks of the current
@@ -171,7 +176,7 @@ impl Egresses {
     /// same list choose the same, except while an egress is down.
     pub async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
         match self.first_up(&self.all) {
-            Ok(egress) => egress.forward_datagrams(from, sent).await,
+            Ok(egress) => egress.forward_datagrams(from, sent, self.quic_in_order).await,
             Err(code) => sent.flow.reset(code),
         }
     }
@@ -263,8 +268,9 @@ impl OtherEgress {
 }
 
 impl OtherEgress {
-    /// Forwards a flow of datagrams until it ends.
-    async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
+    /// Forwards a flow of datagrams until it ends. With `quic_in_order`, a flow whose first payload is
+    /// QUIC's keeps its order.
+    async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams, quic_in_order: bool) {
         let client = self.client.borrow().clone();
         let Some(client) = client else { return sent.flow.reset(ResetCode::Unreachable) };
         let connection = client.watch_connection();
@@ -276,11 +282,19 @@ impl OtherEgress {
             &Behalf { aircraft, session },
         );
         let near = &*sent.flow;
+        let mut may_be_quic = quic_in_order && sent.protocol == UDP;
         loop {
             tokio::select! {
                 received = near.receive() => match received {
-                    // A datagram too large for the connection is lost, as on any path.
-                    Ok(datagram) => drop(FlowDatagrams::send(&far, &datagram)),
+                    Ok(datagram) => {
+                        if may_be_quic && let Some(payload) = payload(&datagram) {
+                            may_be_quic = false;
+                            if is_quic(sent.target.port, payload) {
+                                near.keep_order();
+                            }
+                        }
+                        let _ = FlowDatagrams::send(&far, &datagram);
+                    }
                     Err(code) => return far.reset(code),
                 },
                 received = FlowDatagrams::receive(&far) => match received {
@@ -292,6 +306,14 @@ impl OtherEgress {
                 },
             }
         }
+    }
+}
+
+/// Payload for the destination, if the datagram has one.
+fn payload(datagram: &[u8]) -> Option<&[u8]> {
+    match Datagram::parse(datagram) {
+        Ok(Datagram::Payload(payload) | Datagram::HopLimit(_, payload)) => Some(payload),
+        _ => None,
     }
 }
 

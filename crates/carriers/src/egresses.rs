@@ -58,7 +58,8 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
         });
         OtherEgress::new(&key, client).named(name).with_sites(sites)
     };
-    let egresses = Arc::new(Egresses::new(config.egresses.iter().map(connect).collect()));
+    let all = config.egresses.iter().map(connect).collect();
+    let egresses = Arc::new(Egresses::new(all, config.link.quic_in_order));
     Egresses::watch(&egresses);
     egresses
 }

@@ -106,8 +106,9 @@
 //!
 //! HTTP Datagrams travel in QUIC DATAGRAM frames if both peers have SETTINGS_H3_DATAGRAM (RFC 9297),
 //! otherwise in DATAGRAM capsules on the stream. Each peer accepts both. A datagram that exceeds the
-//! path MTU is refused at the sender and never sent as a capsule. So path MTU discovery works through
-//! the flow.
+//! path MTU is refused at the sender and not sent as a capsule. So path MTU discovery works through
+//! the flow. Only a hub and its egress use capsules for such datagrams: the aircraft's packets have to fit
+//! the radio, and neither end can tell their sender about the path between the two.
 //!
 //! Between gateways two more fields are used: `bentpipe-protocol` (the IP protocol number if it is not
 //! 17) and `bentpipe-source` (the sender's port). Protocols without ports have port 0 in the path.

@@ -38,7 +38,8 @@ impl Client {
     }
 
     /// Opens a datagram flow like [`open_datagrams`](Self::open_datagrams) for an aircraft, of which
-    /// this client is the hub.
+    /// this client is the hub. It carries datagrams of any size: those that exceed the path MTU travel
+    /// as capsules.
     pub fn forward_datagrams(
         &self,
         authority: &str,
@@ -57,7 +58,7 @@ impl Client {
         (class, passenger): (u8, u32),
         behalf: Option<String>,
     ) -> DatagramFlow {
-        let core = Core::opening(self.budget.clone(), self.early_max_bytes());
+        let core = Core::opening(self.budget.clone(), self.early_max_bytes(), behalf.is_some());
         let target = Target::from_authority(authority)
             .filter(|target| protocol != UDP || target.port() != 0);
         match (target, self.opening.clone().try_acquire_owned()) {

@@ -63,6 +63,8 @@ pub(crate) struct Core {
     route: OnceLock<Route>,
     /// Maximum size until then.
     early_max_bytes: usize,
+    /// `true` if a datagram that exceeds the path MTU travels as a capsule.
+    carries_large: bool,
     budget: Arc<QueueBudget>,
     control: watch::Sender<Control>,
 }
@@ -86,14 +88,15 @@ impl DatagramFlow {
         if let Some(why) = core.inbox.ended() {
             return Err(DatagramError::Ended(why));
         }
-        let direct = core.route.get().and_then(|route| Some((route, route.max_bytes()?)));
-        let most = direct.map_or_else(|| core.queued_max_bytes(), |(_, most)| most);
+        let most = self.max_bytes();
         if datagram.len() > most {
             return Err(DatagramError::TooLarge { most });
         }
-        match direct {
-            Some((route, _)) => core.send_directly(route, datagram),
-            None => core.outbox.push(datagram),
+        match core.route.get() {
+            Some(route) if core.fits_a_frame(route, datagram) => {
+                core.send_directly(route, datagram)
+            }
+            _ => core.outbox.push(datagram),
         }
         Ok(())
     }
@@ -105,9 +108,12 @@ impl DatagramFlow {
         self.core.inbox.pop().await
     }
 
-    /// Present maximum for [`DatagramFlow::send`], context id included. It follows the path MTU.
-    /// Capsules carry the largest UDP payload.
+    /// Present maximum for [`DatagramFlow::send`], context id included. It follows the path MTU, except
+    /// between a hub and its egress. Capsules carry the largest UDP payload.
     pub fn max_bytes(&self) -> usize {
+        if self.core.carries_large {
+            return MAX_SENT_BYTES;
+        }
         let route = self.core.route.get();
         route.and_then(Route::max_bytes).unwrap_or_else(|| self.core.queued_max_bytes())
     }
@@ -135,7 +141,7 @@ impl DatagramFlow {
 
     /// Creates a flow that has already ended.
     pub(crate) fn ended(why: ResetCode) -> DatagramFlow {
-        let core = Core::opening(Arc::default(), UNKNOWN_MAX_BYTES);
+        let core = Core::opening(Arc::default(), UNKNOWN_MAX_BYTES, false);
         core.end(why);
         DatagramFlow { core }
     }
@@ -158,16 +164,26 @@ impl Drop for DatagramFlow {
 }
 
 impl Core {
-    /// Creates the core of a flow that a client opens.
-    pub fn opening(budget: Arc<QueueBudget>, early_max_bytes: usize) -> Arc<Core> {
+    /// Creates the core of a flow that a client opens, for another gateway if `is_forwarded`.
+    pub fn opening(
+        budget: Arc<QueueBudget>,
+        early_max_bytes: usize,
+        is_forwarded: bool,
+    ) -> Arc<Core> {
         let inbox = Arc::new(Queue::new(budget.clone()));
-        Arc::new(Core::new(inbox, budget, early_max_bytes, Control::Accepted))
+        let core = Core::new(inbox, budget, early_max_bytes, Control::Accepted);
+        Arc::new(Core { carries_large: is_forwarded, ..core })
     }
 
     /// Creates the core of a flow whose request, registered with `inbox`, a server has not
-    /// answered.
-    pub fn unanswered(inbox: Arc<Queue>, budget: Arc<QueueBudget>) -> Arc<Core> {
-        Arc::new(Core::new(inbox, budget, MAX_SENT_BYTES, Control::Pending))
+    /// answered. The client opens it for another gateway if `is_forwarded`.
+    pub fn unanswered(
+        inbox: Arc<Queue>,
+        budget: Arc<QueueBudget>,
+        is_forwarded: bool,
+    ) -> Arc<Core> {
+        let core = Core::new(inbox, budget, MAX_SENT_BYTES, Control::Pending);
+        Arc::new(Core { carries_large: is_forwarded, ..core })
     }
 
     fn new(
@@ -178,7 +194,8 @@ impl Core {
     ) -> Core {
         let outbox = Queue::new(budget.clone());
         let control = watch::Sender::new(control);
-        Core { inbox, outbox, route: OnceLock::new(), early_max_bytes, budget, control }
+        let (route, carries_large) = (OnceLock::new(), false);
+        Core { inbox, outbox, route, early_max_bytes, carries_large, budget, control }
     }
 
     /// Waits until the server's owner accepts or refuses the request.
@@ -267,12 +284,19 @@ impl Core {
                 Ok(datagram) => datagram,
                 Err(why) => return why,
             };
-            if route.max_bytes().is_some() {
+            if self.fits_a_frame(route, &datagram) {
                 self.send_directly(route, &datagram);
             } else if let Err(why) = send.write(capsule::datagram(&datagram)).await {
                 return why;
             }
         }
+    }
+
+    /// Returns `false` if the datagram travels as a capsule. Without `carries_large`, one that exceeds
+    /// the path MTU is dropped as a frame.
+    fn fits_a_frame(&self, route: &Route, datagram: &[u8]) -> bool {
+        let fits = |most| datagram.len() <= most || !self.carries_large;
+        route.max_bytes().is_some_and(fits)
     }
 
     fn send_directly(&self, route: &Route, datagram: &[u8]) {

@@ -270,16 +270,17 @@ impl Session {
         let class = number(&head, CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
         let claim = head.headers().get(CLAIM_HEADER);
         let claim = claim.and_then(|value| crate::claim::read(value.to_str().ok()?));
+        let is_forwarded = head.headers().contains_key(AIRCRAFT_HEADER);
         let datagrams = (payload != Payload::Stream).then(|| {
             let budget = self.router.budget();
             let inbox = Arc::new(Queue::new(budget.clone()));
             let way = self.router.register(exchange.request.id(), inbox.clone());
-            (Core::unanswered(inbox, budget.clone()), way)
+            (Core::unanswered(inbox, budget.clone(), is_forwarded), way)
         });
         let incoming = Incoming {
             client: behalf.aircraft,
             session: behalf.session,
-            is_forwarded: head.headers().contains_key(AIRCRAFT_HEADER),
+            is_forwarded,
             is_gateway: requester.is_gateway,
             authority,
             payload,

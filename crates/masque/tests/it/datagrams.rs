@@ -8,11 +8,14 @@ use std::{
 
 use bentpipe_flow::ResetCode;
 use bentpipe_masque::{
-    Client, ClientConfig, DatagramError, DatagramFlow, Incoming, Payload, SecretKey, Server,
-    ServerConfig, Socket, public_key,
+    Behalf, Client, ClientConfig, DatagramError, DatagramFlow, Incoming, Payload, SecretKey,
+    Server, ServerConfig, Socket, public_key,
 };
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
+
+/// Public key of an aircraft.
+const AIRCRAFT: [u8; 32] = [9; 32];
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -102,6 +105,27 @@ async fn capsules_carry_datagrams_if_a_peer_accepts_no_frames() {
         both_ways(&flow, &far, 1200).await;
         both_ways(&flow, &far, CAPSULE_MOST).await;
     }
+}
+
+#[tokio::test]
+async fn a_hub_and_its_egress_carry_datagrams_of_any_size() {
+    let mut config = ServerConfig::new(secret(2), HashSet::from([AIRCRAFT]));
+    config.hubs = HashSet::from([public_key(&secret(1))]);
+    let server = Server::start(config, socket()).unwrap();
+    let at = server.local_addr().unwrap();
+    let config = ClientConfig::new(at, public_key(&secret(2)), secret(1));
+    let client = Client::connect(config, socket()).unwrap();
+    let behalf = Behalf { aircraft: AIRCRAFT, session: 3 };
+    let flow = client.forward_datagrams("192.0.2.1:443", (17, 5000), (1, 7), &behalf);
+    // Before the stream is open, and before the response.
+    flow.send(&datagram(3_000)).unwrap();
+    let far = accepted(&server).await.into_datagrams();
+    assert_eq!(next(&far).await.unwrap(), datagram(3_000));
+    assert_eq!((flow.max_bytes(), far.max_bytes()), (CAPSULE_MOST, CAPSULE_MOST));
+    for len in [1, 1_100, 1_600, CAPSULE_MOST] {
+        both_ways(&flow, &far, len).await;
+    }
+    assert_eq!((client.datagrams_dropped(), server.datagrams_dropped()), (0, 0));
 }
 
 #[tokio::test]

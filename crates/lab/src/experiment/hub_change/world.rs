@@ -244,7 +244,8 @@ fn start_hub(
         let (_, client) = watch::channel(Some(client));
         others.push(OtherEgress::new(egress.public_key.as_bytes(), client));
     }
-    Ok(serve(Arc::new(hub), config, Egresses::new(others), log)?)
+    let others = Egresses::new(others, config.link.quic_in_order);
+    Ok(serve(Arc::new(hub), config, others, log)?)
 }
 
 fn start_egress(
