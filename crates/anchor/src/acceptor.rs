@@ -21,7 +21,7 @@ use crate::egress::{Admitted, Egress};
 use crate::forward::{Egresses, Origin, SentDatagrams};
 use crate::parts::FlowParts;
 use crate::registry::Caller;
-use crate::wire::{Control, Decoder, MAX_CONTROL_BYTES, Malformed, Sink};
+use crate::wire::{Control, MAX_CONTROL_BYTES, Malformed};
 
 /// Time within which the first record of a carrier has to arrive. It usually comes with the opening.
 const FIRST_RECORD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -159,19 +159,16 @@ fn report_dials(egress: &Arc<Egress>, from: &Origin, mut stream: Box<dyn FlowStr
 
 /// Reads the first record of a carrier. Returns it with its bytes, and those that came after it.
 async fn first_record(stream: &mut dyn FlowStream) -> io::Result<(Control, BytesMut, BytesMut)> {
-    let (mut decoder, mut first) = (Decoder::default(), FirstRecord(None));
     let mut read = BytesMut::with_capacity(MAX_CONTROL_BYTES);
-    let mut at = 0;
     loop {
-        while at < read.len() {
-            let mut byte = [read[at]];
-            at += 1;
-            let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-            decoder.decode(&mut byte, &mut first).map_err(invalid)?;
-            if let Some(record) = first.0.take() {
-                let rest = read.split_off(at);
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        match Control::first(&read).map_err(invalid)? {
+            None => {}
+            Some((record, length)) if begins(&record) => {
+                let rest = read.split_off(length);
                 return Ok((record, read, rest));
             }
+            Some(_) => return Err(invalid(Malformed("the first record is another"))),
         }
         if stream.read_buf(&mut read).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -179,23 +176,10 @@ async fn first_record(stream: &mut dyn FlowStream) -> io::Result<(Control, Bytes
     }
 }
 
-/// Takes the first record of a carrier.
-struct FirstRecord(Option<Control>);
-
-impl Sink for FirstRecord {
-    fn data(&mut self, _: usize) -> Result<usize, Malformed> {
-        Err(Malformed("data before the first record"))
-    }
-
-    fn control(&mut self, record: Control) -> Result<(), Malformed> {
-        match record {
-            Control::Open { .. } | Control::Resume { .. } | Control::Watch | Control::Dials => {
-                self.0 = Some(record);
-                Ok(())
-            }
-            _ => Err(Malformed("the first record opens nothing")),
-        }
-    }
+/// Returns `true` if a carrier may begin with `record`.
+fn begins(record: &Control) -> bool {
+    use Control::{Dials, Open, Resume, Watch};
+    matches!(record, Open { .. } | Resume { .. } | Watch | Dials)
 }
 
 impl Acceptor for AnchorAcceptor {

@@ -10,12 +10,10 @@ use bytes::BytesMut;
 use tokio::io::ReadBuf;
 
 use crate::end::{Attachment, End};
+use crate::wire::MIN_ROOM_BYTES;
 
 /// Bytes read at once ahead of the user.
 pub const SCRATCH_BYTES: usize = 4 << 10;
-
-/// Bytes read at once at the head of a record.
-const HEAD_BYTES: usize = 64;
 
 /// A stream between an air and an egress, and what was agreed on it.
 pub struct Carrier {
@@ -98,8 +96,8 @@ impl Carrier {
         Poll::Ready(Ok(()))
     }
 
-    /// Receives records for `end`, and data into `buffer`. Ready with data in the buffer, or with a
-    /// record for which the caller has to look at `end`.
+    /// Receives records for `end`, and data into `buffer`, which has room for [`MIN_ROOM_BYTES`]. Ready
+    /// with data in the buffer, or with a record for which the caller has to look at `end`.
     pub fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,38 +126,37 @@ impl Carrier {
             if let Some(code) = end.ended {
                 return Poll::Ready(Err(Broken::Ended(code)));
             }
-            if buffer.filled().len() == at || buffer.remaining() == 0 {
+            if buffer.filled().len() == at || buffer.remaining() < MIN_ROOM_BYTES {
                 return Poll::Ready(Ok(()));
             }
         }
     }
 
-    /// Reads the rest of a data record, or the head of a record with little after it. So data comes
-    /// to its place at once, and need not be moved.
+    /// Reads into `buffer`, after what was not decoded of the bytes before.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<(), Broken>> {
-        let wanted = match self.attachment.data_left() {
-            0 => HEAD_BYTES,
-            left => left,
-        };
-        let room = wanted.min(buffer.remaining());
+        let left = self.attachment.left();
         if !self.read.is_empty() {
+            buffer.put_slice(left);
+            let room = buffer.remaining();
             buffer.put_slice(&self.read.split_to(room.min(self.read.len())));
             return Poll::Ready(Ok(()));
         }
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
+        let mut part = ReadBuf::new(&mut buffer.initialize_unfilled()[left.len()..]);
         let polled = ready!(Pin::new(&mut *self.stream).poll_read(cx, &mut part));
         let count = part.filled().len();
-        buffer.advance(count);
-        Poll::Ready(match polled {
-            Err(error) => Err(self.broken(&error)),
+        match polled {
+            Err(error) => return Poll::Ready(Err(self.broken(&error))),
             // The end of a stream says nothing about the flow: its FIN is a record.
-            Ok(()) if count == 0 => Err(Broken::Lost),
-            Ok(()) => Ok(()),
-        })
+            Ok(()) if count == 0 => return Poll::Ready(Err(Broken::Lost)),
+            Ok(()) => {}
+        }
+        buffer.initialize_unfilled()[..left.len()].copy_from_slice(left);
+        buffer.advance(left.len() + count);
+        Poll::Ready(Ok(()))
     }
 
     fn broken(&self, error: &io::Error) -> Broken {

@@ -2,7 +2,7 @@
 
 use bentpipe_flow::{ResetCode, Target};
 
-use crate::incoming::Incoming;
+use crate::incoming::{Incoming, Occasion};
 use crate::outgoing::Outgoing;
 use crate::ticket::{FlowId, Ticket};
 use crate::wire::{Control, Decoder, Left, Malformed, Sink, put_code};
@@ -49,8 +49,8 @@ impl End {
     }
 
     /// Queues a confirmation if it is time, see [`Incoming::confirmation`].
-    pub fn confirm(&mut self, is_dry: bool, unread: usize) {
-        if let Some(offset) = self.incoming.confirmation(is_dry, unread) {
+    pub fn confirm(&mut self, occasion: Occasion, unread: usize) {
+        if let Some(offset) = self.incoming.confirmation(occasion, unread) {
             self.outgoing.queue_confirmation(offset);
         }
     }
@@ -132,9 +132,9 @@ impl Attachment {
         self.stage == Stage::Agreement
     }
 
-    /// Bytes of a data record that have not come yet.
-    pub fn data_left(&self) -> usize {
-        self.decoder.data_left()
+    /// Received bytes that were not decoded. The next ones have to begin with them.
+    pub fn left(&self) -> &'static [u8] {
+        self.decoder.left()
     }
 
     /// Gives received `bytes` to `end`, and moves data to their front. Returns its length.

@@ -3,6 +3,7 @@
 use bentpipe_flow::Target;
 
 use crate::end::{End, Identity};
+use crate::incoming::Occasion;
 use crate::ticket::TicketKey;
 
 /// Gives `bytes` to both ends of a flow as the records of a hostile peer, in pieces of different sizes.
@@ -23,12 +24,12 @@ pub fn records(bytes: &[u8]) {
             if *is_broken {
                 continue;
             }
-            let mut piece = piece.to_vec();
+            let mut piece = [attachment.left(), piece].concat();
             match attachment.decode(end, &mut piece) {
                 Ok(kept) => assert!(kept <= piece.len()),
                 Err(_) => *is_broken = true,
             }
-            end.confirm(true, 0);
+            end.confirm(Occasion::Dry, 0);
             let count = end.outgoing.output().len();
             end.outgoing.written(count);
         }

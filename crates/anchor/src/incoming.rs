@@ -7,7 +7,32 @@ pub const CONFIRM_AT_ONCE_BYTES: u64 = 256 << 10;
 
 /// Bytes passed on after which they are confirmed when the carrier has nothing more for now. A
 /// confirmation in a packet of its own is then 0.2 % of them.
-pub const CONFIRM_BYTES: u64 = 32 << 10;
+pub const CONFIRM_BYTES: u64 = 48 << 10;
+
+/// Bytes passed on after which they are confirmed with data, which shares its packet.
+const CONFIRM_WITH_DATA_BYTES: u64 = 16 << 10;
+
+/// Occasion for a confirmation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// More may come on the carrier at once.
+    More,
+    /// The carrier has nothing more for now.
+    Dry,
+    /// This end is about to send data.
+    Data,
+}
+
+impl Occasion {
+    /// Bytes passed on after which they are confirmed.
+    fn enough(self) -> u64 {
+        match self {
+            Self::More => CONFIRM_AT_ONCE_BYTES,
+            Self::Dry => CONFIRM_BYTES,
+            Self::Data => CONFIRM_WITH_DATA_BYTES,
+        }
+    }
+}
 
 /// Position in the peer's stream.
 #[derive(Debug, Default)]
@@ -80,10 +105,9 @@ impl Incoming {
         Ok(())
     }
 
-    /// Returns the offset to confirm, if it is time. `is_dry` tells that the carrier has nothing more
-    /// for now. The last `unread` bytes were not passed on yet. Nothing is confirmed that was not
-    /// received on this carrier: the peer has not sent it there yet.
-    pub fn confirmation(&mut self, is_dry: bool, unread: usize) -> Option<u64> {
+    /// Returns the offset to confirm, if it is time. The last `unread` bytes were not passed on yet.
+    /// Nothing is confirmed that was not received on this carrier: the peer has not sent it there yet.
+    pub fn confirmation(&mut self, occasion: Occasion, unread: usize) -> Option<u64> {
         if self.repeated > 0 || self.is_end_repeated {
             return None;
         }
@@ -92,9 +116,8 @@ impl Incoming {
             unread => self.received.saturating_sub(unread as u64),
         };
         let unconfirmed = passed_on.saturating_sub(self.told);
-        let enough = if is_dry { CONFIRM_BYTES } else { CONFIRM_AT_ONCE_BYTES };
         let is_end = self.is_finished && unread == 0;
-        let is_due = unconfirmed >= enough || is_end && unconfirmed > 0;
+        let is_due = unconfirmed >= occasion.enough() || is_end && unconfirmed > 0;
         is_due.then(|| {
             self.told = passed_on;
             passed_on
@@ -128,14 +151,23 @@ mod tests {
     fn confirmations_are_few_but_the_end_is_confirmed_at_once() {
         let mut incoming = Incoming::default();
         incoming.data(CONFIRM_BYTES as usize).unwrap();
-        assert_eq!(incoming.confirmation(false, 0), None);
-        assert_eq!(incoming.confirmation(true, 0), Some(CONFIRM_BYTES));
-        assert_eq!(incoming.confirmation(true, 0), None);
+        assert_eq!(incoming.confirmation(Occasion::More, 0), None);
+        assert_eq!(incoming.confirmation(Occasion::Dry, 0), Some(CONFIRM_BYTES));
+        assert_eq!(incoming.confirmation(Occasion::Dry, 0), None);
         incoming.data(CONFIRM_AT_ONCE_BYTES as usize).unwrap();
-        assert!(incoming.confirmation(false, 0).is_some());
+        assert!(incoming.confirmation(Occasion::More, 0).is_some());
         incoming.fin().unwrap();
-        assert!(incoming.confirmation(false, 0).is_some());
-        assert_eq!(incoming.confirmation(true, 0), None);
+        assert!(incoming.confirmation(Occasion::More, 0).is_some());
+        assert_eq!(incoming.confirmation(Occasion::Dry, 0), None);
+    }
+
+    #[test]
+    fn data_takes_confirmations_along() {
+        let mut incoming = Incoming::default();
+        incoming.data(CONFIRM_WITH_DATA_BYTES as usize).unwrap();
+        assert_eq!(incoming.confirmation(Occasion::Dry, 0), None);
+        assert_eq!(incoming.confirmation(Occasion::Data, 0), Some(CONFIRM_WITH_DATA_BYTES));
+        assert_eq!(incoming.confirmation(Occasion::Data, 0), None);
     }
 
     #[test]
@@ -144,10 +176,10 @@ mod tests {
         let unread = 3 * CONFIRM_AT_ONCE_BYTES as usize;
         incoming.data(unread).unwrap();
         incoming.fin().unwrap();
-        assert_eq!(incoming.confirmation(true, unread), None);
+        assert_eq!(incoming.confirmation(Occasion::Dry, unread), None);
         let rest = CONFIRM_BYTES as usize;
-        assert_eq!(incoming.confirmation(true, rest), Some((unread - rest) as u64));
-        assert_eq!(incoming.confirmation(true, 1), None);
-        assert_eq!(incoming.confirmation(true, 0), Some(unread as u64 + 1), "and the end");
+        assert_eq!(incoming.confirmation(Occasion::Dry, rest), Some((unread - rest) as u64));
+        assert_eq!(incoming.confirmation(Occasion::Dry, 1), None);
+        assert_eq!(incoming.confirmation(Occasion::Dry, 0), Some(unread as u64 + 1), "and the end");
     }
 }

@@ -12,9 +12,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use crate::end::{Attachment, End, Identity};
+use crate::incoming::Occasion;
 use crate::registry::{Caller, Registry};
 use crate::ticket::{FlowId, TicketKey};
-use crate::wire::{Control, Decoder, Malformed, Sink};
+use crate::wire::{Control, MARK};
 
 const AIRCRAFT: [u8; 32] = [1; 32];
 const FLOWS: usize = 3;
@@ -51,8 +52,8 @@ struct Carrier {
 }
 
 enum Egress {
-    /// Waits for the first record.
-    Expects(Decoder),
+    /// Waits for the first record, of which these bytes have come.
+    Expects(Vec<u8>),
     Attached(usize, Attachment),
     Gone,
 }
@@ -94,21 +95,6 @@ struct World {
     session: u64,
 }
 
-/// Takes the first record of a carrier.
-#[derive(Default)]
-struct FirstRecord(Option<Control>);
-
-impl Sink for FirstRecord {
-    fn data(&mut self, _: usize) -> Result<usize, Malformed> {
-        Err(Malformed("data first"))
-    }
-
-    fn control(&mut self, record: Control) -> Result<(), Malformed> {
-        self.0 = Some(record);
-        Ok(())
-    }
-}
-
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -144,7 +130,7 @@ impl World {
             down: Pipe::default(),
             cut: None,
             air: Some(attachment),
-            egress: Egress::Expects(Decoder::default()),
+            egress: Egress::Expects(Vec::new()),
             first,
             was_admitted: false,
         });
@@ -162,7 +148,7 @@ impl World {
         }
         let left = flow.air_wants - flow.air_written.len();
         let chunk: Vec<u8> =
-            (0..self.rng.random_range(0..=left.min(300))).map(|_| self.rng.random()).collect();
+            (0..self.rng.random_range(0..=left.min(300))).map(|_| byte(&mut self.rng)).collect();
         let taken = flow.air.outgoing.write(&chunk);
         flow.air_written.extend(&chunk[..taken]);
         if flow.air_written.len() == flow.air_wants {
@@ -198,8 +184,8 @@ impl World {
         if let Some(code) = carrier.cut {
             return self.air_loses(number, is_next, code);
         }
-        let mut bytes = carrier.down.take(&mut self.rng);
         let Some(attachment) = &mut carrier.air else { return };
+        let mut bytes = [attachment.left(), &carrier.down.take(&mut self.rng)].concat();
         let kept = attachment.decode(&mut flow.air, &mut bytes).unwrap();
         flow.air_read.extend(&bytes[..kept]);
         if let Some(code) = flow.air.ended {
@@ -208,9 +194,9 @@ impl World {
         if attachment.is_agreed() && is_next {
             (flow.carrier, flow.next) = (Some(index), None);
         }
-        let is_dry = self.rng.random();
+        let is_dry: bool = self.rng.random();
         if attachment.is_agreed() {
-            flow.air.confirm(is_dry, 0);
+            flow.air.confirm(occasion(is_dry), 0);
         }
     }
 
@@ -269,11 +255,9 @@ impl World {
         }
         match &mut carrier.egress {
             Egress::Gone => {}
-            Egress::Expects(decoder) => {
-                let Some(byte) = carrier.up.bytes.pop_front() else { return };
-                let mut first = FirstRecord::default();
-                decoder.decode(&mut [byte], &mut first).unwrap();
-                if let Some(record) = first.0 {
+            Egress::Expects(came) => {
+                came.extend(carrier.up.bytes.pop_front());
+                if let Some((record, _)) = Control::first(came).unwrap() {
                     self.admit(index, record);
                 }
             }
@@ -285,10 +269,10 @@ impl World {
                     carrier.cut = Some(ResetCode::Lost);
                     return;
                 }
-                let mut bytes = carrier.up.take(&mut self.rng);
+                let mut bytes = [attachment.left(), &carrier.up.take(&mut self.rng)].concat();
                 let kept = attachment.decode(&mut far.end, &mut bytes).unwrap();
                 far.read.extend(&bytes[..kept]);
-                far.end.confirm(self.rng.random(), 0);
+                far.end.confirm(occasion(self.rng.random()), 0);
             }
         }
     }
@@ -353,7 +337,7 @@ impl World {
         }
         let left = far.wants - far.written.len();
         let chunk: Vec<u8> =
-            (0..self.rng.random_range(0..=left.min(300))).map(|_| self.rng.random()).collect();
+            (0..self.rng.random_range(0..=left.min(300))).map(|_| byte(&mut self.rng)).collect();
         let taken = far.end.outgoing.write(&chunk);
         far.written.extend(&chunk[..taken]);
         if far.written.len() == far.wants {
@@ -410,6 +394,15 @@ impl World {
     }
 }
 
+/// A byte of data. Marks are frequent, whole and in part.
+fn byte(rng: &mut ChaCha8Rng) -> u8 {
+    match rng.random_range(0..4) {
+        0 => MARK[0],
+        1 => MARK[1],
+        _ => rng.random(),
+    }
+}
+
 /// Takes up to about `most` bytes for the carrier.
 fn send(end: &mut End, most: usize) -> Vec<u8> {
     let mut sent = Vec::new();
@@ -423,6 +416,10 @@ fn send(end: &mut End, most: usize) -> Vec<u8> {
         end.outgoing.written(count);
     }
     sent
+}
+
+fn occasion(is_dry: bool) -> Occasion {
+    if is_dry { Occasion::Dry } else { Occasion::More }
 }
 
 fn fly(seed: u64) {

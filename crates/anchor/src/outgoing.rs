@@ -3,7 +3,9 @@
 use bentpipe_flow::ResetCode;
 
 use crate::chunks::Chunks;
-use crate::wire::{Control, Left, MAX_DATA_BYTES, Malformed, put_code, put_data_header};
+use crate::wire::{
+    Control, Left, MARK, Malformed, find_mark, put_code, put_first_of_mark, put_mark,
+};
 
 /// Maximum number of unconfirmed bytes of a new flow. It must be more than the peer passes on before
 /// it confirms ([`CONFIRM_BYTES`](crate::incoming::CONFIRM_BYTES)).
@@ -27,14 +29,16 @@ pub struct Outgoing {
     is_fin_confirmed: bool,
     /// Reason why the peer reads no more, once it has said so.
     stopped: Option<ResetCode>,
-    /// Record that is being written, without its data.
-    head: Vec<u8>,
-    head_written: usize,
-    /// Data bytes left in the record that is being written.
-    data_left: usize,
-    /// Control records for the next gap between records.
+    /// Records, or data with a mark, that are being written.
+    marked: Vec<u8>,
+    marked_written: usize,
+    /// Data bytes that `marked` stands for.
+    marked_data: usize,
+    /// Number of bytes after `sent` that are written as they are.
+    plain: usize,
+    /// Control records, which go before data.
     waiting: Vec<u8>,
-    /// Confirmation for that gap. A later one replaces it.
+    /// Confirmation, which goes with them. A later one replaces it.
     confirmation: Option<u64>,
 }
 
@@ -49,9 +53,10 @@ impl Default for Outgoing {
             is_fin_sent: false,
             is_fin_confirmed: false,
             stopped: None,
-            head: Vec::new(),
-            head_written: 0,
-            data_left: 0,
+            marked: Vec::new(),
+            marked_written: 0,
+            marked_data: 0,
+            plain: 0,
             waiting: Vec::new(),
             confirmation: None,
         }
@@ -149,9 +154,8 @@ impl Outgoing {
 
     /// Forgets the records for the carrier, which is lost.
     pub fn detach(&mut self) {
-        self.head.clear();
-        self.head_written = 0;
-        self.data_left = 0;
+        self.marked.clear();
+        (self.marked_written, self.marked_data, self.plain) = (0, 0, 0);
         self.waiting.clear();
         self.confirmation = None;
     }
@@ -202,49 +206,82 @@ impl Outgoing {
     /// Returns the next bytes for the carrier; none if there are none. [`written`](Self::written)
     /// takes them off.
     pub fn output(&mut self) -> &[u8] {
-        if self.head_written == self.head.len() {
-            self.head.clear();
-            self.head_written = 0;
-            if self.data_left > 0 {
-                return self.data();
+        if self.marked_written == self.marked.len() {
+            self.marked.clear();
+            self.marked_written = 0;
+            self.mark_next();
+            if self.marked.is_empty() {
+                return self.plain();
             }
-            self.next_head();
         }
-        &self.head[self.head_written..]
+        &self.marked[self.marked_written..]
     }
 
     /// Takes `count` of the bytes that [`output`](Self::output) returned.
     pub fn written(&mut self, count: usize) {
-        if self.head_written < self.head.len() {
-            self.head_written += count;
-        } else {
-            self.data_left -= count;
+        if self.marked.is_empty() {
+            self.plain -= count;
             self.sent += count as u64;
+            return;
+        }
+        self.marked_written += count;
+        if self.marked_written == self.marked.len() {
+            self.sent += std::mem::take(&mut self.marked_data) as u64;
         }
     }
 
-    /// Data of the present record, as far as it is contiguous.
-    fn data(&self) -> &[u8] {
-        let at = (self.sent - self.confirmed) as usize;
-        let part = self.bytes.from(at);
-        &part[..part.len().min(self.data_left)]
+    /// Data for the carrier as it is, as far as it is contiguous. What follows a byte that may begin a
+    /// mark has to be known.
+    fn plain(&mut self) -> &[u8] {
+        if self.stopped.is_some() {
+            // The rest would be thrown away.
+            return &[];
+        }
+        let data = self.bytes.from((self.sent - self.confirmed) as usize);
+        if self.plain == 0 {
+            self.plain = match find_mark(data) {
+                Some(at) => at,
+                None if data.len() > 1 && data.ends_with(&MARK[..1]) => data.len() - 1,
+                None => data.len(),
+            };
+        }
+        &data[..self.plain]
     }
 
-    /// Begins the next record, if there is one.
-    fn next_head(&mut self) {
+    /// Begins what needs a mark, if that is next.
+    fn mark_next(&mut self) {
         if let Some(offset) = self.confirmation.take() {
             Control::Confirm(offset).put(&mut self.waiting);
         }
         if !self.waiting.is_empty() {
-            std::mem::swap(&mut self.head, &mut self.waiting);
-        } else if self.stopped.is_some() {
-            // The rest would be thrown away.
+            std::mem::swap(&mut self.marked, &mut self.waiting);
+        } else if self.stopped.is_some() || self.plain > 0 {
+            // No data, or data as it is.
         } else if self.sent < self.end() {
-            self.data_left = self.unsent_bytes().min(MAX_DATA_BYTES);
-            put_data_header(&mut self.head, self.data_left);
+            self.mark_data();
         } else if self.is_finished && !self.is_fin_sent {
             self.is_fin_sent = true;
-            Control::Fin.put(&mut self.head);
+            Control::Fin.put(&mut self.marked);
+        }
+    }
+
+    /// Marks data that would be taken for a mark, or for its beginning.
+    fn mark_data(&mut self) {
+        let at = (self.sent - self.confirmed) as usize;
+        let byte = |at| self.bytes.from(at).first();
+        if byte(at) != Some(&MARK[0]) {
+            return;
+        }
+        match byte(at + 1) {
+            Some(next) if *next == MARK[1] => {
+                put_mark(&mut self.marked);
+                self.marked_data = MARK.len();
+            }
+            Some(_) => {}
+            None => {
+                put_first_of_mark(&mut self.marked);
+                self.marked_data = 1;
+            }
         }
     }
 }
@@ -252,6 +289,8 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const FIN: [u8; 3] = [0xf7, 0x1d, 5];
 
     /// Gives everything to the carrier.
     fn send_all(outgoing: &mut Outgoing) -> Vec<u8> {
@@ -271,19 +310,19 @@ mod tests {
     fn only_confirmed_bytes_are_forgotten() {
         let mut outgoing = Outgoing::default();
         assert_eq!(outgoing.write(b"hello"), 5);
-        assert_eq!(send_all(&mut outgoing), b"\x05hello");
+        assert_eq!(send_all(&mut outgoing), b"hello");
         outgoing.confirm(3).unwrap();
         assert_eq!(outgoing.unconfirmed_bytes(), 2);
         assert!(outgoing.confirm(6).is_err(), "more than was sent");
         outgoing.attach(4).unwrap();
-        assert_eq!(send_all(&mut outgoing), b"\x01o");
+        assert_eq!(send_all(&mut outgoing), b"o");
         assert_eq!(outgoing.attach(3), Ok(4), "more was confirmed meanwhile");
-        assert_eq!(send_all(&mut outgoing), b"\x01o");
+        assert_eq!(send_all(&mut outgoing), b"o");
         assert!(outgoing.attach(6).is_err(), "more than there is");
         outgoing.finish();
-        assert_eq!(send_all(&mut outgoing), [0xc5]);
+        assert_eq!(send_all(&mut outgoing), FIN);
         outgoing.attach(5).unwrap();
-        assert_eq!(send_all(&mut outgoing), [0xc5], "the FIN again");
+        assert_eq!(send_all(&mut outgoing), FIN, "the FIN again");
         outgoing.confirm(6).unwrap();
         assert!(outgoing.is_confirmed());
     }
@@ -304,17 +343,32 @@ mod tests {
     }
 
     #[test]
-    fn control_records_wait_for_the_end_of_a_data_record() {
+    fn control_records_go_before_data_that_was_not_given_to_the_carrier() {
         let mut outgoing = Outgoing::default();
         outgoing.write(b"abc");
-        assert_eq!(outgoing.output(), [3]);
-        outgoing.written(1);
         assert_eq!(outgoing.output(), b"abc");
         outgoing.written(1);
         outgoing.queue(&Control::Class(2));
         outgoing.write(b"d");
-        assert_eq!(outgoing.output(), b"bc");
+        assert_eq!(outgoing.output(), b"\xf7\x1d\x06\x02");
         outgoing.written(2);
-        assert_eq!(send_all(&mut outgoing), b"\xc6\x02\x01d");
+        assert_eq!(send_all(&mut outgoing), b"\x06\x02bcd");
+    }
+
+    #[test]
+    fn a_marked_byte_counts_as_sent_with_its_whole_mark() {
+        let mut outgoing = Outgoing::default();
+        outgoing.write(b"a\xf7");
+        assert_eq!(outgoing.output(), b"a");
+        outgoing.written(1);
+        assert_eq!(outgoing.output(), b"\xf7\x1d\x0a");
+        outgoing.written(2);
+        assert!(outgoing.confirm(2).is_err());
+        // More data comes too late for the byte before it.
+        outgoing.write(b"\x1d");
+        assert_eq!(send_all(&mut outgoing), b"\x0a\x1d");
+        outgoing.attach(1).unwrap();
+        assert_eq!(send_all(&mut outgoing), b"\xf7\x1d\0");
+        outgoing.confirm(3).unwrap();
     }
 }

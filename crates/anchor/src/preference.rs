@@ -142,8 +142,12 @@ pub async fn follow_dials(
         );
         let (mut decoder, mut read) = (Decoder::default(), [0; READ_BYTES]);
         let mut reports_taken = Taken { take: &mut take, is_over: false };
-        while let Ok(count @ 1..) = reports.read(&mut read).await {
-            if let Err(error) = decoder.decode(&mut read[..count], &mut reports_taken) {
+        loop {
+            let left = decoder.left();
+            read[..left.len()].copy_from_slice(left);
+            let Ok(count @ 1..) = reports.read(&mut read[left.len()..]).await else { break };
+            let piece = &mut read[..left.len() + count];
+            if let Err(error) = decoder.decode(piece, &mut reports_taken) {
                 tracing::warn!(%error, "an egress reports its dials");
                 break;
             }

@@ -17,8 +17,10 @@ use crate::budget::{Account, FREE_UNCONFIRMED_BYTES, FREE_UNREAD_BYTES};
 use crate::carrier::{Broken, Carrier, SCRATCH_BYTES};
 use crate::chunks::Chunks;
 use crate::end::End;
+use crate::incoming::Occasion;
 use crate::outgoing::MAX_UNCONFIRMED_BYTES;
 use crate::parts::StreamParts;
+use crate::wire::MIN_ROOM_BYTES;
 
 /// Time until memory is asked for again.
 const MEMORY_RETRY: Duration = Duration::from_millis(200);
@@ -257,7 +259,17 @@ impl Streams {
                 return Poll::Ready(Err(error));
             }
             let Some(carrier) = &mut self.carrier else { return Poll::Pending };
-            match carrier.poll_receive(cx, &mut self.end, buffer) {
+            let polled = match buffer.remaining() < MIN_ROOM_BYTES {
+                true => {
+                    let mut scratch = [0; MIN_ROOM_BYTES];
+                    let mut aside = ReadBuf::new(&mut scratch);
+                    let polled = carrier.poll_receive(cx, &mut self.end, &mut aside);
+                    self.unread.extend(aside.filled());
+                    polled
+                }
+                false => carrier.poll_receive(cx, &mut self.end, buffer),
+            };
+            match polled {
                 Poll::Pending => {
                     is_dry = true;
                     break;
@@ -266,7 +278,8 @@ impl Streams {
                 Poll::Ready(Err(broken)) => self.broke(cx, broken),
             }
         }
-        self.end.confirm(is_dry, self.unread.len());
+        let occasion = if is_dry { Occasion::Dry } else { Occasion::More };
+        self.end.confirm(occasion, self.unread.len());
         self.send(cx);
         self.settle();
         if is_dry { Poll::Pending } else { Poll::Ready(Ok(())) }
@@ -275,6 +288,9 @@ impl Streams {
     /// Takes bytes of the user.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut taken = self.take_bytes(bytes);
+        if taken > 0 {
+            self.end.confirm(Occasion::Data, self.unread.len());
+        }
         self.send(cx);
         if taken == 0 {
             // A confirmation makes room, and so does a carrier that has everything.
@@ -300,7 +316,7 @@ impl Streams {
         self.end.outgoing.finish();
         self.send(cx);
         self.read_ahead(cx);
-        self.end.confirm(true, self.unread.len());
+        self.end.confirm(Occasion::Dry, self.unread.len());
         self.settle();
         if self.send(cx) && self.end.outgoing.is_confirmed() {
             return Poll::Ready(Ok(()));

@@ -1,15 +1,11 @@
-//! Records: the contents of a carrier, in both directions.
+//! The contents of a carrier, in both directions: data, and control records between it.
 //!
-//! The first byte of a record tells its kind and length:
-//!
-//! | first byte | record |
-//! |---|---|
-//! | 0 and 7 bits | data of that many bytes, at least 1 |
-//! | 10 and 6 bits, with the next byte | data of that many bytes |
-//! | 11 and 6 bits | a control record with that code |
+//! Data has no header, so it costs nothing however small its pieces are. Two bytes in it are the mark
+//! `f7 1d`, which no UTF-8 text contains. The byte after a mark tells what it is:
 //!
 //! | code | record | contents |
 //! |---|---|---|
+//! | 0 | none: the mark is data | |
 //! | 1 | OPEN | flow id (16 bytes), attempt (4), target |
 //! | 2 | RESUME | flow id (16), attempt (4), ticket (40), receive offset (8) |
 //! | 3 | ACCEPT | receive offset (8), offset of the first data to come (8), ticket (40), class (1) |
@@ -19,8 +15,9 @@
 //! | 7 | END | reset code (1) |
 //! | 8 | STOP | reset code (1): the sender reads no more |
 //! | 9 | WATCH | nothing: the stream carries no flow, and the hub finishes it before it stops |
-//! | 10 | DIALS | nothing: the stream carries no flow, and the egress reports its dials on it |
-//! | 11 | DIALLED | milliseconds (2) or 65,535 if nothing answered, target |
+//! | 10 | none: the first byte of the mark is data, and there is none after it for now | |
+//! | 11 | DIALS | nothing: the stream carries no flow, and the egress reports its dials on it |
+//! | 12 | DIALLED | milliseconds (2) or 65,535 if nothing answered, target |
 //!
 //! Integers are in network order. The end of a stream counts as one byte of it: an offset after the
 //! last byte confirms the FIN too. Targets and reset codes are those of the radio protocol.
@@ -29,17 +26,19 @@ use bentpipe_flow::{ResetCode, Target};
 
 use crate::ticket::{FlowId, TICKET_BYTES, Ticket};
 
-/// Maximum number of bytes in one data record.
-pub const MAX_DATA_BYTES: usize = (1 << 14) - 1;
-
 /// Maximum length of a control record: an OPEN with the longest name has 280 bytes.
 pub const MAX_CONTROL_BYTES: usize = 320;
 
-/// Maximum number of data bytes with a header of one byte.
-const MAX_SHORT_BYTES: usize = (1 << 7) - 1;
-const LONG: u8 = 0b1000_0000;
-const CONTROL: u8 = 0b1100_0000;
-const LOW_BITS: u8 = 0b0011_1111;
+/// Beginning of everything that is not data. Its two bytes differ, so that marks do not overlap.
+pub const MARK: [u8; 2] = [0xf7, 0x1d];
+
+/// Room that a [`Decoder`] needs at least: bytes that it left before, and one more.
+pub const MIN_ROOM_BYTES: usize = MARK.len() + 1;
+
+/// Code of a mark that is data.
+const MARK_IS_DATA: u8 = 0;
+/// Code of the mark's first byte alone as data.
+const FIRST_IS_DATA: u8 = 10;
 /// Class of a flow whose claim is not confirmed.
 const NO_CLASS: u8 = 0xff;
 /// No reset code.
@@ -109,13 +108,21 @@ pub enum Control {
 #[error("the carrier of a flow violates its protocol: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// Appends the header of a data record of `bytes`, between 1 and [`MAX_DATA_BYTES`].
-pub fn put_data_header(out: &mut Vec<u8>, bytes: usize) {
-    if bytes <= MAX_SHORT_BYTES {
-        out.push(bytes as u8);
-    } else {
-        out.extend([LONG | (bytes >> 8) as u8, bytes as u8]);
-    }
+/// Appends the mark, as data.
+pub fn put_mark(out: &mut Vec<u8>) {
+    out.extend(MARK);
+    out.push(MARK_IS_DATA);
+}
+
+/// Appends the first byte of the mark, as data that nothing follows for now.
+pub fn put_first_of_mark(out: &mut Vec<u8>) {
+    out.extend(MARK);
+    out.push(FIRST_IS_DATA);
+}
+
+/// Returns the position of the first mark.
+pub fn find_mark(bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, &MARK)
 }
 
 impl Control {
@@ -125,42 +132,63 @@ impl Control {
     ///
     /// If the target of an OPEN or a DIALLED has no encoding. Check it with [`Target::encode`] before.
     pub fn put(&self, out: &mut Vec<u8>) {
+        out.extend(MARK);
         match self {
             Self::Open { id, attempt, target } => {
-                out.push(CONTROL | 1);
+                out.push(1);
                 out.extend(id);
                 out.extend(attempt.to_be_bytes());
                 target.encode(out).expect("the target was checked");
             }
             Self::Resume { id, attempt, ticket, received } => {
-                out.push(CONTROL | 2);
+                out.push(2);
                 out.extend(id);
                 out.extend(attempt.to_be_bytes());
                 out.extend(ticket.as_bytes());
                 out.extend(received.to_be_bytes());
             }
             Self::Accept { received, start, ticket, class } => {
-                out.push(CONTROL | 3);
+                out.push(3);
                 out.extend(received.to_be_bytes());
                 out.extend(start.to_be_bytes());
                 out.extend(ticket.as_bytes());
                 out.push(class.unwrap_or(NO_CLASS));
             }
             Self::Confirm(offset) => {
-                out.push(CONTROL | 4);
+                out.push(4);
                 out.extend(offset.to_be_bytes());
             }
-            Self::Fin => out.push(CONTROL | 5),
-            Self::Class(class) => out.extend([CONTROL | 6, *class]),
-            Self::End(code) => out.extend([CONTROL | 7, code.to_u8()]),
-            Self::Stop(code) => out.extend([CONTROL | 8, code.to_u8()]),
-            Self::Watch => out.push(CONTROL | 9),
-            Self::Dials => out.push(CONTROL | 10),
+            Self::Fin => out.push(5),
+            Self::Class(class) => out.extend([6, *class]),
+            Self::End(code) => out.extend([7, code.to_u8()]),
+            Self::Stop(code) => out.extend([8, code.to_u8()]),
+            Self::Watch => out.push(9),
+            Self::Dials => out.push(11),
             Self::Dialled { millis, target } => {
-                out.push(CONTROL | 11);
+                out.push(12);
                 out.extend(millis.unwrap_or(NO_ANSWER).to_be_bytes());
                 target.encode(out).expect("the target was checked");
             }
+        }
+    }
+
+    /// Reads the record with which a carrier begins. Returns it with its length; `None` if `bytes` are
+    /// too few.
+    pub fn first(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        if !bytes.starts_with(&MARK[..bytes.len().min(MARK.len())]) {
+            return Err(Malformed("data before the first record"));
+        }
+        let Some((code, rest)) = bytes.get(MARK.len()..).and_then(<[u8]>::split_first) else {
+            return Ok(None);
+        };
+        for length in 0..=rest.len().min(MAX_CONTROL_BYTES) {
+            if let Some(record) = Self::read(*code, &rest[..length])? {
+                return Ok(Some((record, MARK.len() + 1 + length)));
+            }
+        }
+        match rest.len() < MAX_CONTROL_BYTES {
+            true => Ok(None),
+            false => Err(ENDLESS),
         }
     }
 
@@ -177,8 +205,8 @@ impl Control {
             7 => left.array().map(|[code]| Self::End(ResetCode::from_u8(code))),
             8 => left.array().map(|[code]| Self::Stop(ResetCode::from_u8(code))),
             9 => Some(Self::Watch),
-            10 => Some(Self::Dials),
-            11 => left.dialled()?,
+            11 => Some(Self::Dials),
+            12 => left.dialled()?,
             _ => return Err(Malformed("unknown record")),
         };
         Ok(record)
@@ -299,187 +327,105 @@ pub trait Sink {
     fn control(&mut self, record: Control) -> Result<(), Malformed>;
 }
 
-/// Decoder of the records of one carrier, in pieces of any size.
+/// A record that is longer than any.
+const ENDLESS: Malformed = Malformed("endless record");
+
+/// Decoder of the contents of one carrier, in pieces of any size.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// Bytes of the present data record that have not come yet.
-    data_left: usize,
-    /// Beginning of a record that has not come as a whole.
+    /// Code and contents of a record that has not come as a whole.
     partial: Vec<u8>,
+    /// Number of bytes at the end of the last piece that may be a mark.
+    left: usize,
 }
 
 impl Decoder {
+    /// Bytes of the last piece that were not decoded. The next piece has to begin with them.
+    pub fn left(&self) -> &'static [u8] {
+        &MARK[..self.left]
+    }
+
     /// Gives the records in `bytes` to `sink`, and moves the data that it keeps to the front. Returns
     /// the number of these bytes.
     pub fn decode(&mut self, bytes: &mut [u8], sink: &mut dyn Sink) -> Result<usize, Malformed> {
         let (mut at, mut kept) = (0, 0);
+        self.left = 0;
         while at < bytes.len() {
-            if self.data_left > 0 {
-                let part = self.data_left.min(bytes.len() - at);
-                let dropped = sink.data(part)?;
-                bytes.copy_within(at + dropped..at + part, kept);
-                kept += part - dropped;
-                at += part;
-                self.data_left -= part;
+            if !self.partial.is_empty() {
+                self.partial.push(bytes[at]);
+                at += 1;
+                self.end_record(sink)?;
                 continue;
             }
-            self.partial.push(bytes[at]);
-            at += 1;
-            if let Some(record) = self.next()? {
-                sink.control(record)?;
-            }
+            let (data, skipped) = match Next::of(&bytes[at..]) {
+                Next::Data { bytes, skipped } => (bytes, skipped),
+                Next::Record(code) => {
+                    at += MARK.len() + 1;
+                    self.partial.push(code);
+                    self.end_record(sink)?;
+                    continue;
+                }
+                Next::Incomplete => {
+                    self.left = bytes.len() - at;
+                    break;
+                }
+            };
+            let dropped = sink.data(data)?;
+            bytes.copy_within(at + dropped..at + data, kept);
+            kept += data - dropped;
+            at += data + skipped;
         }
         Ok(kept)
     }
 
-    /// Takes the record in `partial` if it is whole: returns a control record, and begins a data
-    /// record.
-    fn next(&mut self) -> Result<Option<Control>, Malformed> {
-        let (first, rest) = (self.partial[0], &self.partial[1..]);
-        let record = match first {
-            0 => return Err(Malformed("empty data")),
-            short if short & LONG == 0 => {
-                self.data_left = usize::from(short);
-                None
+    /// Takes the record in `partial` if it is whole.
+    fn end_record(&mut self, sink: &mut dyn Sink) -> Result<(), Malformed> {
+        match Control::read(self.partial[0], &self.partial[1..])? {
+            Some(record) => {
+                self.partial.clear();
+                sink.control(record)
             }
-            control if control & CONTROL == CONTROL => {
-                match Control::read(control & LOW_BITS, rest)? {
-                    Some(record) => Some(record),
-                    None if self.partial.len() < MAX_CONTROL_BYTES => return Ok(None),
-                    None => return Err(Malformed("endless record")),
-                }
-            }
-            long => match rest {
-                [] => return Ok(None),
-                [low, ..] => {
-                    self.data_left = usize::from(long & LOW_BITS) << 8 | usize::from(*low);
-                    if self.data_left <= MAX_SHORT_BYTES {
-                        return Err(Malformed("a length that is not the shortest"));
-                    }
-                    None
-                }
-            },
-        };
-        self.partial.clear();
-        Ok(record)
+            None if self.partial.len() < MAX_CONTROL_BYTES => Ok(()),
+            None => Err(ENDLESS),
+        }
     }
 
-    /// Bytes of the present data record that have not come yet.
-    pub fn data_left(&self) -> usize {
-        self.data_left
-    }
-
-    /// Returns `true` if nothing is left of a record.
+    /// Returns `true` if nothing is left of a record or a mark.
     pub fn is_between_records(&self) -> bool {
-        self.data_left == 0 && self.partial.is_empty()
+        self.left == 0 && self.partial.is_empty()
+    }
+}
+
+/// Beginning of some bytes.
+enum Next {
+    /// Data, and bytes after it that are none.
+    Data { bytes: usize, skipped: usize },
+    /// A record with this code.
+    Record(u8),
+    /// All bytes are the beginning of a mark with its code.
+    Incomplete,
+}
+
+impl Next {
+    /// Returns what `bytes`, which are not empty and not within a record, begin with.
+    fn of(bytes: &[u8]) -> Self {
+        let data = |bytes| Self::Data { bytes, skipped: 0 };
+        match find_mark(bytes) {
+            Some(0) => match bytes.get(MARK.len()) {
+                None => Self::Incomplete,
+                Some(&MARK_IS_DATA) => Self::Data { bytes: MARK.len(), skipped: 1 },
+                Some(&FIRST_IS_DATA) => Self::Data { bytes: 1, skipped: MARK.len() },
+                Some(code) => Self::Record(*code),
+            },
+            Some(at) => data(at),
+            None if bytes.ends_with(&MARK[..1]) => match bytes.len() - 1 {
+                0 => Self::Incomplete,
+                before => data(before),
+            },
+            None => data(bytes.len()),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Sink that notes everything.
-    #[derive(Default)]
-    struct Noted {
-        records: Vec<Control>,
-        data: usize,
-    }
-
-    impl Sink for Noted {
-        fn data(&mut self, bytes: usize) -> Result<usize, Malformed> {
-            self.data += bytes;
-            Ok(0)
-        }
-
-        fn control(&mut self, record: Control) -> Result<(), Malformed> {
-            self.records.push(record);
-            Ok(())
-        }
-    }
-
-    fn ticket() -> impl Strategy<Value = Ticket> {
-        any::<[u8; TICKET_BYTES]>().prop_map(Ticket::from)
-    }
-
-    fn control() -> impl Strategy<Value = Control> {
-        prop_oneof![
-            (any::<FlowId>(), any::<u32>(), "[a-z]{1,60}", any::<u16>()).prop_map(
-                |(id, attempt, name, port)| {
-                    let host = bentpipe_flow::Host::Name(name);
-                    Control::Open { id, attempt, target: Target { host, port } }
-                }
-            ),
-            (any::<FlowId>(), any::<u32>(), ticket(), any::<u64>()).prop_map(
-                |(id, attempt, ticket, received)| Control::Resume { id, attempt, ticket, received }
-            ),
-            (any::<u64>(), any::<u64>(), ticket(), prop::option::of(0_u8..8)).prop_map(
-                |(received, start, ticket, class)| Control::Accept {
-                    received,
-                    start,
-                    ticket,
-                    class
-                }
-            ),
-            any::<u64>().prop_map(Control::Confirm),
-            Just(Control::Fin),
-            any::<u8>().prop_map(Control::Class),
-            prop::sample::select(&ResetCode::ALL[..]).prop_map(Control::End),
-            prop::sample::select(&ResetCode::ALL[..]).prop_map(Control::Stop),
-            Just(Control::Watch),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn records_read_back_in_pieces_of_any_size(
-            records in prop::collection::vec((control(), 0_usize..300), 0..8),
-            pieces in prop::collection::vec(1_usize..200, 1..20),
-        ) {
-            let (mut bytes, mut data) = (Vec::new(), Vec::new());
-            for (record, length) in &records {
-                record.put(&mut bytes);
-                if *length > 0 {
-                    put_data_header(&mut bytes, *length);
-                    let from = data.len();
-                    data.extend((from..from + length).map(|at| at as u8));
-                    bytes.extend(&data[from..]);
-                }
-            }
-            let (mut decoder, mut noted) = (Decoder::default(), Noted::default());
-            let mut read = Vec::<u8>::new();
-            let (mut rest, mut sizes) = (&mut bytes[..], pieces.iter().cycle());
-            while !rest.is_empty() {
-                let size = rest.len().min(*sizes.next().unwrap());
-                let (piece, after) = rest.split_at_mut(size);
-                let kept = decoder.decode(piece, &mut noted).unwrap();
-                read.extend(&piece[..kept]);
-                rest = after;
-            }
-            prop_assert!(decoder.is_between_records());
-            prop_assert_eq!(read, data);
-            prop_assert_eq!(noted.records, records.into_iter().map(|(it, _)| it).collect::<Vec<_>>());
-        }
-
-        #[test]
-        fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let mut decoder = Decoder::default();
-            let _ = decoder.decode(&mut bytes, &mut Noted::default());
-        }
-    }
-
-    #[test]
-    fn lengths_have_one_encoding() {
-        for (bytes, header) in
-            [(1, &[1_u8][..]), (127, &[127]), (128, &[0x80, 128]), (MAX_DATA_BYTES, &[0xbf, 0xff])]
-        {
-            let mut out = Vec::new();
-            put_data_header(&mut out, bytes);
-            assert_eq!(out, header);
-        }
-        for mut wrong in [vec![0], vec![0x80, 127], vec![0xc0], vec![0xff]] {
-            assert!(Decoder::default().decode(&mut wrong, &mut Noted::default()).is_err());
-        }
-    }
-}
+mod tests;

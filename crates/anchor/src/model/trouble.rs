@@ -5,9 +5,9 @@ use std::time::Duration;
 use bentpipe_flow::ResetCode;
 use rand::Rng;
 
-use super::{AIRCRAFT, FLOWS, FirstRecord, World};
+use super::{AIRCRAFT, FLOWS, World};
 use crate::registry::Caller;
-use crate::wire::{Control, Decoder};
+use crate::wire::Control;
 
 impl World {
     /// Something happens to a hub, or to an observer of the network.
@@ -61,13 +61,12 @@ impl World {
         let carrier = &self.carriers[index];
         let session = self.rng.random_range(carrier.session..=self.session);
         let caller = Caller { aircraft: AIRCRAFT, session };
-        let mut first = FirstRecord::default();
-        Decoder::default().decode(&mut carrier.first.clone(), &mut first).unwrap();
-        let admitted = match first.0 {
-            Some(Control::Open { id, attempt, .. }) => {
+        let (first, _) = Control::first(&carrier.first).unwrap().unwrap();
+        let admitted = match first {
+            Control::Open { id, attempt, .. } => {
                 self.registry.open(&caller, id, attempt, || usize::MAX).map(|(far, _)| far)
             }
-            Some(Control::Resume { id, attempt, ticket, .. }) => {
+            Control::Resume { id, attempt, ticket, .. } => {
                 let thief = Caller { aircraft: [9; 32], session: u64::MAX };
                 let stolen = self.registry.resume(&thief, (id, u32::MAX), &ticket, Duration::ZERO);
                 assert!(stolen.is_err(), "another aircraft's ticket");

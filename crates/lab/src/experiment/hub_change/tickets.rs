@@ -9,7 +9,7 @@ use bentpipe_anchor::acceptor::AnchorAcceptor;
 use bentpipe_anchor::egress::Egress;
 use bentpipe_anchor::forward::{Egresses, egress_id};
 use bentpipe_anchor::ticket::{FlowId, TICKET_BYTES, TICKET_LIFETIME, Ticket};
-use bentpipe_anchor::wire::{Control, Decoder, Malformed, Sink};
+use bentpipe_anchor::wire::Control;
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_flow::{ResetCode, Service};
 use bentpipe_gateway::transport::Acceptor;
@@ -182,29 +182,14 @@ impl Carriers<'_> {
 
 /// Reads the acceptance. `None` if the carrier ends before it.
 async fn accepted(flow: &mut Flow) -> Option<Ticket> {
-    let (mut decoder, mut found, mut buffer) = (Decoder::default(), Found(None), [0; 512]);
+    let mut read = Vec::new();
     loop {
-        let count = flow.read(&mut buffer).await.ok().filter(|count| *count > 0)?;
-        decoder.decode(&mut buffer[..count], &mut found).ok()?;
-        if found.0.is_some() {
-            return found.0;
+        match Control::first(&read).ok()? {
+            Some((Control::Accept { ticket, .. }, _)) => return Some(ticket),
+            Some(_) => return None,
+            None => {}
         }
-    }
-}
-
-/// Takes the ticket of an acceptance.
-struct Found(Option<Ticket>);
-
-impl Sink for Found {
-    fn data(&mut self, _: usize) -> Result<usize, Malformed> {
-        Ok(0)
-    }
-
-    fn control(&mut self, record: Control) -> Result<(), Malformed> {
-        if let Control::Accept { ticket, .. } = record {
-            self.0 = Some(ticket);
-        }
-        Ok(())
+        flow.read_buf(&mut read).await.ok().filter(|count| *count > 0)?;
     }
 }
 
