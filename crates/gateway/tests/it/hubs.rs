@@ -1,5 +1,6 @@
 //! Flows over two hubs and an egress, on loopback: a hub that restarts, and one that becomes silent.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -99,31 +100,37 @@ pub struct Path1 {
 
 impl Path1 {
     pub async fn to(hub: SocketAddr) -> Self {
-        let near = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let far = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let near = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
         let (address, is_cut) = (near.local_addr().unwrap(), Arc::<AtomicBool>::default());
         let (hub, hubs) = watch::channel(hub);
         let cut = is_cut.clone();
         tokio::spawn(async move {
-            let (mut air, mut one, mut other) = (None, vec![0; 2_000], vec![0; 2_000]);
+            let (mut airs, mut one) = (HashMap::new(), vec![0; 2_000]);
             loop {
-                tokio::select! {
-                    Ok((count, from)) = near.recv_from(&mut one) => {
-                        air = Some(from);
-                        if !cut.load(Ordering::Relaxed) {
-                            let hub = *hubs.borrow();
-                            let _ = far.send_to(&one[..count], hub).await;
-                        }
-                    }
-                    Ok(count) = far.recv(&mut other) => {
-                        if let Some(air) = air && !cut.load(Ordering::Relaxed) {
-                            let _ = near.send_to(&other[..count], air).await;
-                        }
-                    }
+                let (count, from) = near.recv_from(&mut one).await.unwrap();
+                if cut.load(Ordering::Relaxed) {
+                    continue;
                 }
+                if !airs.contains_key(&from) {
+                    let far = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+                    tokio::spawn(back(far.clone(), near.clone(), from, cut.clone()));
+                    airs.insert(from, far);
+                }
+                let hub = *hubs.borrow();
+                let _ = airs[&from].send_to(&one[..count], hub).await;
             }
         });
         Self { address, is_cut, hub }
+    }
+}
+
+/// Passes on what comes for the aircraft, which may have several radios.
+async fn back(from: Arc<UdpSocket>, near: Arc<UdpSocket>, air: SocketAddr, cut: Arc<AtomicBool>) {
+    let mut bytes = vec![0; 2_000];
+    while let Ok(count) = from.recv(&mut bytes).await {
+        if !cut.load(Ordering::Relaxed) {
+            let _ = near.send_to(&bytes[..count], air).await;
+        }
     }
 }
 
@@ -169,6 +176,11 @@ pub struct World {
 
 impl World {
     pub async fn new() -> Self {
+        Self::with("").await
+    }
+
+    /// The same with further tables in the file of the air.
+    pub async fn with(tables: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let hub_keys: String = HUBS
             .iter()
@@ -189,14 +201,14 @@ impl World {
         });
         let text = format!(
             "[link]\nprivate-key-file = \"{key}\"\n{first}rate = \"50 Mbit/s\"\n\
-             [[hub]]\n{second}[listen]\nsocks5 = \"127.0.0.1:0\"\n"
+             [[hub]]\n{second}[listen]\nsocks5 = \"127.0.0.1:0\"\n{tables}"
         );
         let air = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
         let connector = transports::connector(&air, &mut Inherited::default()).unwrap();
         Self { folder, egress, hubs, paths, connector }
     }
 
-    fn transfers(
+    pub fn transfers(
         &self,
         target: SocketAddr,
         is_over: &Arc<AtomicBool>,

@@ -13,6 +13,7 @@ mod hosts;
 mod http;
 mod hub_datagrams;
 mod hubs;
+mod hubs_and_radios;
 mod limits;
 mod marks;
 mod neighbours;
