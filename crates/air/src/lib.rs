@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use bentpipe_classify::Name;
 use bentpipe_net::{Handover, Inherited, SocketError};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::net::TcpListener;
 
 use bentpipe_metering::strangers;
@@ -133,7 +133,8 @@ pub async fn run_over(
     let (usage, counters) = (gateway.services.uplink.usage.clone(), gateway.counters());
     gateway.log_listeners();
     let gateway_settings = gateway.live();
-    let modem = config.link.modem.as_ref().map(RateSource::start);
+    let start = |(path, modem)| (path, RateSource::start(modem));
+    let modems: Vec<(u8, RateSource)> = config.modems().map(start).collect();
     let status = gateway.tell_status(config.status.as_ref());
     notify::ready();
     let is_stopping = AtomicBool::new(false);
@@ -149,7 +150,7 @@ pub async fn run_over(
     let outcome = tokio::select! {
         () = connector.failed() => Err(TransportError::Failed(config.link.transport.name()).into()),
         ended = gateway.serve(shutdown) => over(ended),
-        () = follow_modem(modem.as_ref(), &*connector) => Ok(()),
+        () = follow_modems(&modems, &*connector) => Ok(()),
         () = keep(usage.clone()) => Ok(()),
         () = status => Ok(()),
         () = follow_configs(gateway_settings, again) => Ok(()),
@@ -160,9 +161,7 @@ pub async fn run_over(
     if let Some(usage) = usage {
         usage.write_or_say();
     }
-    if let Some(modem) = modem {
-        modem.close().await;
-    }
+    join_all(modems.into_iter().map(|(_, modem)| modem.close())).await;
     connector.close().await;
     outcome
 }
@@ -233,22 +232,30 @@ async fn keep(usage: Option<Arc<Book>>) {
     }
 }
 
-/// Passes the modem's reports on to the link. Never returns.
-async fn follow_modem(modem: Option<&RateSource>, connector: &dyn Connector) {
-    let Some(modem) = modem else { return std::future::pending().await };
+/// Passes the reports of all modems on to the link. Never returns.
+async fn follow_modems(modems: &[(u8, RateSource)], connector: &dyn Connector) {
+    join_all(modems.iter().map(|(path, modem)| follow_modem(*path, modem, connector))).await;
+    std::future::pending().await
+}
+
+/// Passes the reports of a path's modem on to the link. Never returns.
+async fn follow_modem(path: u8, modem: &RateSource, connector: &dyn Connector) {
     let mut last = None;
     bentpipe_modem::follow(modem, |rates| {
         if last.replace(rates) != Some(rates) {
             match rates {
-                Some(rates) => tracing::debug!(transmit = %rates.transmit, "the modem's rate"),
-                None => tracing::debug!("no rate from the modem"),
+                Some(rates) => {
+                    tracing::debug!(path, transmit = %rates.transmit, "the modem's rate")
+                }
+                None => tracing::debug!(path, "no rate from the modem"),
             }
         }
-        let told = |rates: ModemRates| ModemRate {
+        let reported = |rates: ModemRates| ModemRate {
             rate: rates.transmit,
             per_packet_overhead: rates.per_packet_overhead,
+            is_down: rates.is_down,
         };
-        connector.modem_rate(rates.map(told));
+        connector.modem_rate(path, rates.map(reported));
     })
     .await;
 }

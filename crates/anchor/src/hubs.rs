@@ -1,5 +1,6 @@
 //! The air's path to the ground: one hub after another.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,7 +35,8 @@ struct Shared {
 #[derive(Default)]
 struct Settings {
     classes: Option<PerClass<ClassSettings>>,
-    modem_rate: Option<ModemRate>,
+    /// Reports by path. At most as many as the configuration has paths.
+    modem_rates: BTreeMap<u8, Option<ModemRate>>,
 }
 
 impl Hubs {
@@ -69,7 +71,7 @@ impl Hubs {
         {
             tracing::error!(%error, "the classes stay as they were");
         }
-        hub.modem_rate(settings.modem_rate);
+        settings.modem_rates.iter().for_each(|(path, rate)| hub.modem_rate(*path, *rate));
         self.0.present.change_to(hub);
     }
 
@@ -138,10 +140,10 @@ impl Connector for Hubs {
         })
     }
 
-    fn modem_rate(&self, reported: Option<ModemRate>) {
+    fn modem_rate(&self, path: u8, reported: Option<ModemRate>) {
         let mut settings = self.0.settings.lock();
-        settings.modem_rate = reported;
-        self.hub().modem_rate(reported);
+        settings.modem_rates.insert(path, reported);
+        self.hub().modem_rate(path, reported);
     }
 
     fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {

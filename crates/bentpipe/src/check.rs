@@ -202,7 +202,7 @@ fn air(config: &AirConfig) -> Sheet {
         sheet.row("memory", memory(&link.memory));
     }
     paths(&mut sheet, config);
-    if let Some(modem) = &link.modem {
+    if let Some(modem) = link.modem.as_ref().filter(|_| config.paths.is_empty()) {
         sheet.row("modem", modem_said(modem));
     }
     listeners(&mut sheet, &config.listen);
@@ -279,6 +279,9 @@ fn paths(sheet: &mut Sheet, config: &AirConfig) {
             let of_path =
                 used.as_ref().map(|all| all.get(&path.name).map_or(ByteSize::from_bytes(0), bytes));
             sheet.row("", daily_limit(limit, of_path));
+        }
+        if let Some(modem) = &path.modem {
+            sheet.row("its modem", modem_said(modem));
         }
         let Some(interface) = &path.interface else { continue };
         if !has_interface(interface) {

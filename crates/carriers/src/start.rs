@@ -227,9 +227,9 @@ impl Connector for Awaited {
         Box::pin(async move { self.known().await?.open_datagrams(open).await })
     }
 
-    fn modem_rate(&self, told: Option<ModemRate>) {
+    fn modem_rate(&self, path: u8, reported: Option<ModemRate>) {
         if let Some(connector) = &*self.connector.borrow() {
-            connector.modem_rate(told);
+            connector.modem_rate(path, reported);
         }
     }
 

@@ -12,6 +12,7 @@ use super::dns::DnsTable;
 use super::http::HttpCacheTable;
 use super::listen::ListenTable;
 use super::mesh::{self, AirHub, AirHubTable};
+use super::modem::ModemConfig;
 use super::preload::PreloadTable;
 use super::radio_path::{self, RadioPathTable};
 use super::rule::{self, RuleTable, TrustedTable};
@@ -149,6 +150,14 @@ impl AirConfig {
     /// the file.
     pub fn load(file: &Path, chosen: Option<Transport>) -> Result<Self, ConfigError> {
         Self::parse_with(file, &read(file)?, chosen)
+    }
+
+    /// Sources of the radios' current rates, each with the number of its path.
+    pub fn modems(&self) -> impl Iterator<Item = (u8, &ModemConfig)> {
+        let alone = self.link.modem.as_ref().filter(|_| self.paths.is_empty());
+        let of_paths = self.paths.iter().map(|path| path.modem.as_ref());
+        let of_paths = (0..).zip(of_paths).filter_map(|(path, modem)| Some((path, modem?)));
+        alone.map(|modem| (0, modem)).into_iter().chain(of_paths)
     }
 
     /// Checks `text` as the content of `file`; paths in it are relative to `file`.

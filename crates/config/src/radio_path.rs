@@ -7,6 +7,7 @@ use bentpipe_units::{BitRate, ByteSize};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::modem::{ModemConfig, ModemTable};
 use super::rate::{self, LeaseSource};
 use super::{AirLink, ConfigError, Placed, Source, least};
 
@@ -46,6 +47,8 @@ pub(super) struct RadioPathTable {
     #[serde(default, deserialize_with = "least::aircraft_mtu")]
     #[schemars(title = "bytes", extend("x-default" = "that of `[link]`"))]
     mtu: Option<usize>,
+    /// Source of its current rate: docs/modem.md. The first radio has that of `[link]`.
+    modem: Option<ModemTable>,
 }
 
 /// A radio of a session.
@@ -69,6 +72,8 @@ pub struct RadioPath {
     pub daily_limit: Option<ByteSize>,
     /// Maximum size of an IP packet, bytes.
     pub mtu: usize,
+    /// Source of its current rate.
+    pub modem: Option<ModemConfig>,
 }
 
 /// Checks the radios of an air gateway with `link`.
@@ -115,6 +120,12 @@ impl RadioPathTable {
             let help = "write the address and port at which the ground listens";
             return Err(peer.error(source, why, help));
         }
+        if is_first && self.modem.is_some() && link.modem.is_some() {
+            let why = format!("{:?} has a modem, and so has [link]", *self.name);
+            let help = "the first radio is that of [link]: leave one of the two modems out";
+            return Err(self.name.error(source, why, help));
+        }
+        let modem = self.modem.map(|modem| modem.check(source)).transpose()?;
         let (rate, lease) = match self.rate {
             Some(rate) => (rate, LeaseSource::Static),
             None if is_first => (link.rate, link.lease),
@@ -130,6 +141,7 @@ impl RadioPathTable {
             metered: self.metered,
             daily_limit: self.daily_limit,
             mtu: self.mtu.unwrap_or(link.mtu).min(link.mtu),
+            modem: modem.or_else(|| link.modem.clone().filter(|_| is_first)),
         })
     }
 }

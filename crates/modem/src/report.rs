@@ -25,6 +25,8 @@ pub struct ModemRates {
     /// Bytes that the modem counts for each packet in addition to the IP packet; from the
     /// configuration.
     pub per_packet_overhead: u16,
+    /// The modem reports a rate of zero: its link carries nothing.
+    pub is_down: bool,
 }
 
 /// Publisher of a source's reports.
@@ -41,10 +43,13 @@ impl Publisher {
         receive: Option<BitRate>,
         latency: Option<Duration>,
     ) -> bool {
-        let (transmit, per_packet_overhead) =
-            (transmit.clamp(MIN_RATE, MAX_RATE), self.per_packet_overhead);
-        let receive = receive.map(|rate| rate.min(MAX_RATE));
-        self.replace(Some(ModemRates { transmit, receive, latency, per_packet_overhead }))
+        self.replace(Some(ModemRates {
+            transmit: transmit.clamp(MIN_RATE, MAX_RATE),
+            receive: receive.map(|rate| rate.min(MAX_RATE)),
+            latency,
+            per_packet_overhead: self.per_packet_overhead,
+            is_down: transmit.bps() == 0,
+        }))
     }
 
     /// Returns `true` if no rate is published at present.

@@ -116,9 +116,9 @@ pub trait Connector: Send + Sync + 'static {
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>>;
 
-    /// Reports the rate of the modem towards the peer; `None` if it is unknown. The caller repeats
-    /// the report. A transport that measures its rate ignores it.
-    fn modem_rate(&self, _reported: Option<ModemRate>) {}
+    /// Reports the rate of the modem of a path towards the peer; `None` if it is unknown. The caller
+    /// repeats the report. A transport that measures its rate ignores it.
+    fn modem_rate(&self, _path: u8, _reported: Option<ModemRate>) {}
 
     /// Sets each class's share of the bytes that this end sends. A transport without classes ignores
     /// it.

@@ -45,8 +45,8 @@ impl Connector for Air {
         })
     }
 
-    fn modem_rate(&self, told: Option<ModemRate>) {
-        self.set_modem_rate(told);
+    fn modem_rate(&self, path: u8, reported: Option<ModemRate>) {
+        self.set_modem_rate(path, reported);
     }
 
     fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {

@@ -57,3 +57,32 @@ fn radios_that_cannot_work_are_told() {
     let idle = bench.message(AirConfig::parse(&path, &format!("{masque}{radio}")));
     assert!(idle.contains("\"path\" does nothing"), "{idle}");
 }
+
+#[test]
+fn each_radio_may_have_a_modem() {
+    let bench = Bench::new();
+    let modem = |file: &str| format!("protocol = \"file\"\nfile = \"{file}\"\n");
+    let radio = |name: &str| format!("[[path]]\nname = \"{name}\"\ninterface = \"{name}\"\n");
+    let (satellite, lte) = (radio("sat0"), radio("wwan0"));
+    let of_path = |file: &str| format!("[path.modem]\n{}", modem(file));
+    let of_link = format!("[link.modem]\n{}", modem("link"));
+    let files = |paths: &str| {
+        let file = |(number, modem): (u8, &ModemConfig)| match &modem.source {
+            ModemSource::File(file) => (number, file.file_name().unwrap().to_owned()),
+            ModemSource::Dlep(_) => panic!("{modem:?}"),
+        };
+        air_with(&bench, paths).unwrap().modems().map(file).collect::<Vec<_>>()
+    };
+    assert_eq!(files(""), []);
+    assert_eq!(files(&of_link), [(0, "link".into())]);
+    assert_eq!(files(&format!("{of_link}{satellite}{lte}")), [(0, "link".into())]);
+    let both = format!("{satellite}{}{lte}{}", of_path("one"), of_path("two"));
+    assert_eq!(files(&both), [(0, "one".into()), (1, "two".into())]);
+    let further = format!("{satellite}{lte}{}", of_path("two"));
+    assert_eq!(files(&format!("{of_link}{further}")), [(0, "link".into()), (1, "two".into())]);
+    let twice = bench.message(air_with(&bench, &format!("{of_link}{both}")));
+    assert!(twice.contains("\"sat0\" has a modem, and so has [link]"), "{twice}");
+    let nowhere = format!("{satellite}[path.modem]\nprotocol = \"dlep\"\n");
+    let nowhere = bench.message(air_with(&bench, &nowhere));
+    assert!(nowhere.contains("nothing says where the modem is"), "{nowhere}");
+}

@@ -65,8 +65,10 @@ async fn rates_are_followed_down_and_up() {
     assert_eq!(next(&mut said).await, Some(2_000_000));
     modem.set_destination(mac, Some(rates(0)));
     assert_eq!(next(&mut said).await, Some(MIN_RATE.bps()), "probes must still leave");
+    assert!(said.borrow().is_some_and(|rates| rates.is_down));
     modem.set_destination(mac, None);
     assert_eq!(next(&mut said).await, Some(4_000_000));
+    assert!(said.borrow().is_some_and(|rates| !rates.is_down));
     source.close().await;
     modem.close().await;
 }

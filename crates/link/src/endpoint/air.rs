@@ -66,8 +66,8 @@ pub struct AirCore {
     sent_on: u8,
     /// Path of the next handshake.
     next_call_on: u8,
-    /// Last report of the modem, and its time; kept over sessions.
-    modem: Option<(ModemRate, Duration)>,
+    /// Last report of the modem of each path, and its time; kept over sessions.
+    modems: BTreeMap<u8, (ModemRate, Duration)>,
     rng: Rng,
 }
 
@@ -94,7 +94,7 @@ impl AirCore {
             dscp: Dscp::EF,
             sent_on: 0,
             next_call_on: 0,
-            modem: None,
+            modems: BTreeMap::new(),
             rng,
             config,
         }
@@ -166,12 +166,24 @@ impl AirCore {
         self.addresses.has(from) || self.path_addresses.values().any(|of_path| *of_path == from)
     }
 
-    /// Sets the rate that the modem reports; `None` if nothing is known of it. Counts for
+    /// Sets the rate that a path's modem reports; `None` if nothing is known of it. Counts for
     /// [`crate::MODEM_LEASE`] and has to be repeated before that.
-    pub fn set_modem_rate(&mut self, reported: Option<ModemRate>, now: Duration) {
-        self.modem = reported.map(|reported| (reported, now));
-        if let Some((_, session)) = &mut self.session {
-            session.set_modem_rate(reported, now);
+    pub fn set_modem_rate(&mut self, path: u8, reported: Option<ModemRate>, now: Duration) {
+        if path >= self.config.settings.max_paths() {
+            return;
+        }
+        let was_down = self.modems.get(&path).is_some_and(|(last, _)| last.is_down);
+        let is_down = reported.is_some_and(|reported| reported.is_down);
+        match reported {
+            Some(reported) => drop(self.modems.insert(path, (reported, now))),
+            None => drop(self.modems.remove(&path)),
+        }
+        let Some((_, session)) = &mut self.session else { return };
+        session.set_modem_rate(path, reported, now);
+        match (was_down, is_down) {
+            (false, true) => session.path_failed(path, now),
+            (true, false) => session.path_returned(path, now),
+            _ => {}
         }
     }
 
@@ -263,14 +275,14 @@ impl AirCore {
                 let mut session =
                     Session::new(settings, true, terms, keys, (from, path), prior, now, rng);
                 session.on_rtt_sample(round_trip);
-                if let Some((reported, at)) = self.modem {
-                    session.set_modem_rate(Some(reported), at);
-                }
                 session.ask();
                 let common = self.addresses.present();
                 for further in 0..self.config.settings.max_paths() {
                     let address = self.path_addresses.get(&further).copied();
                     session.add_path(further, address.unwrap_or(common), now);
+                }
+                for (path, (reported, at)) in &self.modems {
+                    session.set_modem_rate(*path, Some(*reported), *at);
                 }
                 self.last_session += 1;
                 self.session = Some((self.last_session, session));

@@ -27,7 +27,7 @@ use crate::crypto::{InitPayload, PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::{BeamError, ModemRate};
-use crate::session::{PeerParams, Session};
+use crate::session::{CONFIGURED_PATH, PeerParams, Session};
 use crate::wire::header::DataHeader;
 
 /// Identity of the hub, and of its aircraft.
@@ -197,7 +197,7 @@ impl HubCore {
         Ok(())
     }
 
-    /// Sets the rate that the modem towards an aircraft reports; `None` if nothing is known of it.
+    /// Sets the rate that the modem of the first path towards an aircraft reports; `None` if nothing is known of it.
     /// Counts for [`crate::MODEM_LEASE`] and has to be repeated before that.
     pub fn set_modem_rate(
         &mut self,
@@ -208,7 +208,7 @@ impl HubCore {
         let Some(entry) = self.aircraft.get_mut(aircraft) else { return };
         entry.modem = reported.map(|reported| (reported, now));
         if let Some(session) = self.session_of(aircraft) {
-            session.set_modem_rate(reported, now);
+            session.set_modem_rate(CONFIGURED_PATH, reported, now);
         }
     }
 
@@ -364,7 +364,7 @@ impl HubCore {
             session.limit_class(entry.highest_class);
             session.set_lending(self.budget.lending(0));
             if let Some((reported, at)) = entry.modem {
-                session.set_modem_rate(Some(reported), at);
+                session.set_modem_rate(CONFIGURED_PATH, Some(reported), at);
             }
             self.sharing.joined(key, id);
             let session = Box::new(session);

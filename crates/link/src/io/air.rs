@@ -117,10 +117,10 @@ impl Air {
         AirWatch(Arc::downgrade(&self.0))
     }
 
-    /// Sets the rate that the modem reports; `None` if nothing is known of it. Counts for
+    /// Sets the rate that a path's modem reports; `None` if nothing is known of it. Counts for
     /// [`MODEM_LEASE`](crate::MODEM_LEASE) and has to be repeated before that.
-    pub fn set_modem_rate(&self, reported: Option<ModemRate>) {
-        self.0.act(|core, now| core.set_modem_rate(reported, now));
+    pub fn set_modem_rate(&self, path: u8, reported: Option<ModemRate>) {
+        self.0.act(|core, now| core.set_modem_rate(path, reported, now));
     }
 
     /// Sets the limits of each class for what this end sends.

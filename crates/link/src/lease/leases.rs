@@ -112,7 +112,7 @@ mod tests {
         let mut leases = Leases::new(LeaseMode::Static, CAP);
         leases.set_grant(mbit(2), s(10));
         assert_eq!(at(&leases, 9), (Source::Grant, 2_000_000));
-        let reported = ModemRate { rate: mbit(1), per_packet_overhead: 8 };
+        let reported = ModemRate { rate: mbit(1), per_packet_overhead: 8, is_down: false };
         leases.set_modem(Some(reported), s(5));
         assert_eq!(at(&leases, 9), (Source::Modem, 1_000_000));
         assert_eq!(leases.best(s(9)).per_packet_overhead, 8);
@@ -128,7 +128,8 @@ mod tests {
     #[test]
     fn no_lease_exceeds_the_cap_and_no_modem_exceeds_a_grant() {
         let mut leases = Leases::new(LeaseMode::Granted, CAP);
-        leases.set_modem(Some(ModemRate { rate: mbit(50), per_packet_overhead: 0 }), s(0));
+        let reported = ModemRate { rate: mbit(50), per_packet_overhead: 0, is_down: false };
+        leases.set_modem(Some(reported), s(0));
         assert_eq!(at(&leases, 1), (Source::Modem, 4_000_000));
         leases.set_grant(mbit(2), s(10));
         assert_eq!(at(&leases, 1), (Source::Modem, 2_000_000));

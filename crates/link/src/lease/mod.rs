@@ -76,6 +76,8 @@ pub struct ModemRate {
     pub rate: BitRate,
     /// Bytes that the framing adds to every IP packet; 0 if the rate counts IP bytes.
     pub per_packet_overhead: u16,
+    /// The modem reports that its link carries nothing. The rate is for probes.
+    pub is_down: bool,
 }
 
 /// An aircraft's share of a beam, set by its operator. No message of the aircraft can raise it.

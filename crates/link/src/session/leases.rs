@@ -72,9 +72,13 @@ impl Session {
         self.path.lease.queue()
     }
 
-    /// Sets the rate that the modem reports; `None` if nothing is known of it.
-    pub fn set_modem_rate(&mut self, reported: Option<ModemRate>, now: Duration) {
-        self.path.lease.set_modem(reported, now);
+    /// Sets the rate that a path's modem reports; `None` if nothing is known of it.
+    pub fn set_modem_rate(&mut self, path: u8, reported: Option<ModemRate>, now: Duration) {
+        if self.select(path) {
+            self.path.lease.set_modem(reported, now);
+            self.path.follow_lease(now);
+        }
+        self.select_first();
     }
 
     /// Sets this session's part of a beam that this end shares among several; `None` if there is

@@ -72,7 +72,7 @@ const CLOSES: u32 = 3;
 const MIN_WINDOW_BYTES: u64 = 1 << 20;
 /// Path of the rate in the handshake, and of everything else that belongs to one path only: the
 /// operator's rate, the modem, the beam, the measurements for the next session.
-const CONFIGURED_PATH: u8 = 0;
+pub(crate) const CONFIGURED_PATH: u8 = 0;
 /// Pause after which a flow's bytes are a new burst, while what a dead path carried is sent again: no
 /// flow may overtake its own lost bytes.
 const MAX_PAUSE: Duration = Duration::from_secs(3600);

@@ -14,7 +14,7 @@ use crate::endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore};
 use crate::flow::Read;
 use crate::key::SecretKey;
 use crate::lane::Lane;
-use crate::lease::LeaseMode;
+use crate::lease::{LeaseMode, MODEM_LEASE, ModemRate};
 use crate::path_settings::PathSettings;
 use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader};
@@ -310,4 +310,57 @@ fn symbols_of_a_path_with_large_packets_fit_the_other_path() {
     assert!(air.path.max_plaintext() - smaller > 7000);
     assert_eq!(air.room_everywhere(air.path.max_plaintext()), smaller);
     assert_eq!(air.room_everywhere(400), 400, "what a long report leaves is no less");
+}
+
+fn reported(kbps: u64, is_down: bool) -> Option<ModemRate> {
+    let rate = BitRate::from_bps(1_000 * kbps);
+    Some(ModemRate { rate, per_packet_overhead: 0, is_down })
+}
+
+#[test]
+fn each_path_follows_its_modem() {
+    let mut world = World::connected([1280; 2]);
+    let rates = |world: &mut World| {
+        let air = world.air();
+        [0, 1].map(|id| path_of(air, id).pacer.rate().bps() / 1_000)
+    };
+    world.air.set_modem_rate(1, reported(500, false), world.now);
+    assert_eq!(rates(&mut world), [2_000, 500]);
+    world.air.set_modem_rate(0, reported(3_000, false), world.now);
+    assert_eq!(rates(&mut world), [2_000, 500], "the operator's rate is the maximum");
+    world.air.set_modem_rate(0, reported(800, false), world.now);
+    world.air.set_modem_rate(1, None, world.now);
+    assert_eq!(rates(&mut world), [800, 2_000]);
+    // A path that the session does not have.
+    world.air.set_modem_rate(2, reported(100, false), world.now);
+    assert_eq!(rates(&mut world), [800, 2_000]);
+    world.run(MODEM_LEASE);
+    assert_eq!(rates(&mut world), [2_000; 2], "a report that is not repeated ends");
+}
+
+#[test]
+fn the_next_session_has_the_reports_of_all_modems() {
+    let mut world = World::new([1280; 2]);
+    world.air.set_modem_rate(1, reported(500, false), world.now);
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.live(), [[true; 2]; 2]);
+    assert_eq!(path_of(world.air(), 1).pacer.rate().bps(), 500_000);
+}
+
+#[test]
+fn a_path_stops_and_returns_at_once_with_news_of_its_modem() {
+    let mut world = World::connected([1280; 2]);
+    world.dead[1] = true;
+    world.air.set_modem_rate(1, reported(8, true), world.now);
+    assert_eq!(world.live()[0], [true, false], "nothing is waited for");
+    // After so long it would be probed each few seconds.
+    world.run(Duration::from_secs(60));
+    world.dead[1] = false;
+    world.air.set_modem_rate(1, reported(2_000, false), world.now);
+    let began = world.now;
+    while world.live()[0] != [true; 2] {
+        world.run(STEP);
+    }
+    let took = world.now - began;
+    assert!(took <= 4 * DELAY, "two round trips, not {took:?}");
 }

@@ -440,7 +440,7 @@ fn no_lease_is_exceeded_however_low_it_is() {
         };
         let begin = sent_bytes(&mut pair);
         for _ in 0..10 {
-            let told = ModemRate { rate, per_packet_overhead: 0 };
+            let told = ModemRate { rate, per_packet_overhead: 0, is_down: false };
             pair.hub.set_modem_rate(&air, Some(told), pair.now);
             pair.run_for(Duration::from_secs(30), |pair| {
                 write_all(&mut pair.hub, far, pair.now, &body, &mut sent);

@@ -105,7 +105,8 @@ fn tell(fleet: &mut Fleet, teller: Teller, rate: BitRate) {
         Teller::Nobody => {}
         Teller::Modem => {
             let key = fleet.key(0);
-            fleet.hub.set_modem_rate(&key, Some(ModemRate { rate, per_packet_overhead: 0 }), now);
+            let reported = ModemRate { rate, per_packet_overhead: 0, is_down: false };
+            fleet.hub.set_modem_rate(&key, Some(reported), now);
         }
         Teller::Grant { .. } => {
             fleet.hub.set_beam(None, Some(rate), now).expect("idle grants fit into the beam");
