@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bentpipe_config::RadioPath;
@@ -13,6 +14,8 @@ struct Radio {
     name: String,
     interface: Option<String>,
     address: SocketAddr,
+    /// `None` if the kernel does not tell.
+    news: Option<net::LinkNews>,
 }
 
 impl Place for Radio {
@@ -25,6 +28,19 @@ impl Place for Radio {
             Some(name) => net::interface_index(name),
             None => Some(0),
         }
+    }
+
+    fn is_connected(&self) -> bool {
+        self.interface.as_deref().is_none_or(net::has_carrier)
+    }
+
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            match &self.news {
+                Some(news) => news.changed().await,
+                None => std::future::pending().await,
+            }
+        })
     }
 
     fn open(&self) -> io::Result<std::net::UdpSocket> {
@@ -49,7 +65,8 @@ pub fn sockets(paths: &[RadioPath], any: SocketAddr, marks: bool) -> PathSockets
             None => any,
         };
         let (name, interface) = (path.name.clone(), path.interface.clone());
-        LateSocket::start(Box::new(Radio { name, interface, address }), marks)
+        let news = interface.as_ref().and_then(|_| net::LinkNews::open().ok());
+        LateSocket::start(Box::new(Radio { name, interface, address, news }), marks)
     };
     PathSockets::new(paths.iter().map(socket).collect())
 }

@@ -9,6 +9,7 @@
 
 mod beside;
 mod links;
+pub(crate) use links::links;
 mod neighbours;
 mod routes;
 mod sources;

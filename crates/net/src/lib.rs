@@ -24,6 +24,7 @@ mod error;
 pub mod handover;
 pub mod interception;
 pub mod ip;
+mod link_news;
 pub mod netlink;
 pub mod path;
 pub mod udp;
@@ -43,6 +44,7 @@ use tokio::net::{TcpSocket, TcpStream};
 pub use descriptors::raise_descriptor_limit;
 pub use error::SocketError;
 pub use handover::Handover;
+pub use link_news::{LinkNews, has_carrier};
 
 /// Backlog of connections not yet accepted: more than a cabin's burst at boarding.
 const BACKLOG: i32 = 1024;

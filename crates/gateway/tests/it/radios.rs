@@ -11,7 +11,7 @@ use bentpipe_gateway::transport::Connector;
 use bentpipe_gateway::transports;
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::{SecretKey, SnapshotLimits};
-use bentpipe_net::Inherited;
+use bentpipe_net::{Inherited, LinkNews, has_carrier};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -73,6 +73,27 @@ fn a_download_survives_the_loss_of_a_radio_that_then_returns() {
         ));
         block_on(serve(ground_config(folder.path(), &air_key), send_ready, asks, || {}));
         aircraft.join().expect("the aircraft's side succeeds");
+    });
+}
+
+#[test]
+fn the_kernel_tells_that_a_carrier_is_lost_and_back() {
+    as_root("radios::the_kernel_tells_that_a_carrier_is_lost_and_back", || {
+        new_network();
+        sh("ip link add sat0 type veth peer name modem; ip link set sat0 up; ip link set modem up");
+        block_on(async {
+            let news = LinkNews::open().unwrap();
+            for (command, has) in [("down", false), ("up", true)] {
+                sh(&format!("ip link set modem {command}"));
+                soon("news", async {
+                    while has_carrier("sat0") != has {
+                        news.changed().await;
+                    }
+                })
+                .await;
+            }
+        });
+        assert!(has_carrier("none"), "nothing is known of it");
     });
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::{self, Debug, Formatter};
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use quinn_udp::{RecvMeta, Transmit};
 use super::{Socket, UdpSocket, Writable};
 use crate::Dscp;
 
-/// Interval at which the interface is looked for.
+/// Interval at which the interface is looked for, if there is no news.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Datagrams that a receive buffer may hold, whatever the socket to come can do.
 const MAX_GRO_SEGMENTS: usize = 64;
@@ -25,6 +26,15 @@ pub trait Place: Send + Sync + 'static {
     /// Number of the interface as it is now; `None` if there is none. A socket is of no use once the
     /// interface has another number.
     fn interface(&self) -> Option<u32>;
+    /// Returns `false` if the interface exists and nothing is connected to it. Then nothing is sent, and
+    /// the socket stays for its return.
+    fn is_connected(&self) -> bool {
+        true
+    }
+    /// Waits until something may have changed; forever if nobody would notice.
+    fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
     /// Opens a socket there.
     fn open(&self) -> io::Result<std::net::UdpSocket>;
 }
@@ -41,6 +51,8 @@ struct State {
     socket: Option<Arc<UdpSocket>>,
     /// Number of the interface that the socket is bound to.
     interface: Option<u32>,
+    /// Nothing is connected to the interface.
+    is_cut: bool,
     /// The last attempt failed.
     failed: bool,
     /// Task that waits for datagrams.
@@ -59,8 +71,9 @@ impl LateSocket {
 
     async fn watch(this: Weak<Self>) {
         loop {
-            tokio::time::sleep(LOOK_INTERVAL).await;
             let Some(this) = this.upgrade() else { return };
+            // Without news, the interval has passed.
+            let _ = tokio::time::timeout(LOOK_INTERVAL, this.place.changed()).await;
             this.look();
         }
     }
@@ -68,7 +81,13 @@ impl LateSocket {
     /// Opens the socket if its interface has come, and drops it if that has gone.
     fn look(&self) {
         let (interface, radio) = (self.place.interface(), self.place.name());
+        let is_cut = !self.place.is_connected();
         let mut state = self.state.lock();
+        if std::mem::replace(&mut state.is_cut, is_cut) != is_cut {
+            let news =
+                if is_cut { "the interface has lost its carrier" } else { "it has one again" };
+            tracing::info!(radio, "{news}");
+        }
         if state.socket.is_some() && state.interface == interface {
             return;
         }
@@ -125,7 +144,11 @@ impl Socket for LateSocket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
-        match self.socket() {
+        let socket = {
+            let state = self.state.lock();
+            state.socket.clone().filter(|_| !state.is_cut)
+        };
+        match socket {
             Some(socket) => socket.try_send(transmit, dscp),
             None => Err(io::ErrorKind::NetworkDown.into()),
         }
@@ -159,12 +182,73 @@ impl Socket for LateSocket {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+    use tokio::sync::Notify;
 
     use super::*;
 
     /// An interface with this number, or none with 0.
     struct Changing(Arc<AtomicU32>);
+
+    /// An interface that tells when it is connected or not.
+    #[derive(Clone, Default)]
+    struct Told(Arc<(AtomicBool, Notify)>);
+
+    impl Told {
+        fn set(&self, is_connected: bool) {
+            self.0.0.store(is_connected, SeqCst);
+            self.0.1.notify_one();
+        }
+    }
+
+    impl Place for Told {
+        fn name(&self) -> &str {
+            "told"
+        }
+
+        fn interface(&self) -> Option<u32> {
+            Some(1)
+        }
+
+        fn is_connected(&self) -> bool {
+            self.0.0.load(SeqCst)
+        }
+
+        fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(self.0.1.notified())
+        }
+
+        fn open(&self) -> io::Result<std::net::UdpSocket> {
+            std::net::UdpSocket::bind("127.0.0.1:0")
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn news_of_the_carrier_count_at_once_and_the_socket_stays() {
+        let told = Told::default();
+        told.set(true);
+        let late = LateSocket::start(Box::new(told.clone()), false);
+        let (began, address) = (tokio::time::Instant::now(), late.local_addr().unwrap());
+        for is_connected in [false, true, false] {
+            told.set(is_connected);
+            while late.try_send(&transmit(), Dscp::DF).is_ok() != is_connected {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(late.local_addr().unwrap(), address);
+        }
+        assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
+    }
+
+    fn transmit() -> Transmit<'static> {
+        Transmit {
+            destination: "127.0.0.1:9".parse().unwrap(),
+            ecn: None,
+            contents: b"here",
+            segment_size: None,
+            src_ip: None,
+        }
+    }
 
     impl Place for Changing {
         fn name(&self) -> &str {
@@ -184,14 +268,7 @@ mod tests {
     async fn a_socket_follows_its_interface() {
         let number = Arc::new(AtomicU32::new(0));
         let late = LateSocket::start(Box::new(Changing(number.clone())), false);
-        let transmit = Transmit {
-            destination: "127.0.0.1:9".parse().unwrap(),
-            ecn: None,
-            contents: b"here",
-            segment_size: None,
-            src_ip: None,
-        };
-        let sent = || late.try_send(&transmit, Dscp::DF);
+        let sent = || late.try_send(&transmit(), Dscp::DF);
         assert_eq!(sent().unwrap_err().kind(), io::ErrorKind::NetworkDown);
         // The reader waits although there is no socket yet.
         let reader = tokio::spawn({
