@@ -1,6 +1,7 @@
 //! Flows over two hubs and an egress, on loopback: a hub that restarts, and one that becomes silent.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -111,10 +112,10 @@ impl Path1 {
                 if cut.load(Ordering::Relaxed) {
                     continue;
                 }
-                if !airs.contains_key(&from) {
+                if let Entry::Vacant(new) = airs.entry(from) {
                     let far = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
                     tokio::spawn(back(far.clone(), near.clone(), from, cut.clone()));
-                    airs.insert(from, far);
+                    new.insert(far);
                 }
                 let hub = *hubs.borrow();
                 let _ = airs[&from].send_to(&one[..count], hub).await;
