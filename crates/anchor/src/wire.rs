@@ -1,6 +1,6 @@
 //! The contents of a carrier, in both directions: data, and control records between it.
 //!
-//! Data has no header, so it costs nothing however small its pieces are. Two bytes in it are the mark
+//! Data has no header, so small pieces cost nothing. Two bytes are the mark
 //! `f7 1d`, which no UTF-8 text contains. The byte after a mark tells what it is:
 //!
 //! | code | record | contents |
