@@ -67,11 +67,9 @@ impl Dialling {
         self.report(Some(millis.min(u16::MAX - 1)));
     }
 
-    /// Reports a dial for which another egress may have a better end: nothing answered, or the policy of
-    /// this one forbids the destination.
+    /// Reports that nothing answered, if that was the reason.
     pub fn failed(self, code: ResetCode) {
-        use ResetCode::{Forbidden, Timeout, Unreachable};
-        if matches!(code, Timeout | Unreachable | Forbidden) {
+        if matches!(code, ResetCode::Timeout | ResetCode::Unreachable) {
             self.report(None);
         }
     }

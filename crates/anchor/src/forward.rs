@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_choice::{Leg, Site};
+use bentpipe_choice::{Leg, Passenger, Site};
 use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service, Target};
 use bentpipe_masque::{Behalf, Client, ConnectionWatch};
 use bentpipe_net::ip::UDP;
@@ -17,7 +17,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::at_egress::AtEgress;
-use crate::preference::{Preference, Way, Who, follow_dials};
+use crate::preference::{Preference, Way, follow_dials};
+use crate::present_loss::PresentLoss;
 use crate::registry::Caller;
 use crate::ticket::EgressId;
 use crate::transit::watch_transit;
@@ -39,7 +40,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    fn who(&self) -> Who {
+    fn who(&self) -> Passenger {
         (self.caller.aircraft, self.passenger)
     }
 }
@@ -68,6 +69,7 @@ pub struct OtherEgress {
     missed_at: Mutex<Option<Instant>>,
     /// Last connection that was used.
     connection: Mutex<Option<ConnectionWatch>>,
+    loss: Mutex<PresentLoss>,
 }
 
 /// Time for which a flow waits for a connection to its egress, as after a restart of either. Its air
@@ -84,7 +86,7 @@ pub struct Egresses {
 }
 
 impl Egresses {
-    /// Creates the list. The first is preferred while nothing is known of a destination. `quic_in_order`
+    /// Creates the list. The nearest is preferred while nothing is known of a destination. `quic_in_order`
     /// delivers the QUIC packets of aircraft in the order in which they were sent.
     pub fn new(all: Vec<OtherEgress>, quic_in_order: bool) -> Self {
         let sites: Vec<_> = all.iter().map(|it| &*it.sites).collect();
@@ -225,7 +227,7 @@ impl OtherEgress {
     /// The path to the egress; `None` while there is no connection.
     fn leg(&self) -> Option<Leg> {
         let path = self.client.borrow().as_ref()?.stats()?.path;
-        let loss = path.lost_packets as f64 / path.sent_packets.max(1) as f64;
+        let loss = self.loss.lock().of(path.sent_packets, path.lost_packets);
         Some(Leg { rtt: path.rtt, loss })
     }
 

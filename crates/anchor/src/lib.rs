@@ -58,6 +58,7 @@ mod model;
 pub mod outgoing;
 pub mod parts;
 mod preference;
+mod present_loss;
 pub mod registry;
 mod streams;
 pub mod ticket;

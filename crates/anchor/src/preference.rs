@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_choice::{Asked, Choice, Estimate, Leg, Site};
+use bentpipe_choice::{Asked, Choice, Estimate, Leg, Passenger, Site};
 use bentpipe_flow::{Reach, Service, Target};
 use bentpipe_masque::{Behalf, Client};
 use bentpipe_transport::EgressStanding;
@@ -18,9 +18,6 @@ use crate::wire::{Control, Decoder, Malformed, Sink};
 const ASK_PAUSE: Duration = Duration::from_secs(30);
 /// Bytes of reports that are read at once.
 const READ_BYTES: usize = 4 << 10;
-
-/// A passenger: the aircraft's key, and a number there.
-pub type Who = ([u8; 32], u32);
 
 /// Way to an egress at present.
 pub struct Way<'a> {
@@ -49,7 +46,7 @@ impl Preference {
     }
 
     /// Number of the egress for a new flow of `who` to `target`; `None` if none is up.
-    pub fn choose(&self, who: Who, target: &Target, all: &[Way<'_>]) -> Option<usize> {
+    pub fn choose(&self, who: Passenger, target: &Target, all: &[Way<'_>]) -> Option<usize> {
         let site = Site::of(target)?;
         // Without randomness nothing is tried, and everything else works.
         let random = getrandom::u32().unwrap_or(u32::MAX);
@@ -68,10 +65,10 @@ impl Preference {
     /// The egresses as ways to `target`.
     pub fn explain(&self, target: &Target, all: &[Way<'_>]) -> Vec<EgressStanding> {
         let Some(site) = Site::of(target) else { return Vec::new() };
-        let mut choice = self.choice.lock();
+        let (mut choice, now) = (self.choice.lock(), self.epoch.elapsed());
         update_legs(&mut choice, all);
         let is_up = |number: usize| all[number].is_up;
-        let chosen = choice.expected(&site, is_up);
+        let chosen = choice.expected(&site, now, is_up);
         let standing = |it: Estimate| EgressStanding {
             name: all[it.egress].name.to_owned(),
             is_up: is_up(it.egress),
@@ -84,11 +81,11 @@ impl Preference {
                 false => it.source.to_string(),
             },
         };
-        choice.estimates(&site, |_| true).into_iter().map(standing).collect()
+        choice.estimates(&site, now, |_| true).into_iter().map(standing).collect()
     }
 
     /// Notes the end of a flow.
-    pub fn ended(&self, who: Who, target: &Target) {
+    pub fn ended(&self, who: Passenger, target: &Target) {
         if let Some(site) = Site::of(target) {
             self.choice.lock().ended(who, &site, self.epoch.elapsed());
         }
@@ -98,7 +95,8 @@ impl Preference {
     pub fn dialled(&self, egress: usize, dialled: Dialled) {
         if let Some(site) = Site::of(&dialled.target) {
             let took = dialled.millis.map(|millis| Duration::from_millis(millis.into()));
-            self.choice.lock().dialled(egress, &site, took, self.epoch.elapsed());
+            let site = (&site, dialled.target.port);
+            self.choice.lock().dialled(egress, site, took, self.epoch.elapsed());
         }
     }
 }
@@ -172,7 +170,7 @@ impl<F: FnMut(Dialled) -> Option<()>> Sink for Taken<'_, F> {
 
     fn control(&mut self, record: Control) -> Result<(), Malformed> {
         let Control::Dialled { millis, target } = record else {
-            return Err(Malformed("a record that is no report of a dial"));
+            return Err(Malformed("a record that reports something else"));
         };
         self.is_over |= (self.take)(Dialled { millis, target }).is_none();
         Ok(())

@@ -33,6 +33,6 @@ fn destination(text: &str) -> Result<Target, String> {
         Err(_) => format!("{text}:{USUAL_PORT}"),
     };
     text.parse().or_else(|_| with_port.parse()).map_err(|_| {
-        "it is no host name and no address; write www.example.com or 192.0.2.1".to_owned()
+        "it is neither a host name nor an address; write www.example.com or 192.0.2.1".to_owned()
     })
 }

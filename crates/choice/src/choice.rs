@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::favourite::{Favourite, KNOWN_DIALS};
 use crate::owned::Owned;
 use crate::times::{Mean, Recent};
-use crate::{Aircraft, Estimate, Leg, Place, Site, Source};
+use crate::{Estimate, Leg, Passenger, Place, Site, Source};
 
 /// Maximum number of sites whose times are kept.
 pub const MAX_SITES: usize = 16_384;
@@ -14,16 +14,20 @@ pub const MAX_PINS: usize = 65_536;
 /// A passenger keeps the egress at a site until no flow was opened or ended there for this time. Sites
 /// tie logins to addresses.
 pub const PIN_IDLE: Duration = Duration::from_secs(15 * 60);
+/// Ports of HTTP, at which a site is expected to answer.
+const WEB_PORTS: [u16; 2] = [80, 443];
+/// Number of other ports of a site that are remembered.
+const KEPT_PORTS: usize = 4;
 /// Part of new pins that try another egress.
 const EXPLORED: f64 = 0.02;
 /// Loss of a leg from which on it counts. By Mathis' formula the rate of a flow falls with the root of
 /// the loss, as it does with the round-trip time.
-const LEAST_LOSS: f64 = 0.01;
+const MIN_LOSS: f64 = 0.01;
 
 /// Question for an egress.
 pub struct Asked<'a> {
-    /// The passenger: the aircraft's key, and a number there.
-    pub who: (Aircraft, u32),
+    /// The passenger.
+    pub who: Passenger,
     /// Its destination.
     pub site: &'a Site,
     /// Place of the destination, if a table has it.
@@ -40,7 +44,7 @@ pub struct Choice {
     /// Sites with an egress that the operator has chosen.
     fixed: Vec<(Site, usize)>,
     sites: Owned<Site, Times>,
-    pins: Owned<Pin, Pinned>,
+    pins: Owned<(Passenger, Site), Pinned>,
 }
 
 /// An egress.
@@ -57,13 +61,19 @@ struct Times {
     dials: Vec<Recent>,
     place: Option<Place>,
     favourite: Option<Favourite>,
+    ports: Ports,
 }
 
-type Pin = (Aircraft, u32, Site);
+/// The last ports of a site that have answered.
+#[derive(Default)]
+struct Ports([Option<u16>; KEPT_PORTS]);
 
+/// A passenger's egress at a site.
 struct Pinned {
     egress: usize,
     used_at: Duration,
+    /// Open flows.
+    flows: u32,
 }
 
 impl Choice {
@@ -93,18 +103,31 @@ impl Choice {
         self.egresses[egress].leg = Some(leg);
     }
 
-    /// Adds a dial of `egress` to a site that was asked for. It took `took`; `None` if nothing answered.
-    pub fn dialled(&mut self, egress: usize, site: &Site, took: Option<Duration>, now: Duration) {
+    /// Adds a dial of `egress` to a port of a site that was asked for. It took `took`; `None` if nothing
+    /// answered. A failure counts only at a web port, and at one that has answered before: a passenger who
+    /// tries closed ports moves nobody.
+    pub fn dialled(
+        &mut self,
+        egress: usize,
+        (site, port): (&Site, u16),
+        took: Option<Duration>,
+        now: Duration,
+    ) {
         if let Some(took) = took {
             self.egresses[egress].mean.add(took);
         }
         let Some(times) = self.sites.touch(site) else { return };
+        match took {
+            Some(_) => times.ports.add(port),
+            None if !WEB_PORTS.contains(&port) && !times.ports.contains(port) => return,
+            None => {}
+        }
         if times.dials.len() <= egress {
             times.dials.resize(egress + 1, Recent::default());
         }
-        times.dials[egress].add(took);
+        times.dials[egress].add(took, now);
         let Some(mut favourite) = times.favourite else { return };
-        let estimates = self.estimates(site, |_| true);
+        let estimates = self.estimates(site, now, |_| true);
         favourite.review(&estimates, Some(egress), now);
         if let Some(times) = self.sites.touch(site) {
             times.favourite = Some(favourite);
@@ -113,35 +136,47 @@ impl Choice {
 
     /// Chooses among the egresses that are up; `None` if there are none.
     pub fn choose(&mut self, asked: &Asked<'_>, is_up: impl Fn(usize) -> bool) -> Option<usize> {
-        let Asked { who: (aircraft, passenger), site, now, .. } = *asked;
+        let Asked { who, site, now, .. } = *asked;
         if let Some(fixed) = self.fixed(site).filter(|egress| is_up(*egress)) {
             return Some(fixed);
         }
-        let pin = (aircraft, passenger, site.clone());
-        let fails = |egress| self.sites.get(site).is_some_and(|it| it.fails(egress));
-        if let Some(pinned) = self.pins.touch(&pin)
-            && now.saturating_sub(pinned.used_at) < PIN_IDLE
-            && is_up(pinned.egress)
-            && !fails(pinned.egress)
-        {
-            pinned.used_at = now;
-            return Some(pinned.egress);
+        let pin = (who, site.clone());
+        let pinned = self.pins.get(&pin).filter(|it| it.holds(now)).map(|it| it.egress);
+        let fails = |egress| self.sites.get(site).is_some_and(|it| it.fails(egress, now));
+        let egress = match pinned.filter(|egress| is_up(*egress)) {
+            Some(pinned) if !fails(pinned) => pinned,
+            // The pin stays for the time after the failure.
+            Some(pinned) => {
+                let estimates = self.estimates(site, now, &is_up);
+                best(&estimates).map_or(pinned, |it| it.egress)
+            }
+            None => self.choose_unpinned(asked, &is_up)?,
+        };
+        let keeps = pinned.is_some_and(is_up);
+        let entry = self.pins.obtain(&pin, who, || Pinned { egress, used_at: now, flows: 0 });
+        entry.used_at = now;
+        entry.flows += 1;
+        if !keeps {
+            entry.egress = egress;
         }
-        let egress = self.choose_unpinned(asked, is_up)?;
-        let pinned = self.pins.obtain(&pin, aircraft, || Pinned { egress, used_at: now });
-        *pinned = Pinned { egress, used_at: now };
         Some(egress)
     }
 
     /// Notes the end of a passenger's flow to a site.
-    pub fn ended(&mut self, (aircraft, passenger): (Aircraft, u32), site: &Site, now: Duration) {
-        if let Some(pinned) = self.pins.touch(&(aircraft, passenger, site.clone())) {
+    pub fn ended(&mut self, who: Passenger, site: &Site, now: Duration) {
+        if let Some(pinned) = self.pins.touch(&(who, site.clone())) {
             pinned.used_at = now;
+            pinned.flows = pinned.flows.saturating_sub(1);
         }
     }
 
-    /// Estimates for a site, of the egresses that are up.
-    pub fn estimates(&self, site: &Site, is_up: impl Fn(usize) -> bool) -> Vec<Estimate> {
+    /// Estimates for a site at `now`, of the egresses that are up.
+    pub fn estimates(
+        &self,
+        site: &Site,
+        now: Duration,
+        is_up: impl Fn(usize) -> bool,
+    ) -> Vec<Estimate> {
         let times = self.sites.get(site);
         let known = self.egresses.iter().filter_map(|it| it.mean.get());
         let dialling = self.egresses.iter().filter(|it| it.mean.get().is_some()).count();
@@ -155,18 +190,22 @@ impl Choice {
                 (None, Some(rtt)) => (rtt, Source::Distance),
                 (None, None) => (egress.mean.get().unwrap_or(usual), Source::Mean),
             };
-            Estimate { egress: number, leg: egress.leg(), dial, source, fails: recent.fails() }
+            Estimate { egress: number, leg: egress.leg(), dial, source, fails: recent.fails(now) }
         };
         let all = self.egresses.iter().enumerate().filter(|(number, _)| is_up(*number));
         all.map(of).collect()
     }
 
     /// The egress that passengers without a pin get at a site, of those that are up.
-    pub fn expected(&self, site: &Site, is_up: impl Fn(usize) -> bool) -> Option<usize> {
+    pub fn expected(
+        &self,
+        site: &Site,
+        now: Duration,
+        is_up: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let fixed = self.fixed(site).filter(|egress| is_up(*egress));
-        let favourite = self.sites.get(site).and_then(|it| it.favourite).map(|it| it.egress());
-        let best = || Some(self.estimates(site, &is_up).iter().min_by_key(|it| it.total())?.egress);
-        fixed.or(favourite.filter(|egress| is_up(*egress))).or_else(best)
+        let favourite = self.sites.get(site).and_then(|it| it.favourite);
+        fixed.or_else(|| Some(usual(&self.estimates(site, now, is_up), favourite)?.egress))
     }
 
     /// The egress that the operator has chosen for a site.
@@ -179,37 +218,68 @@ impl Choice {
         asked: &Asked<'_>,
         is_up: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let times = self.sites.obtain(asked.site, asked.who.0, Times::default);
+        let times = self.sites.obtain(asked.site, asked.who, Times::default);
         times.place = asked.place.or(times.place);
         let favourite = times.favourite;
-        let estimates = self.estimates(asked.site, &is_up);
-        let best = estimates.iter().min_by_key(|it| it.total())?;
+        let estimates = self.estimates(asked.site, asked.now, &is_up);
         let favourite = match favourite {
-            None => Favourite::new(best.egress),
+            None => Favourite::new(usual(&estimates, None)?.egress),
             Some(mut favourite) => {
                 favourite.review(&estimates, None, asked.now);
                 favourite
             }
         };
         self.sites.touch(asked.site)?.favourite = Some(favourite);
-        let usual = estimates.iter().find(|it| it.egress == favourite.egress()).unwrap_or(best);
-        let tries = usual.fails || asked.random < EXPLORED;
-        let explored = tries.then(|| unknown(&estimates, usual)).flatten();
+        let usual = usual(&estimates, Some(favourite))?;
+        let explored = (asked.random < EXPLORED).then(|| unknown(&estimates, usual)).flatten();
         Some(explored.unwrap_or(usual.egress))
     }
 }
 
 impl Times {
-    fn fails(&self, egress: usize) -> bool {
-        self.dials.get(egress).is_some_and(Recent::fails)
+    fn fails(&self, egress: usize, now: Duration) -> bool {
+        self.dials.get(egress).is_some_and(|it| it.fails(now))
+    }
+}
+
+impl Ports {
+    fn add(&mut self, port: u16) {
+        if !self.contains(port) {
+            self.0.rotate_right(1);
+            self.0[0] = Some(port);
+        }
+    }
+
+    fn contains(&self, port: u16) -> bool {
+        self.0.contains(&Some(port))
+    }
+}
+
+impl Pinned {
+    fn holds(&self, now: Duration) -> bool {
+        self.flows > 0 || now.saturating_sub(self.used_at) < PIN_IDLE
     }
 }
 
 impl Known {
     fn leg(&self) -> Duration {
         let Some(leg) = self.leg else { return Duration::ZERO };
-        leg.rtt.mul_f64((leg.loss / LEAST_LOSS).clamp(1.0, 100.0).sqrt())
+        leg.rtt.mul_f64((leg.loss / MIN_LOSS).clamp(1.0, 100.0).sqrt())
     }
+}
+
+/// The favourite; if that is down or does not reach the site, the best of the others.
+fn usual(estimates: &[Estimate], favourite: Option<Favourite>) -> Option<&Estimate> {
+    let favourite =
+        favourite.and_then(|favourite| estimates.iter().find(|it| it.egress == favourite.egress()));
+    // If none reaches it, the favourite is as good as any.
+    let reaches = favourite.filter(|it| !it.fails);
+    reaches.or_else(|| best(estimates)).or(favourite).or(estimates.first())
+}
+
+/// The egress with the least time of those that reach the site.
+fn best(estimates: &[Estimate]) -> Option<&Estimate> {
+    estimates.iter().filter(|it| !it.fails).min_by_key(|it| it.total())
 }
 
 /// The egress with the fewest dials of those that may be better than `usual`.

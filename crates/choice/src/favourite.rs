@@ -6,9 +6,9 @@ use crate::{Estimate, Source};
 
 /// Dials after which the time of an egress to a site is known.
 pub const KNOWN_DIALS: usize = 3;
-/// Another egress has to be better by this, and by [`LEAST_PART`] of the time.
-const LEAST_GAIN: Duration = Duration::from_millis(10);
-const LEAST_PART: f64 = 0.15;
+/// Another egress has to be better by this, and by [`MIN_GAIN_PART`] of the time.
+const MIN_GAIN: Duration = Duration::from_millis(10);
+const MIN_GAIN_PART: f64 = 0.15;
 /// It has to be better for so many dials of the site, or for this time.
 const PROOF_DIALS: usize = 3;
 const PROOF_TIME: Duration = Duration::from_secs(60);
@@ -45,7 +45,8 @@ impl Favourite {
         let known =
             |it: &Estimate| matches!(it.source, Source::Dials(dials) if dials >= KNOWN_DIALS);
         let own = estimates.iter().find(|it| it.egress == self.egress);
-        let best = estimates.iter().filter(|it| known(it)).min_by_key(|it| it.total());
+        let reaches = |it: &&Estimate| known(it) && !it.fails;
+        let best = estimates.iter().filter(reaches).min_by_key(|it| it.total());
         let (Some(own), Some(best)) = (own, best) else { return };
         if best.total() >= own.total() {
             self.rival = None;
@@ -58,7 +59,7 @@ impl Favourite {
             *self = Self::new(best.egress);
             return;
         }
-        let least = LEAST_GAIN.max(own.total().mul_f64(LEAST_PART));
+        let least = MIN_GAIN.max(own.total().mul_f64(MIN_GAIN_PART));
         if own.total() - best.total() < least {
             self.rival = None;
             return;

@@ -19,8 +19,8 @@
 //! assert_eq!(choice.choose(&ask(1), |_| true), Some(0), "the nearest, while nothing is known");
 //!
 //! for _ in 0..3 {
-//!     choice.dialled(0, &site, Some(ms(120)), ms(0));
-//!     choice.dialled(1, &site, Some(ms(5)), ms(0));
+//!     choice.dialled(0, (&site, 443), Some(ms(120)), ms(0));
+//!     choice.dialled(1, (&site, 443), Some(ms(5)), ms(0));
 //! }
 //! assert_eq!(choice.choose(&ask(2), |_| true), Some(1), "85 ms instead of 130");
 //! assert_eq!(choice.choose(&ask(1), |_| true), Some(0), "a passenger keeps the address at a site");
@@ -53,8 +53,8 @@ pub use transit::{Transit, TransitWatch};
 
 use std::time::Duration;
 
-/// Public key of an aircraft.
-pub type Aircraft = [u8; 32];
+/// A passenger: the public key of the aircraft, and a number there.
+pub type Passenger = ([u8; 32], u32);
 
 /// Path between the hub and an egress.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -76,7 +76,7 @@ pub struct Estimate {
     pub dial: Duration,
     /// Origin of `dial`.
     pub source: Source,
-    /// The egress does not reach the site at present.
+    /// The last dials failed, so the egress is not used for some time.
     pub fails: bool,
 }
 

@@ -5,20 +5,20 @@ use std::hash::Hash;
 
 use bentpipe_flow::quota::Holdings;
 
-use crate::Aircraft;
+use crate::Passenger;
 
-/// Entries of aircraft. When the table is full, the idlest entry of the aircraft with most entries goes.
+/// Entries of passengers. When the table is full, the idlest entry of the passenger with most entries goes.
 pub struct Owned<K, V> {
     entries: HashMap<K, Entry<V>>,
     /// Keys by owner, the idlest of each first.
-    order: BTreeMap<(Aircraft, u64), K>,
-    holdings: Holdings<Aircraft>,
+    order: BTreeMap<(Passenger, u64), K>,
+    holdings: Holdings<Passenger>,
     max: usize,
     uses: u64,
 }
 
 struct Entry<V> {
-    owner: Aircraft,
+    owner: Passenger,
     used: u64,
     value: V,
 }
@@ -52,7 +52,7 @@ impl<K: Clone + Eq + Hash, V> Owned<K, V> {
     }
 
     /// The value of `key`, which is used now. Without one, `owner` gets what `create` returns.
-    pub fn obtain(&mut self, key: &K, owner: Aircraft, create: impl FnOnce() -> V) -> &mut V {
+    pub fn obtain(&mut self, key: &K, owner: Passenger, create: impl FnOnce() -> V) -> &mut V {
         if !self.entries.contains_key(key) {
             self.make_room();
             self.holdings.add(owner, 1);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn whoever_has_most_loses_the_idlest() {
-        let (mine, others) = ([1; 32], [2; 32]);
+        let (mine, others) = (([1; 32], 1), ([1; 32], 2));
         let mut table = Owned::new(4);
         table.obtain(&0, mine, || ());
         for key in 1..100 {

@@ -62,7 +62,7 @@ impl Site {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SiteError {
     /// It is neither a domain nor a network.
-    #[error("`{0}` is no domain and no network: write \"example.com\" or \"192.0.2.0/24\"")]
+    #[error("`{0}` is neither a domain nor a network: write \"example.com\" or \"192.0.2.0/24\"")]
     Neither(String),
     /// A site is a whole domain.
     #[error(

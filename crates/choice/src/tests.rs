@@ -80,7 +80,7 @@ impl World {
         let took = self.sites[site].dials[egress];
         let took = took.mul_f64(self.rng.random_range(1.0 - JITTER..1.0 + JITTER));
         let lost = Duration::from_secs(self.rng.random_bool(0.01).into());
-        self.choice.dialled(egress, &self.sites[site].site, Some(took + lost), now);
+        self.choice.dialled(egress, (&self.sites[site].site, 443), Some(took + lost), now);
     }
 }
 
@@ -141,7 +141,8 @@ fn jitter_moves_nobody() {
                 pinned += u32::from(ask(2, 0.0) != pins[site]);
                 let egress = ask(3 + minute_sixth, random);
                 world.dial(site, egress, now);
-                let favourite = world.choice.expected(&world.sites[site].site, |_| true).unwrap();
+                let favourite =
+                    world.choice.expected(&world.sites[site].site, now, |_| true).unwrap();
                 changed[site] += u32::from(favourite != usual[site]);
                 usual[site] = favourite;
             }
@@ -176,13 +177,16 @@ fn a_passenger_keeps_the_egress_until_idle() {
     let (mut choice, site) = two([10, 80]);
     assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(0));
     for _ in 0..3 {
-        choice.dialled(0, &site, Some(Duration::from_millis(900)), Duration::ZERO);
-        choice.dialled(1, &site, Some(Duration::from_millis(5)), Duration::ZERO);
+        choice.dialled(0, (&site, 443), Some(Duration::from_millis(900)), Duration::ZERO);
+        choice.dialled(1, (&site, 443), Some(Duration::from_millis(5)), Duration::ZERO);
     }
     let idle = PIN_IDLE.as_secs();
+    let end = |choice: &mut Choice, at| choice.ended(([1; 32], 1), &site, Duration::from_secs(at));
+    end(&mut choice, 0);
     assert_eq!(choice.choose(&asked(&site, 1, idle - 1), |_| true), Some(0));
-    choice.ended(([1; 32], 1), &site, Duration::from_secs(2 * idle - 3));
+    end(&mut choice, 2 * idle - 3);
     assert_eq!(choice.choose(&asked(&site, 1, 3 * idle - 4), |_| true), Some(0));
+    end(&mut choice, 3 * idle - 4);
     assert_eq!(choice.choose(&asked(&site, 1, 4 * idle), |_| true), Some(1));
 }
 
@@ -209,7 +213,7 @@ fn few_try_another_egress_and_none_that_cannot_be_better() {
         let (mut choice, site) = two([10, far]);
         choice.choose(&asked(&site, 0, 0), |_| true);
         (0..3).for_each(|_| {
-            choice.dialled(0, &site, Some(Duration::from_millis(100)), Duration::ZERO)
+            choice.dialled(0, (&site, 443), Some(Duration::from_millis(100)), Duration::ZERO)
         });
         let tried = (0..10_000_u32).filter(|passenger| {
             let random = f64::from(*passenger) / 10_000.0;
@@ -221,30 +225,59 @@ fn few_try_another_egress_and_none_that_cannot_be_better() {
 }
 
 #[test]
-fn one_aircraft_takes_no_other_pins_and_memory_is_bounded() {
+fn a_passenger_takes_no_other_pins_and_memory_is_bounded() {
     let (mut choice, site) = two([10, 80]);
     choice.choose(&asked(&site, 1, 0), |_| true);
-    for passenger in 0..MAX_PINS as u32 + 1000 {
-        let asked = Asked { who: ([2; 32], passenger), ..asked(&site, 0, 0) };
+    for number in 0..MAX_PINS + 1000 {
+        let other = Site::of(&format!("shop{number}.test:443").parse().unwrap());
+        let asked = Asked { site: &other.unwrap(), ..asked(&site, 2, 0) };
         choice.choose(&asked, |_| true);
     }
     for _ in 0..3 {
-        choice.dialled(0, &site, Some(Duration::from_millis(900)), Duration::ZERO);
-        choice.dialled(1, &site, Some(Duration::ZERO), Duration::ZERO);
+        choice.dialled(0, (&site, 443), Some(Duration::from_millis(900)), Duration::ZERO);
+        choice.dialled(1, (&site, 443), Some(Duration::ZERO), Duration::ZERO);
     }
     assert_eq!(choice.choose(&asked(&site, 1, 1), |_| true), Some(0), "the pin is there");
 }
 
 #[test]
-fn a_site_that_an_egress_does_not_reach_is_tried_elsewhere_at_once() {
+fn flows_avoid_an_egress_that_fails_and_return_to_it() {
     let (mut choice, site) = two([10, 80]);
     assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(0));
-    (0..3).for_each(|_| choice.dialled(0, &site, None, Duration::ZERO));
-    for passenger in [1, 2] {
-        assert_eq!(choice.choose(&asked(&site, passenger, 1), |_| true), Some(1));
+    let ms = Duration::from_millis;
+    (0..8).for_each(|_| choice.dialled(0, (&site, 443), Some(ms(20)), ms(0)));
+    // Closed ports say nothing about the egress.
+    (0..9).for_each(|_| choice.dialled(0, (&site, 81), None, ms(0)));
+    assert_eq!(choice.choose(&asked(&site, 2, 1), |_| true), Some(0));
+    (0..3).for_each(|_| choice.dialled(0, (&site, 443), None, Duration::from_secs(1)));
+    for passenger in [1, 3] {
+        assert_eq!(choice.choose(&asked(&site, passenger, 2), |_| true), Some(1));
     }
-    (0..3).for_each(|_| choice.dialled(1, &site, None, Duration::ZERO));
-    assert_eq!(choice.choose(&asked(&site, 3, 2), |_| true), Some(0), "nobody reaches it");
+    assert_eq!(choice.expected(&site, Duration::from_secs(2), |_| true), Some(1));
+    for (passenger, expected) in [(1, 0), (3, 1), (4, 0)] {
+        let found = choice.choose(&asked(&site, passenger, 62), |_| true);
+        assert_eq!(found, Some(expected), "passenger {passenger} after the pause");
+    }
+    // If none reaches the site, one is used all the same.
+    for egress in [0, 1] {
+        choice.dialled(egress, (&site, 443), Some(ms(20)), Duration::from_secs(62));
+        (0..3).for_each(|_| choice.dialled(egress, (&site, 443), None, Duration::from_secs(62)));
+    }
+    assert!(choice.choose(&asked(&site, 5, 63), |_| true).is_some());
+}
+
+#[test]
+fn an_open_flow_keeps_the_pin() {
+    let (mut choice, site) = two([10, 80]);
+    assert_eq!(choice.choose(&asked(&site, 1, 0), |_| true), Some(0));
+    for egress in [0, 1] {
+        let took = Some(Duration::from_millis(if egress == 0 { 900 } else { 5 }));
+        (0..3).for_each(|_| choice.dialled(egress, (&site, 443), took, Duration::ZERO));
+    }
+    let day = 24 * 3600;
+    assert_eq!(choice.choose(&asked(&site, 1, day), |_| true), Some(0), "its first flow is open");
+    (0..2).for_each(|_| choice.ended(([1; 32], 1), &site, Duration::from_secs(day)));
+    assert_eq!(choice.choose(&asked(&site, 1, 2 * day), |_| true), Some(1));
 }
 
 #[test]
@@ -255,7 +288,7 @@ fn the_operator_has_the_last_word() {
     choice.fix("192.0.0.0/16".parse().unwrap(), 1);
     assert_eq!(choice.choose(&asked(&site, 1, 1), |_| true), Some(1), "a pin gives way");
     assert_eq!(choice.choose(&asked(&site, 1, 1), |egress| egress == 0), Some(0));
-    assert_eq!(choice.expected(&site, |_| true), Some(1));
+    assert_eq!(choice.expected(&site, Duration::ZERO, |_| true), Some(1));
     let prefix = |target: &str| Site::of(&target.parse().unwrap()).unwrap();
     assert_eq!(choice.fixed(&prefix("192.0.2.1:443")), Some(1));
     assert_eq!(choice.fixed(&prefix("198.51.100.1:443")), None);

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Round-trip time, in parts of the usual one, from which on a path is a detour, and below which it is
-/// none any more.
+/// A path is a detour if its round-trip time is at least so many times the usual one.
 const DETOUR: f64 = 2.0;
-const NO_DETOUR: f64 = 1.5;
+/// It is as usual again below so many times.
+const AS_USUAL: f64 = 1.5;
 /// A detour costs at least this. Short paths double by a queue alone.
-const LEAST: Duration = Duration::from_millis(20);
+const MIN_MORE: Duration = Duration::from_millis(20);
 /// A change counts once it has lasted for this time.
 const PROOF: Duration = Duration::from_secs(30);
 /// The usual time is the lowest of so many hours.
@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 pub enum Transit {
     /// It has become a detour. The usual time is with it.
     Detour(Duration),
-    /// It is a detour no longer, or a usual one by now.
+    /// It is as usual again, or its time has become the usual one.
     Usual,
 }
 
@@ -46,8 +46,8 @@ impl TransitWatch {
         let lowest = &mut self.lowest[hour as usize % HOURS];
         *lowest = Some(lowest.map_or(rtt, |it| it.min(rtt)));
         let usual = self.lowest.iter().flatten().min().copied().unwrap_or(rtt);
-        let part = if self.is_detour { NO_DETOUR } else { DETOUR };
-        let is_long = rtt >= usual.mul_f64(part) && rtt >= usual + LEAST;
+        let part = if self.is_detour { AS_USUAL } else { DETOUR };
+        let is_long = rtt >= usual.mul_f64(part) && rtt >= usual + MIN_MORE;
         if is_long == self.is_detour {
             self.differs_since = None;
             return None;
@@ -95,7 +95,7 @@ mod tests {
                 let mut watch = TransitWatch::default();
                 assert_eq!(looks(&mut watch, seed, 0..24, rtt), []);
                 // Below 20 ms more a detour would not matter.
-                let far = rtt.mul_f64(2.2).max(rtt + 3 * LEAST);
+                let far = rtt.mul_f64(2.2).max(rtt + 3 * MIN_MORE);
                 let changes = looks(&mut watch, seed, 24..25, far);
                 let [(found, Transit::Detour(usual))] = changes[..] else { panic!("{changes:?}") };
                 assert!(found - 24 * HOUR <= Duration::from_secs(120), "{found:?}");

@@ -1,29 +1,25 @@
-//! A hub with two egresses, of which the first does not reach a destination.
+//! A hub with two egresses.
 
-use std::time::Duration;
-
-use bentpipe_flow::{Class, ResetCode};
+use bentpipe_flow::{Class, ResetCode, Target};
 use bentpipe_gateway::config::AirConfig;
 use bentpipe_gateway::transport::{Connector, Open};
 use bentpipe_gateway::transports;
 use bentpipe_net::Inherited;
 use bytes::Bytes;
 use tokio::io::AsyncReadExt;
-use tokio::time::sleep;
 
-use crate::bench::{echo, soon};
+use std::sync::Arc;
+
+use crate::bench::{echo, soon, until};
 use crate::hubs::{AIR, Running, ground, secret, write_key};
 
 const HUB: u8 = 2;
-const FORBIDS: u8 = 4;
-const REACHES: u8 = 5;
-/// Pause between two attempts, which is within a passenger's rate of new flows.
-const PAUSE: Duration = Duration::from_millis(50);
+const EGRESSES: [u8; 2] = [4, 5];
 
 /// Code of a flow of `passenger`, or `None` if the destination answered.
-async fn try_once(connector: &dyn Connector, target: &str, passenger: u32) -> Option<ResetCode> {
+async fn try_once(connector: &dyn Connector, target: &Target, passenger: u32) -> Option<ResetCode> {
     let (class, first) = (Class::BestEffort, Bytes::from_static(b"here"));
-    let open = Open { target: target.parse().unwrap(), class, passenger, claim: None, first };
+    let open = Open { target: target.clone(), class, passenger, claim: None, first };
     let mut flow = connector.open(open).await.unwrap();
     match soon("an answer", flow.read_exact(&mut [0; 4])).await {
         Ok(_) => None,
@@ -31,47 +27,76 @@ async fn try_once(connector: &dyn Connector, target: &str, passenger: u32) -> Op
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn passengers_get_another_egress_if_the_first_does_not_reach_a_site() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let hub_key = format!("[[hub]]\npublic-key = \"{}\"\n", secret(HUB).public());
-    let egress = |number, reaches: bool| {
-        let mut config = ground(folder, number, "masque-listen = \"127.0.0.1:0\"", &hub_key);
-        if !reaches {
-            config.dial.allow.clear();
-        }
-        Running::start(config)
-    };
-    let (forbids, reaches) = (egress(FORBIDS, false), egress(REACHES, true));
-    let egresses: String = [(FORBIDS, &forbids), (REACHES, &reaches)]
-        .iter()
-        .map(|(number, it)| {
-            let key = secret(*number).public();
-            format!("[[egress]]\npeer = \"{}\"\npublic-key = \"{key}\"\n", it.address)
-        })
-        .collect();
-    let hub = Running::start(ground(folder, HUB, "listen = \"127.0.0.1:0\"", &egresses));
-    let (key, peer) = (write_key(folder, AIR), secret(HUB).public());
-    let air = AirConfig::parse(
-        &folder.join("air.toml"),
-        &format!(
+/// An aircraft, a hub and two egresses.
+struct World {
+    _folder: tempfile::TempDir,
+    hub: Running,
+    egresses: [Running; 2],
+    connector: Arc<dyn Connector>,
+}
+
+impl World {
+    /// `reaches` tells which egress may dial loopback, and `sites` is for the second one.
+    fn new(reaches: [bool; 2], sites: &str) -> Self {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        let hub_key = format!("[[hub]]\npublic-key = \"{}\"\n", secret(HUB).public());
+        let egresses = [0, 1].map(|at| {
+            let listen = "masque-listen = \"127.0.0.1:0\"";
+            let mut config = ground(folder, EGRESSES[at], listen, &hub_key);
+            if !reaches[at] {
+                config.dial.allow.clear();
+            }
+            Running::start(config)
+        });
+        let [first, second] = [0, 1].map(|at| {
+            let (peer, key) = (egresses[at].address, secret(EGRESSES[at]).public());
+            format!("[[egress]]\npeer = \"{peer}\"\npublic-key = \"{key}\"\n")
+        });
+        let rest = format!("{first}{second}{sites}");
+        let hub = Running::start(ground(folder, HUB, "listen = \"127.0.0.1:0\"", &rest));
+        let (key, peer) = (write_key(folder, AIR), secret(HUB).public());
+        let text = format!(
             "[link]\nprivate-key-file = \"{key}\"\npeer = \"{}\"\npeer-public-key = \"{peer}\"\n\
              rate = \"50 Mbit/s\"\n[listen]\nsocks5 = \"127.0.0.1:0\"\n",
             hub.address
-        ),
-    );
-    let connector = transports::connector(&air.unwrap(), &mut Inherited::default()).unwrap();
-    let target = echo("127.0.0.1:0").await.to_string();
+        );
+        let air = AirConfig::parse(&folder.join("air.toml"), &text).unwrap();
+        let connector = transports::connector(&air, &mut Inherited::default()).unwrap();
+        Self { _folder: temporary, hub, egresses, connector }
+    }
+}
 
-    // Passenger 1 has the first egress. Its failures teach the hub, once the egress reports them.
-    let learning = async {
-        while let Some(code) = try_once(&*connector, &target, 1).await {
-            assert!(matches!(code, ResetCode::Forbidden | ResetCode::Lost), "{code:?}");
-            sleep(PAUSE).await;
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_egress_reports_its_dials() {
+    let world = World::new([true; 2], "");
+    let target: Target = echo("127.0.0.1:0").await.to_string().parse().unwrap();
+    let mut passenger = 0;
+    // The egress reports once the hub has asked for it.
+    soon("three dials", async {
+        loop {
+            passenger += 1;
+            assert_eq!(try_once(&*world.connector, &target, passenger).await, None);
+            let known = world.hub.acceptors[0].egresses(&target);
+            assert_eq!(known.len(), 2);
+            if known.iter().any(|it| it.is_chosen && it.source == "3 dials") {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
-    };
-    soon("another egress", learning).await;
-    assert_eq!(try_once(&*connector, &target, 2).await, None);
-    assert_eq!(forbids.gateway.open_flows(), 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_site_goes_to_the_egress_of_the_configuration() {
+    let world = World::new([false, true], "sites = [\"127.0.0.0/8\"]\n");
+    let target: Target = echo("127.0.0.1:0").await.to_string().parse().unwrap();
+    let hub = &world.hub.acceptors[0];
+    until("both egresses are up", || hub.egresses(&target).iter().all(|it| it.is_up)).await;
+    for passenger in 0..20 {
+        assert_eq!(try_once(&*world.connector, &target, passenger).await, None);
+    }
+    assert_eq!(world.egresses[0].gateway.open_flows(), 0);
+    assert!(hub.egresses(&target)[1].is_chosen);
 }

@@ -11,7 +11,7 @@ use bentpipe_flow::{Class, ResetCode};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::ground::{Ground, run_over};
 use bentpipe_gateway::relay::handover::Store;
-use bentpipe_gateway::transport::{Connector, Open};
+use bentpipe_gateway::transport::{Acceptor, Connector, Open};
 use bentpipe_gateway::transports;
 use bentpipe_link::SecretKey;
 use bentpipe_net::{Handover, Inherited};
@@ -54,6 +54,7 @@ pub fn ground(folder: &Path, number: u8, listen: &str, rest: &str) -> GroundConf
 pub struct Running {
     pub address: SocketAddr,
     pub gateway: Ground,
+    pub acceptors: Vec<Arc<dyn Acceptor>>,
     stop: Option<mpsc::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -75,13 +76,13 @@ impl Running {
         let gateway = Ground::new(&config).unwrap();
         let gateway = gateway.with_handover(inherited.take_handover(), store);
         let (stop, mut stopped) = mpsc::channel::<()>(1);
-        let serving = gateway.clone();
+        let (serving, serves) = (gateway.clone(), acceptors.clone());
         let task = tokio::spawn(async move {
             let shutdown = async move { stopped.recv().await.unwrap_or_default() };
             let no_reload = mpsc::channel(1).1;
-            run_over(&config, &serving, acceptors, no_reload, shutdown).await.unwrap();
+            run_over(&config, &serving, serves, no_reload, shutdown).await.unwrap();
         });
-        Self { address, gateway, stop: Some(stop), task }
+        Self { address, gateway, acceptors, stop: Some(stop), task }
     }
 
     /// Stops the gateway in an orderly way.
