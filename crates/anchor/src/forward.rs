@@ -197,15 +197,9 @@ impl Egresses {
 impl OtherEgress {
     /// Reaches the egress with `public_key` through `client`, once that is known.
     pub fn new(public_key: &[u8; 32], client: watch::Receiver<Option<Client>>) -> Self {
-        let (missed_at, connection) = (Mutex::default(), Mutex::default());
-        Self {
-            name: String::new(),
-            sites: Vec::new(),
-            id: egress_id(public_key),
-            client,
-            missed_at,
-            connection,
-        }
+        let (name, sites, id) = (String::new(), Vec::new(), egress_id(public_key));
+        let (missed_at, connection, loss) = Default::default();
+        Self { name, sites, id, client, missed_at, connection, loss }
     }
 
     /// Names the egress, for people.
