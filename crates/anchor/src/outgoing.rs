@@ -14,9 +14,6 @@ pub const MIN_UNCONFIRMED_BYTES: usize = 128 << 10;
 /// Maximum number of unconfirmed bytes of any flow: 100 Mbit/s at 600 ms.
 pub const MAX_UNCONFIRMED_BYTES: usize = 8 << 20;
 
-/// Maximum number of data bytes that are written at once from a mark on.
-const MAX_MARKED_BYTES: usize = 4 << 10;
-
 /// Bytes to send, from the first that the peer has not confirmed.
 #[derive(Debug)]
 pub struct Outgoing {
@@ -270,34 +267,22 @@ impl Outgoing {
 
     /// Marks data that would be taken for a mark, or for its beginning.
     fn mark_data(&mut self) {
-        let begin = (self.sent - self.confirmed) as usize;
-        let two = |at| [at, at + 1].map(|at| self.bytes.from(at).first().copied());
-        match two(begin) {
-            [Some(first), Some(next)] if [first, next] == MARK => {}
-            [Some(first), None] if first == MARK[0] => {
+        let at = (self.sent - self.confirmed) as usize;
+        let byte = |at| self.bytes.from(at).first();
+        if byte(at) != Some(&MARK[0]) {
+            return;
+        }
+        match byte(at + 1) {
+            Some(next) if *next == MARK[1] => {
+                put_mark(&mut self.marked);
+                self.marked_data = MARK.len();
+            }
+            Some(_) => {}
+            None => {
                 put_first_of_mark(&mut self.marked);
                 self.marked_data = 1;
-                return;
-            }
-            _ => return,
-        }
-        // Further marks may follow, and each would be a write of its own.
-        let mut at = begin;
-        while at - begin < MAX_MARKED_BYTES {
-            match two(at) {
-                [None, _] => break,
-                [Some(first), None] if first == MARK[0] => break,
-                [Some(first), Some(next)] if [first, next] == MARK => {
-                    put_mark(&mut self.marked);
-                    at += MARK.len();
-                }
-                [Some(first), _] => {
-                    self.marked.push(first);
-                    at += 1;
-                }
             }
         }
-        self.marked_data = at - begin;
     }
 }
 
