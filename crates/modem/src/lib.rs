@@ -113,9 +113,14 @@ mod tests {
     async fn rates_are_kept_within_what_can_be_worked_with() {
         let (said, mut rates) = watch::channel(None);
         let publisher = Publisher { said, per_packet_overhead: 9 };
-        assert!(publisher.say(BitRate::from_bps(0), None, None));
-        assert!(!publisher.say(BitRate::from_bps(1), None, None), "the same again is not news");
-        assert_eq!(rates.borrow_and_update().unwrap().transmit, MIN_RATE);
+        let mut say = |bps| {
+            let is_news = publisher.say(BitRate::from_bps(bps), None, None);
+            let rates = rates.borrow_and_update().unwrap();
+            (is_news, rates.transmit, rates.is_down)
+        };
+        assert_eq!(say(0), (true, MIN_RATE, true));
+        assert_eq!(say(1), (true, MIN_RATE, false));
+        assert_eq!(say(2), (false, MIN_RATE, false), "the same again is not news");
         assert!(publisher.say(
             BitRate::from_bps(u64::MAX),
             Some(BitRate::from_bps(u64::MAX)),
