@@ -62,7 +62,7 @@ impl World {
         let (key, peer) = (write_key(folder, AIR), secret(HUB).public());
         let text = format!(
             "[link]\nprivate-key-file = \"{key}\"\npeer = \"{}\"\npeer-public-key = \"{peer}\"\n\
-             rate = \"50 Mbit/s\"\n[listen]\nsocks5 = \"127.0.0.1:0\"\n",
+             rate = \"50 Mbit/s\"\nkeep-flows = true\n[listen]\nsocks5 = \"127.0.0.1:0\"\n",
             hub.address
         );
         let air = AirConfig::parse(&folder.join("air.toml"), &text).unwrap();
@@ -102,5 +102,6 @@ async fn a_site_goes_to_the_egress_of_the_configuration() {
         assert_eq!(try_once(&*world.connector, &target, passenger).await, None);
     }
     assert_eq!(world.egresses[0].gateway.open_flows(), 0);
+    assert_eq!(world.hub.gateway.open_flows(), 0, "the hub only forwards");
     assert!(hub.egresses(&target)[1].is_chosen);
 }
