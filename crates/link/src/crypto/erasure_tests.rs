@@ -6,9 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rand::SeedableRng;
+use rand::{Rng as _, SeedableRng};
 use zeroize::Zeroize;
 
+use super::cipher::Cipher;
 use super::{
     Aead, Aeads, InitPayload, Keys, PROLOGUE, ReceivedInit, ResponsePayload, Rng, SentInit, respond,
 };
@@ -145,4 +146,28 @@ fn erased_keys_are_gone(aead: Aead, seed: u64) {
     for note in &notes {
         assert_eq!(copies(note), [""; 0], "a key is still in memory");
     }
+}
+
+#[test]
+fn what_calls_left_on_the_stack_is_not_kept_by_an_ended_key() {
+    let _only = only_reader();
+    let note: Note = rand::rngs::StdRng::seed_from_u64(11).random();
+    paint_stack(&note);
+    let cipher = boxed_cipher();
+    paint_stack(&note);
+    drop(cipher);
+    assert_eq!(copies(&note), [""; 0], "a copy is still in memory");
+}
+
+/// Creates a cipher, with copies on the stack below the caller.
+#[inline(never)]
+fn boxed_cipher() -> Box<Cipher> {
+    Box::new(Cipher::new(Aead::ChaCha20Poly1305, &[0; KEY_BYTES]))
+}
+
+/// Fills the stack below the caller with copies of a noted key, as calls of the cipher may.
+#[inline(never)]
+fn paint_stack(note: &Note) {
+    let mut painted = [note.map(|byte| !byte); 256];
+    std::hint::black_box(&mut painted);
 }
