@@ -31,6 +31,8 @@ const MODERATE_PACKETS: u64 = 240;
 const DROPPED: f64 = 0.5;
 /// … in this number of packets.
 const DROPPED_PACKETS: u64 = 64;
+/// They arrive over at least this time. A shorter one has no rate.
+const MIN_DROPPED_SPAN: Duration = Duration::from_millis(5);
 /// Minimum number of packets in a round.
 const MIN_PACKETS: u64 = 16;
 /// Packets that prove a loss, because it is not learned while others keep a queue.
@@ -182,7 +184,8 @@ impl LossRounds {
         // The peer's clock may be wrong, but not long.
         let span = span.max(seen.now.saturating_sub(round.began) / MAX_ROUND_TRIPS);
         let is_over = span >= rtt && round.packets >= MIN_PACKETS;
-        if !is_over && !round.is_dropped(self.max_channel()) {
+        let is_dropped = span >= MIN_DROPPED_SPAN && round.is_dropped(self.max_channel());
+        if !is_over && !is_dropped {
             return None;
         }
         self.round = Some(beginning);
