@@ -77,7 +77,9 @@ impl AirCore {
     pub fn new(config: AirConfig, seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
         let AirConfig { secret, hub, first_counter, .. } = &config;
-        let initiator = Initiator::new(PROLOGUE, secret.clone(), *hub, *first_counter, &mut rng);
+        let mut initiator =
+            Initiator::new(PROLOGUE, secret.clone(), *hub, *first_counter, &mut rng);
+        initiator.set_max_interval(config.settings.max_call_interval);
         Self {
             initiator,
             addresses: PeerAddresses::new(config.address),

@@ -23,6 +23,9 @@ pub(super) const MAX_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
 /// … and during a session, whose flows wait. Each interval is up to a quarter shorter, so that a
 /// fleet that lost its hub at one moment does not call it again at one moment.
 const MAX_SESSION_ATTEMPT_INTERVAL: Duration = Duration::from_secs(4);
+/// Time without an answer in which the owner may want shorter intervals: as long as flows wait for
+/// another hub.
+const MAX_HASTE: Duration = Duration::from_secs(120);
 
 /// Initiator of a peer, with the calls that may still be answered.
 pub struct Initiator {
@@ -40,6 +43,8 @@ pub struct Initiator {
     attempts: VecDeque<SentInit>,
     next_attempt: Duration,
     attempt_interval: Option<Duration>,
+    /// Maximum interval within [`MAX_HASTE`].
+    max_hasty_interval: Duration,
     /// Maximum number of paths that we offer.
     max_paths: u8,
     /// Path of the next call.
@@ -85,6 +90,7 @@ impl Initiator {
             attempts: VecDeque::new(),
             next_attempt: Duration::ZERO,
             attempt_interval: None,
+            max_hasty_interval: MAX_ATTEMPT_INTERVAL,
             max_paths: 1,
             path: 0,
             unanswered_since: None,
@@ -104,6 +110,11 @@ impl Initiator {
     /// Time of the first call that nobody has answered since.
     pub fn unanswered_since(&self) -> Option<Duration> {
         self.unanswered_since
+    }
+
+    /// Sets the maximum interval of calls in the first two minutes without an answer.
+    pub fn set_max_interval(&mut self, max: Duration) {
+        self.max_hasty_interval = max.clamp(MIN_ATTEMPT_INTERVAL, MAX_ATTEMPT_INTERVAL);
     }
 
     /// Sets the number of paths to offer, and the path of the next call.
@@ -141,7 +152,7 @@ impl Initiator {
             path,
         };
         self.counter += 1;
-        self.unanswered_since.get_or_insert(now);
+        let since = *self.unanswered_since.get_or_insert(now);
         let Self { prologue, secret, peer, .. } = self;
         let (attempt, mut message) = SentInit::start(prologue, secret, peer, &payload, now, rng);
         self.cookies.sign(&self.mac, &mut message, now);
@@ -150,7 +161,11 @@ impl Initiator {
         }
         self.attempts.push_back(attempt);
         let before = self.attempt_interval.unwrap_or(round_trip);
-        let interval = (before * 3 / 2).clamp(MIN_ATTEMPT_INTERVAL, MAX_ATTEMPT_INTERVAL);
+        let max = match now.saturating_sub(since) < MAX_HASTE {
+            true => self.max_hasty_interval,
+            false => MAX_ATTEMPT_INTERVAL,
+        };
+        let interval = (before * 3 / 2).clamp(MIN_ATTEMPT_INTERVAL, max);
         self.attempt_interval = Some(interval);
         self.next_attempt = now + self.jittered(interval);
         out.extend_from_slice(&message);
