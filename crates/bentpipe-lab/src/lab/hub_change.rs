@@ -42,7 +42,9 @@ pub fn planned(args: &HubChangeArgs) -> Result<Planned, Box<dyn Error>> {
         return Err("no scene has this in its name".into());
     }
     let is_emulated = scenes.iter().any(|scene| scene.is_emulated());
-    let engines = [Kind::Sim].into_iter().chain(is_emulated.then_some(Kind::Emu));
+    let is_simulated = scenes.iter().any(|scene| scene.is_simulated());
+    let engines = is_simulated.then_some(Kind::Sim).into_iter();
+    let engines = engines.chain(is_emulated.then_some(Kind::Emu));
     let run = move |engine: &Engine<'_>| {
         let stage: Box<dyn Stage + '_> = match engine {
             Engine::Sim => Box::new(Sim { profile: &profile, seed }),
@@ -50,7 +52,10 @@ pub fn planned(args: &HubChangeArgs) -> Result<Planned, Box<dyn Error>> {
                 Box::new(Emu { profile: &profile, seed, program: program()?, folder })
             }
         };
-        let plays = |scene: &&Scene| matches!(engine, Engine::Sim) || scene.is_emulated();
+        let plays = |scene: &&Scene| match engine {
+            Engine::Sim => scene.is_simulated(),
+            Engine::Emu(_) => scene.is_emulated(),
+        };
         let mut report = Report::default();
         for scene in scenes.iter().filter(plays) {
             report.append(scene.play(stage.as_ref(), &profile, seed)?);

@@ -4,7 +4,7 @@ use bentpipe_channel::LinkSpec;
 
 use super::error::EmuError;
 use super::net::{self, Route};
-use super::plan::further_radio;
+use super::plan::{AIR, AIR_ELSEWHERE, further_radio};
 use super::testbed::{EmulatedLink, LinkCounters, Testbed, direction_seed};
 
 /// Interfaces of the radio links, the same on the air and the ground host.
@@ -69,5 +69,10 @@ impl Testbed {
     /// The radio link of this path loses every packet offered from now on, or carries them again.
     pub fn cut(&self, path: usize, is_cut: bool) {
         self.radio_of(path).wire.cut(is_cut);
+    }
+
+    /// Gives the air host another IPv4 address on the first radio link.
+    pub fn move_air(&self) -> Result<(), EmuError> {
+        net::replace_address(&self.air, RADIO_INTERFACES[0], (AIR.v4, AIR_ELSEWHERE.v4))
     }
 }

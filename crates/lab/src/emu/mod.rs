@@ -18,6 +18,7 @@ mod estimate;
 mod handover;
 mod host;
 mod lateness;
+mod manager;
 mod measure;
 mod net;
 mod observation;
@@ -41,6 +42,7 @@ pub use error::EmuError;
 pub use handover::hand_over;
 pub use host::Host;
 pub use lateness::{Lateness, TooLate};
+pub use manager::Manager;
 pub use measure::{
     ATTEMPTS, DELAY_TOLERANCE_S, DirectionMeasured, Figure, LinkMeasured, MeasureError, Measured,
     Quantity, RATE_TOLERANCE, UNLIMITED_FLOOR_BPS,

@@ -4,6 +4,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
+use futures_util::TryStreamExt;
+use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::link::LinkAttribute;
 use rtnetlink::packet_route::route::{RouteScope, RouteType};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
@@ -171,6 +173,28 @@ pub fn more_addresses<'a>(
         for address in addresses {
             let bits = if address.is_ipv4() { 24 } else { 64 };
             netlink.address().add(index, *address, bits).execute().await?;
+        }
+        Ok(())
+    })
+}
+
+/// Replaces an interface's IPv4 address. Its routes stay.
+pub fn replace_address(
+    host: &Host,
+    name: &str,
+    (old, new): (Ipv4Addr, Ipv4Addr),
+) -> Result<(), EmuError> {
+    configure(host, &format!("replace an address of {name}"), async |netlink| {
+        let index = index_of(&netlink, name).await?;
+        // The kernel removes the routes with the last address, and further addresses of a network
+        // with its first. So the new one comes first, and in a network of its own.
+        netlink.address().add(index, new.into(), 32).execute().await?;
+        let mut all = netlink.address().get().set_link_index_filter(index).execute();
+        let is_old = |it: &AddressAttribute| *it == AddressAttribute::Local(old.into());
+        while let Some(found) = all.try_next().await? {
+            if found.attributes.iter().any(is_old) {
+                netlink.address().del(found).execute().await?;
+            }
         }
         Ok(())
     })

@@ -12,6 +12,8 @@ pub const CLIENT: Addresses = Addresses::new(1, 2);
 pub const AIR_CABIN: Addresses = Addresses::new(1, 1);
 /// Address of the air gateway on the radio link.
 pub const AIR: Addresses = Addresses::new(2, 1);
+/// Another address of the air gateway on the radio link.
+pub(super) const AIR_ELSEWHERE: Addresses = Addresses::new(2, 3);
 /// Address of the ground gateway on the radio link.
 pub const GROUND: Addresses = Addresses::new(2, 2);
 /// Address of the ground gateway on the terrestrial path.

@@ -37,6 +37,11 @@ impl Bounds {
         self.rtt + GAP_TOLERANCE
     }
 
+    /// Gap of an orderly restart: 1 s + 1 RTT.
+    pub fn restart(&self) -> Duration {
+        self.rtt + Duration::from_secs(1)
+    }
+
     /// First byte after an outage: 1.5 RTT.
     pub fn first_byte(&self) -> Duration {
         self.rtt * 3 / 2

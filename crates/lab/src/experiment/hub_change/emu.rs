@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use bentpipe_units::BitRate;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 use tokio::net::{TcpListener, TcpStream};
@@ -19,11 +17,11 @@ use tokio::time::{sleep, timeout};
 
 use super::bounds::{INTERNET_RTT, REST};
 use super::files::{Files, Keys};
-use super::script::{Event, Played, Script, Stage};
+use super::gateways::Gateways;
+use super::script::{Played, Script, Stage};
 use super::traffic::{Load, Log};
 use crate::emu::{AIR_CABIN, GROUND, Host, SERVER, Service, Testbed};
 use crate::profile::Profile;
-use crate::system::process::Process;
 use crate::workload::client::socks5;
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_units::Ratio;
@@ -54,16 +52,6 @@ pub struct Emu<'a> {
     pub folder: &'a Path,
 }
 
-/// Gateways that run. Those that were killed are gone.
-struct Gateways<'a> {
-    program: &'a Path,
-    folder: PathBuf,
-    testbed: &'a Testbed,
-    _air: Process,
-    hubs: [Option<Process>; 2],
-    egresses: [Option<Process>; 2],
-}
-
 impl Stage for Emu<'_> {
     fn name(&self) -> &'static str {
         "emu"
@@ -76,13 +64,18 @@ impl Stage for Emu<'_> {
         let internet = LinkSpec { forward: way.clone(), return_: way };
         let testbed = Testbed::new(&self.profile.link, Some(&internet), self.seed)?;
         testbed.measure()?;
-        let proxy = SocketAddr::from((AIR_CABIN.v4, SOCKS5_PORT));
-        self.write(script, proxy, folder.path())?;
-        let mut gateways = Gateways::start(&self.program, folder.path(), &testbed)?;
+        let proxies: Vec<_> = (SOCKS5_PORT..).take(script.aircraft).map(proxy).collect();
+        self.write(script, proxies[0], folder.path())?;
+        let mut gateways = Gateways::start(&self.program, folder.path(), &testbed, &proxies)?;
         let _probe = serve(&testbed.server, PORT + 1, |mut tcp| async move {
             let _ = tokio::io::copy_bidirectional(&mut tcp, &mut tokio::io::empty()).await;
         })?;
-        testbed.client.block_on(async || first_flow(proxy).await)??;
+        testbed.client.block_on(async || {
+            for proxy in &proxies {
+                first_flow(*proxy).await?;
+            }
+            anyhow::Ok(())
+        })??;
         let began_bytes = radio_bytes(&testbed)?;
 
         let log = Arc::new(Log::new(script.load, script.until));
@@ -96,7 +89,7 @@ impl Stage for Emu<'_> {
         let clients = testbed.client.spawn_thread(move || {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                let flows = open_all(proxy, &at_client, openings);
+                let flows = open_all(&proxies, &at_client, openings);
                 let left = limit.saturating_sub(at_client.now());
                 let _ = timeout(left, flows).await;
             });
@@ -119,7 +112,7 @@ impl Stage for Emu<'_> {
 
 impl Emu<'_> {
     fn write(&self, script: &Script, proxy: SocketAddr, folder: &Path) -> anyhow::Result<()> {
-        let keys = Keys::generate(&mut ChaCha20Rng::seed_from_u64(self.seed));
+        let keys = Keys::generate(script.aircraft, &mut ChaCha20Rng::seed_from_u64(self.seed));
         let files = Files {
             profile: self.profile,
             roles: script.roles,
@@ -130,55 +123,6 @@ impl Emu<'_> {
         };
         files.write(folder, &keys)
     }
-}
-
-impl<'a> Gateways<'a> {
-    fn start(program: &'a Path, folder: &Path, testbed: &'a Testbed) -> anyhow::Result<Self> {
-        let run = |host: &Host, role, name: &str| start(program, folder, host, role, name);
-        let egress = |which| run(&testbed.server, "ground", &format!("egress-{which}"));
-        let hub = |which| run(&testbed.ground, "ground", &format!("hub-{which}"));
-        Ok(Self {
-            program,
-            folder: folder.to_owned(),
-            testbed,
-            egresses: [Some(egress(0)?), Some(egress(1)?)],
-            hubs: [Some(hub(0)?), Some(hub(1)?)],
-            _air: run(&testbed.air, "air", "air")?,
-        })
-    }
-
-    fn happen(&mut self, event: Event) -> anyhow::Result<()> {
-        match event {
-            Event::HubLeaves => {
-                let Some(hub) = &self.hubs[0] else { bail!("the hub does not run") };
-                kill(Pid::from_raw(hub.id() as i32), Signal::SIGTERM)?;
-            }
-            // Dropping a program kills it.
-            Event::HubDies => self.hubs[0] = None,
-            Event::EgressDies => self.egresses[0] = None,
-            Event::EgressComes => {
-                let host = &self.testbed.server;
-                let egress = start(self.program, &self.folder, host, "ground", "egress-0")?;
-                self.egresses[0] = Some(egress);
-            }
-            Event::SecondHubOut | Event::RadioOut | Event::RadioElsewhere => {
-                bail!("the emulator does not cut its links");
-            }
-        }
-        Ok(())
-    }
-}
-
-fn start(
-    program: &Path,
-    folder: &Path,
-    host: &Host,
-    role: &str,
-    name: &str,
-) -> anyhow::Result<Process> {
-    let mut command = host.command(&program.to_string_lossy());
-    command.arg(role).arg("--config").arg(folder.join(format!("{name}.toml")));
-    Ok(Process::start(command, &folder.join(format!("{name}.log")))?)
 }
 
 /// Accepts connections on `port` of `host`.
@@ -200,6 +144,11 @@ fn serve<F: Future<Output = ()> + Send + 'static>(
     })?)
 }
 
+/// SOCKS5 address at `port` of the air's host.
+fn proxy(port: u16) -> SocketAddr {
+    (AIR_CABIN.v4, port).into()
+}
+
 /// Waits until a flow can be opened and its server answers the end with an end.
 async fn first_flow(proxy: SocketAddr) -> anyhow::Result<()> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -218,16 +167,16 @@ async fn first_flow(proxy: SocketAddr) -> anyhow::Result<()> {
     bail!("no flow can be opened")
 }
 
-/// Opens the flows at their times, and plays them to their end.
+/// Opens the flows at their times, and plays them to their end. The aircraft take turns.
 async fn open_all(
-    proxy: SocketAddr,
+    proxies: &[SocketAddr],
     log: &Arc<Log>,
     openings: Vec<(Duration, std::ops::Range<u16>)>,
 ) {
     let mut flows = JoinSet::new();
     for (at, numbers) in openings {
         for number in numbers {
-            let log = log.clone();
+            let (log, proxy) = (log.clone(), proxies[usize::from(number) % proxies.len()]);
             flows.spawn(async move {
                 log.reach(at).await;
                 match socks5(proxy, (SERVER.v4, PORT).into()).await {

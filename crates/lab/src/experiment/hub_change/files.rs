@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use bentpipe_gateway::config::AirConfig;
 use bentpipe_link::{PublicKey, SecretKey};
+use bentpipe_units::BitRate;
 use rand::RngCore;
 
 use crate::profile::Profile;
@@ -21,12 +22,14 @@ pub enum Roles {
     Anchored,
     /// Two hubs, and egresses elsewhere.
     Apart,
+    /// The hub dials, the aircraft know no other, and their flows outlive restarts.
+    Kept,
 }
 
 /// Private keys of all gateways.
 pub struct Keys {
-    /// Key of the air gateway.
-    pub air: SecretKey,
+    /// Keys of the air gateways.
+    pub airs: Vec<SecretKey>,
     /// Keys of the hubs.
     pub hubs: [SecretKey; 2],
     /// Keys of the egresses.
@@ -43,22 +46,23 @@ pub struct Files<'a> {
     pub hubs: [SocketAddr; 2],
     /// Addresses of the egresses.
     pub egresses: [SocketAddr; 2],
-    /// SOCKS5 address of the air gateway.
+    /// SOCKS5 address of the first air gateway. The next ones have the next ports.
     pub socks5: SocketAddr,
     /// Network that may be dialled.
     pub allow: &'a str,
 }
 
 impl Keys {
-    /// Draws the keys.
-    pub fn generate(rng: &mut impl RngCore) -> Self {
+    /// Draws the keys of this number of aircraft, and of the others.
+    pub fn generate(aircraft: usize, rng: &mut impl RngCore) -> Self {
         let mut key = || SecretKey::generate(rng);
-        Self { air: key(), hubs: [key(), key()], egresses: [key(), key()] }
+        let airs = (0..aircraft).map(|_| key()).collect();
+        Self { airs, hubs: [key(), key()], egresses: [key(), key()] }
     }
 }
 
 impl Files<'_> {
-    /// Writes `air.toml`, `hub-0.toml`, `hub-1.toml`, `egress-0.toml`, `egress-1.toml` and their keys
+    /// Writes `air-0.toml` and the next ones, `hub-0.toml`, `hub-1.toml`, `egress-0.toml`, `egress-1.toml` and their keys
     /// into `folder`.
     pub fn write(&self, folder: &Path, keys: &Keys) -> anyhow::Result<()> {
         let write = |name: &str, key: &SecretKey, text: &str| {
@@ -67,19 +71,22 @@ impl Files<'_> {
         };
         let (up, down) = (&self.profile.link.return_, &self.profile.link.forward);
         let (up, down) = up.rate().zip(down.rate()).context("the link has no rate")?;
-        write("air", &keys.air, &self.air(keys, &up.to_string()))?;
+        let share = |rate: BitRate| BitRate::from_bps(rate.bps() / keys.airs.len() as u64);
+        let (up, down) = (share(up).to_string(), share(down).to_string());
+        for (number, key) in keys.airs.iter().enumerate() {
+            write(&format!("air-{number}"), key, &self.air(number, keys, &up))?;
+        }
         for which in 0..2 {
-            let (air, down) = (keys.air.public(), down.to_string());
             let (name, key) = (format!("hub-{which}"), &keys.hubs[which]);
             let listen = format!("listen = \"{}\"", self.hubs[which]);
             let egresses = match self.roles {
                 Roles::Apart => self.list("egress", "public-key", &self.egresses, &keys.egresses),
-                Roles::One | Roles::Anchored => String::new(),
+                Roles::One | Roles::Anchored | Roles::Kept => String::new(),
             };
-            write(&name, key, &(self.ground(&name, &listen, (&air, &down)) + &egresses))?;
+            write(&name, key, &(self.ground(&name, &listen, (keys, &down)) + &egresses))?;
             let (name, key) = (format!("egress-{which}"), &keys.egresses[which]);
             let listen = format!("masque-listen = \"{}\"", self.egresses[which]);
-            let mut text = self.ground(&name, &listen, (&air, &down));
+            let mut text = self.ground(&name, &listen, (keys, &down));
             for hub in &keys.hubs {
                 let _ = write!(text, "[[hub]]\npublic-key = \"{}\"\n", hub.public());
             }
@@ -88,33 +95,41 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn air(&self, keys: &Keys, rate: &str) -> String {
+    fn air(&self, number: usize, keys: &Keys, rate: &str) -> String {
         let [first, second] =
             [0, 1].map(|hub| peer("peer-public-key", self.hubs[hub], &keys.hubs[hub].public()));
         let others = match self.roles {
             Roles::One => String::new(),
+            Roles::Kept => "keep-flows = true\n".into(),
             Roles::Anchored | Roles::Apart => format!("[[hub]]\n{second}"),
         };
         let flows = 2 * super::bounds::FLOWS;
         format!(
-            "[link]\nprivate-key-file = \"air.key\"\n{first}\
+            "[link]\nprivate-key-file = \"air-{number}.key\"\n{first}\
              rate = \"{rate}\"\n{others}\
              [listen]\nsocks5 = \"{}\"\nclients = [\"0.0.0.0/0\"]\n\
              [limits]\nmax-flows = {flows}\nmax-flows-per-passenger = {flows}\n\
              flows-per-second-per-passenger = {flows}\n",
-            self.socks5
+            SocketAddr::new(self.socks5.ip(), self.socks5.port() + number as u16)
         )
     }
 
-    fn ground(&self, name: &str, listen: &str, (air, rate): (&PublicKey, &str)) -> String {
+    fn ground(&self, name: &str, listen: &str, (keys, rate): (&Keys, &str)) -> String {
         let flows = 2 * super::bounds::FLOWS;
-        format!(
+        let mut text = format!(
             "[link]\nprivate-key-file = \"{name}.key\"\n{listen}\n\
-             [dial]\nallow = [\"{}\"]\n[dns]\nservers = [\"127.0.0.1\"]\n\
-             [[aircraft]]\nname = \"lab\"\npublic-key = \"{air}\"\nrate = \"{rate}\"\n\
-             max-flows = {flows}\nflows-per-second = {flows}\n",
+             [dial]\nallow = [\"{}\"]\n[dns]\nservers = [\"127.0.0.1\"]\n",
             self.allow
-        )
+        );
+        for (number, air) in keys.airs.iter().enumerate() {
+            let _ = write!(
+                text,
+                "[[aircraft]]\nname = \"lab-{number}\"\npublic-key = \"{}\"\nrate = \"{rate}\"\n\
+                 max-flows = {flows}\nflows-per-second = {flows}\n",
+                air.public()
+            );
+        }
+        text
     }
 
     fn list(

@@ -8,13 +8,14 @@
 //! | [`traffic`] | the flows, and their course |
 //! | [`files`] | configuration files of the gateways |
 //! | [`sim`], [`world`] | scripts and gateways in virtual time |
-//! | [`emu`] | scripts with real gateways, which are killed |
+//! | [`emu`], `gateways` | scripts with real gateways, which are killed and restarted |
 //! | `tickets` | attacks with tickets |
 
 pub mod bounds;
 pub mod emu;
 pub mod files;
 pub mod findings;
+mod gateways;
 pub mod scenes;
 pub mod script;
 pub mod sim;

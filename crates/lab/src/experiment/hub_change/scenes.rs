@@ -23,6 +23,11 @@ const EFFECTS: Duration = Duration::from_secs(15);
 const OTHERS: u16 = 50;
 /// Time between the death of an egress and a new flow.
 const NEW_AFTER: Duration = RESET_BOUND;
+/// Number of aircraft of a ground that restarts.
+const FLEET: usize = 50;
+/// Number of flows that are opened while a gateway restarts, and their interval.
+const NEW_FLOWS: u16 = 10;
+const NEW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A scene.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +40,10 @@ pub enum Scene {
     HubDies,
     /// The first egress dies.
     EgressDies,
+    /// A ground that is hub and egress is restarted in an orderly way.
+    GroundRestarts,
+    /// The air gateway is restarted in an orderly way.
+    AirRestarts,
     /// Tickets are stolen, replayed and used too late.
     Tickets,
     /// Nothing fails.
@@ -43,8 +52,16 @@ pub enum Scene {
 
 impl Scene {
     /// All scenes.
-    pub const ALL: [Self; 6] =
-        [Self::Planned, Self::Forced, Self::HubDies, Self::EgressDies, Self::Tickets, Self::Cost];
+    pub const ALL: [Self; 8] = [
+        Self::Planned,
+        Self::Forced,
+        Self::HubDies,
+        Self::EgressDies,
+        Self::GroundRestarts,
+        Self::AirRestarts,
+        Self::Tickets,
+        Self::Cost,
+    ];
 
     /// Name in the report.
     pub fn name(self) -> &'static str {
@@ -53,6 +70,8 @@ impl Scene {
             Self::Forced => "forced change",
             Self::HubDies => "hub dies",
             Self::EgressDies => "egress dies",
+            Self::GroundRestarts => "ground restarts",
+            Self::AirRestarts => "air restarts",
             Self::Tickets => "tickets",
             Self::Cost => "cost",
         }
@@ -60,7 +79,12 @@ impl Scene {
 
     /// Returns `true` if real gateways can play the scene.
     pub fn is_emulated(self) -> bool {
-        matches!(self, Self::Planned | Self::HubDies | Self::EgressDies)
+        !matches!(self, Self::Tickets | Self::Cost)
+    }
+
+    /// Returns `true` if the scene can be played in virtual time, which has no sockets to hand over.
+    pub fn is_simulated(self) -> bool {
+        !matches!(self, Self::GroundRestarts | Self::AirRestarts)
     }
 
     /// Plays the scene.
@@ -71,6 +95,12 @@ impl Scene {
             Self::Forced => forced(stage, &bounds, &mut findings)?,
             Self::HubDies => hub_dies(stage, &bounds, &mut findings)?,
             Self::EgressDies => egress_dies(stage, &mut findings)?,
+            Self::GroundRestarts => {
+                restarts(stage, (Event::HubRestarts, FLEET), &bounds, &mut findings)?;
+            }
+            Self::AirRestarts => {
+                restarts(stage, (Event::AirRestarts, 1), &bounds, &mut findings)?;
+            }
             Self::Tickets => tickets::play(seed, &mut findings)?,
             Self::Cost => cost(profile, seed, &mut findings)?,
         }
@@ -82,6 +112,7 @@ impl Scene {
 fn script(load: Load, event: Option<Event>) -> Script {
     Script {
         roles: Roles::Apart,
+        aircraft: 1,
         load,
         until: window().end,
         openings: vec![(Duration::ZERO, 0..FLOWS)],
@@ -185,6 +216,37 @@ fn egress_dies(stage: &dyn Stage, findings: &mut Findings) -> anyhow::Result<()>
     findings.at_most("failed flows of the other egress", others as f64, 0.0);
     let arrived = course.arrivals.iter().filter(|it| it.flow == new).count();
     findings.at_least("arrivals of a new flow", arrived as f64, 1.0);
+    Ok(())
+}
+
+/// A gateway is restarted by its service manager, while new flows are opened.
+fn restarts(
+    stage: &dyn Stage,
+    (event, aircraft): (Event, usize),
+    bounds: &Bounds,
+    findings: &mut Findings,
+) -> anyhow::Result<()> {
+    let new = FLOWS - NEW_FLOWS..FLOWS;
+    let mut script = script(Load::Paced, Some(event));
+    (script.roles, script.aircraft) = (Roles::Kept, aircraft);
+    script.openings = vec![(Duration::ZERO, 0..new.start)];
+    let times = (0..).map(|number| EVENT_AT + NEW_INTERVAL * number);
+    script.openings.extend(times.zip(new.clone().map(|flow| flow..flow + 1)));
+    let course = stage.play(&script)?.course;
+    let refused = course.failures.iter().filter(|failure| new.contains(&failure.0)).count();
+    findings.failures("new flows that failed", refused as f64, &course);
+    findings.failures("resets", (course.failures.len() - refused) as f64, &course);
+    let ended = course.finished + course.failures.len();
+    let unfinished = (2 * usize::from(FLOWS)).saturating_sub(ended);
+    findings.at_most("ends that do not finish", unfinished as f64, 0.0);
+    for (way, name) in [(DOWN, "down"), (UP, "up")] {
+        let of = |number: usize| {
+            let is_its = move |flow: u16| usize::from(flow) % aircraft == number;
+            course.gap_of(way, &window(), is_its)
+        };
+        let longest = (0..aircraft).map(of).max();
+        findings.time(&format!("longest gap {name} of an aircraft"), longest, bounds.restart());
+    }
     Ok(())
 }
 

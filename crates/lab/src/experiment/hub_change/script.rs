@@ -11,6 +11,8 @@ use super::traffic::{Course, Load};
 pub struct Script {
     /// Arrangement of the roles.
     pub roles: Roles,
+    /// Number of aircraft, which share the radio's rate and the flows.
+    pub aircraft: usize,
     /// Rate at which the flows write.
     pub load: Load,
     /// End of the writing.
@@ -38,6 +40,10 @@ pub enum Event {
     RadioOut,
     /// The aircraft has another address, and reaches the second hub alone.
     RadioElsewhere,
+    /// The first hub is restarted in an orderly way, by a service manager.
+    HubRestarts,
+    /// All air gateways are restarted in an orderly way, by a service manager.
+    AirRestarts,
 }
 
 /// Results of a script.

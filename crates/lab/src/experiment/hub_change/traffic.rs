@@ -240,8 +240,19 @@ impl Course {
 
     /// Longest time in `window` in which nothing arrived in a direction, of any flow.
     pub fn gap(&self, way: usize, window: &Range<Duration>) -> Duration {
+        self.gap_of(way, window, |_| true)
+    }
+
+    /// Longest time in `window` in which nothing arrived in a direction, of the flows that `counts`.
+    pub fn gap_of(
+        &self,
+        way: usize,
+        window: &Range<Duration>,
+        counts: impl Fn(u16) -> bool,
+    ) -> Duration {
         let mut times = vec![window.start];
-        times.extend(self.within(way, window).map(|arrival| arrival.at));
+        let counted = self.within(way, window).filter(|arrival| counts(arrival.flow));
+        times.extend(counted.map(|arrival| arrival.at));
         times.push(window.end);
         times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
     }

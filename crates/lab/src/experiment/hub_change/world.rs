@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use anyhow::bail;
 use bentpipe_anchor::acceptor::AnchorAcceptor;
 use bentpipe_anchor::egress::Egress;
 use bentpipe_anchor::forward::{Egresses, OtherEgress, egress_id};
@@ -82,7 +83,7 @@ impl World {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
-        let keys = Keys::generate(&mut rng);
+        let keys = Keys::generate(1, &mut rng);
         let net = Net::new(rng.random());
         let air = net.node(AIRCRAFT)?;
         let [a, b] = HUBS.map(|ip| net.node(ip));
@@ -108,7 +109,7 @@ impl World {
             allow: "10.0.0.0/8",
         };
         files.write(folder.path(), &keys)?;
-        let air_config = AirConfig::load(&folder.path().join("air.toml"), None)?;
+        let air_config = AirConfig::load(&folder.path().join("air-0.toml"), None)?;
         let load = |name: String| GroundConfig::load(&folder.path().join(name));
         let [at_hub, at_egress] = ["hub", "egress"].map(|role| {
             (0..2).map(|which| load(format!("{role}-{which}.toml"))).collect::<Result<Vec<_>, _>>()
@@ -130,6 +131,7 @@ impl World {
         let first: Arc<dyn Connector> = Arc::new(calls.begin(0)?);
         let connector: Arc<dyn Connector> = match roles {
             Roles::One => first,
+            Roles::Kept => Arc::new(Hubs::new(first)),
             Roles::Anchored | Roles::Apart => {
                 let all = Hubs::new(first);
                 keeper::keep(&all, calls);
@@ -159,7 +161,7 @@ impl World {
     }
 
     /// Makes an event happen.
-    pub fn happen(&self, event: Event) -> std::io::Result<()> {
+    pub fn happen(&self, event: Event) -> anyhow::Result<()> {
         let [hub, second] = &self.hubs;
         match event {
             Event::HubLeaves => {
@@ -182,6 +184,7 @@ impl World {
                 self.air.move_to(ELSEWHERE)?;
                 self.net.join(second, &self.air, &self.radio);
             }
+            Event::HubRestarts | Event::AirRestarts => bail!("there are no sockets to hand over"),
         }
         Ok(())
     }
