@@ -27,7 +27,8 @@ pub struct End {
 impl End {
     /// Returns `true` if both streams have ended and both ends know it.
     pub fn is_done(&self) -> bool {
-        self.reads_no_more() && self.outgoing.is_confirmed()
+        let knows = self.incoming.is_end_confirmed() || self.stopped_reading.is_some();
+        knows && self.outgoing.is_confirmed()
     }
 
     /// Returns `true` if no more data is wanted or to come.

@@ -58,6 +58,11 @@ impl Incoming {
         self.is_finished
     }
 
+    /// Returns `true` if the whole stream was received and its end was confirmed.
+    pub fn is_end_confirmed(&self) -> bool {
+        self.is_finished && self.told == self.offset()
+    }
+
     /// Continues on another carrier, whose data begins at `start`. The peer knows the received data as
     /// far as `told`.
     pub fn attach(&mut self, start: u64, told: u64) -> Result<(), Malformed> {
@@ -157,7 +162,9 @@ mod tests {
         incoming.data(CONFIRM_AT_ONCE_BYTES as usize).unwrap();
         assert!(incoming.confirmation(Occasion::More, 0).is_some());
         incoming.fin().unwrap();
+        assert!(!incoming.is_end_confirmed());
         assert!(incoming.confirmation(Occasion::More, 0).is_some());
+        assert!(incoming.is_end_confirmed());
         assert_eq!(incoming.confirmation(Occasion::Dry, 0), None);
     }
 

@@ -159,7 +159,7 @@ async fn a_passenger_who_leaves_ends_the_flow() {
 
 #[tokio::test(start_paused = true)]
 async fn a_user_may_end_its_stream_before_it_reads_the_answer() {
-    let ground = Ground::start(ORPHANED);
+    let mut ground = Ground::start(ORPHANED);
     let hubs = Hubs::new(FakeHub::new(1, &ground.to));
     let mut flow = open(&hubs, 80, &[1; 1_000]).await;
     flow.write_all(&[1; 20_000]).await.unwrap();
@@ -167,6 +167,11 @@ async fn a_user_may_end_its_stream_before_it_reads_the_answer() {
     let mut answer = Vec::new();
     flow.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer, [!1; 21_000]);
+    // The end came with data, and is confirmed all the same.
+    drop(flow);
+    let began = Instant::now();
+    assert_eq!(ground.ended.recv().await.unwrap().1, None);
+    assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
