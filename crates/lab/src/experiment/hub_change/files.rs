@@ -13,6 +13,9 @@ use rand::RngCore;
 use crate::profile::Profile;
 use crate::system::pair::write_private;
 
+/// Name of the server in virtual time.
+pub const SERVER_NAME: &str = "server.test";
+
 /// Arrangement of the roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Roles {
@@ -80,7 +83,7 @@ impl Files<'_> {
             let (name, key) = (format!("hub-{which}"), &keys.hubs[which]);
             let listen = format!("listen = \"{}\"", self.hubs[which]);
             let egresses = match self.roles {
-                Roles::Apart => self.list("egress", "public-key", &self.egresses, &keys.egresses),
+                Roles::Apart => self.egresses(keys),
                 Roles::One | Roles::Anchored | Roles::Kept => String::new(),
             };
             write(&name, key, &(self.ground(&name, &listen, (keys, &down)) + &egresses))?;
@@ -132,16 +135,13 @@ impl Files<'_> {
         text
     }
 
-    fn list(
-        &self,
-        table: &str,
-        key: &str,
-        peers: &[SocketAddr; 2],
-        keys: &[SecretKey; 2],
-    ) -> String {
-        let each = peers.iter().zip(keys);
-        each.map(|(at, secret)| format!("[[{table}]]\n{}", peer(key, *at, &secret.public())))
-            .collect()
+    /// The egresses of a hub. The first one is preferred, and not the one with the shorter dials.
+    fn egresses(&self, keys: &Keys) -> String {
+        let sites = format!("sites = [\"{SERVER_NAME}\", \"{}\"]\n", self.allow);
+        let peer = |number: usize| {
+            peer("public-key", self.egresses[number], &keys.egresses[number].public())
+        };
+        format!("[[egress]]\n{}{sites}[[egress]]\n{}", peer(0), peer(1))
     }
 }
 

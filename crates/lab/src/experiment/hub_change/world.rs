@@ -147,7 +147,7 @@ impl World {
         let (connector, log) = (self.connector.clone(), log.clone());
         tokio::spawn(async move {
             let open = Open {
-                target: "server.test:80".parse().expect("the target is well formed"),
+                target: format!("{}:80", files::SERVER_NAME).parse().expect("it is well formed"),
                 class: Class::BestEffort,
                 passenger: u32::from(number),
                 claim: None,
@@ -245,7 +245,8 @@ fn start_hub(
         let settings = masque::egress_config(config, egress, *address);
         let client = Client::connect(settings, node.bind(0)?.quic(rng.random()))?;
         let (_, client) = watch::channel(Some(client));
-        others.push(OtherEgress::new(egress.public_key.as_bytes(), client));
+        let other = OtherEgress::new(egress.public_key.as_bytes(), client);
+        others.push(other.with_sites(egress.sites.clone()));
     }
     let others = Egresses::new(others, config.link.quic_in_order);
     Ok(serve(Arc::new(hub), config, others, log)?)
