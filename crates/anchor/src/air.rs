@@ -313,7 +313,7 @@ impl Side for AirEnd {
 impl FlowStream for AirFlow {
     fn reset(&mut self, code: ResetCode) {
         if let Some(carrier) = &mut self.0.streams.carrier {
-            carrier.stream().reset(code);
+            carrier.stream_mut().reset(code);
         }
         self.0.next = None;
         self.0.streams.ended = self.0.streams.ended.or(Some(code));
@@ -338,7 +338,7 @@ impl FlowStream for AirFlow {
     fn demote(&mut self, class: Class) {
         self.0.class = class;
         if let Some(carrier) = &mut self.0.streams.carrier {
-            carrier.stream().demote(class);
+            carrier.stream_mut().demote(class);
         }
     }
 

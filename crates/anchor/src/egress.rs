@@ -320,14 +320,14 @@ impl FlowStream for EgressFlow {
         let Some(mut carrier) = state.streams.carrier.take() else { return };
         if !state.streams.end.outgoing.is_untouched() {
             // The bytes under way are not wanted any more.
-            return carrier.stream().reset(code);
+            return carrier.stream_mut().reset(code);
         }
         // HTTP/3 has fewer codes than a record.
         state.streams.end.outgoing.queue(&Control::End(code));
         let cx = &mut Context::from_waker(Waker::noop());
         match carrier.poll_send(cx, &mut state.streams.end) {
-            Poll::Ready(Ok(())) => drop(Pin::new(carrier.stream()).poll_shutdown(cx)),
-            _ => carrier.stream().reset(code),
+            Poll::Ready(Ok(())) => drop(Pin::new(carrier.stream_mut()).poll_shutdown(cx)),
+            _ => carrier.stream_mut().reset(code),
         }
     }
 
@@ -354,7 +354,7 @@ impl FlowStream for EgressFlow {
         state.streams.end.class = Some(class.to_u8());
         state.streams.end.outgoing.queue(&Control::Class(class.to_u8()));
         if let Some(carrier) = &mut state.streams.carrier {
-            carrier.stream().confirm_class(class);
+            carrier.stream_mut().confirm_class(class);
         }
         state.streams.send(&mut Context::from_waker(&Waker::from(self.0.cell.wakers.clone())));
     }
@@ -364,13 +364,13 @@ impl FlowStream for EgressFlow {
             dialling.connected();
         }
         if let Some(carrier) = &mut self.0.cell.state.lock().streams.carrier {
-            carrier.stream().connected();
+            carrier.stream_mut().connected();
         }
     }
 
     fn demote(&mut self, class: Class) {
         if let Some(carrier) = &mut self.0.cell.state.lock().streams.carrier {
-            carrier.stream().demote(class);
+            carrier.stream_mut().demote(class);
         }
     }
 
