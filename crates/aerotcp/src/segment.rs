@@ -156,11 +156,11 @@ impl<'a> Segment<'a> {
         if connection > MAX_CONNECTION {
             return Err(Malformed);
         }
-        let number = number(&mut reader)?;
-        let mut ack = Ack { number, window: self::number(&mut reader)?, blocks: Vec::new() };
+        let (expected, window) = (number(&mut reader)?, number(&mut reader)?);
+        let mut ack = Ack { number: expected, window, blocks: Vec::new() };
         for _ in 0..bits >> BLOCKS_SHIFT {
-            let start = ack.number + self::number(&mut reader)?;
-            let end = start + self::number(&mut reader)?;
+            let start = ack.number + number(&mut reader)?;
+            let end = start + number(&mut reader)?;
             if start <= ack.number || end <= start || end > MAX_NUMBER {
                 return Err(Malformed);
             }

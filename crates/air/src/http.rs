@@ -10,9 +10,8 @@ use bentpipe_flow::Target;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::passengers::FlowPermit;
@@ -20,7 +19,7 @@ use super::services::Services;
 use bentpipe_config::Auth;
 use bentpipe_uplink::write_timeout::{ClientStream, client_stream, into_tcp};
 use bentpipe_web::message::interim::Interims;
-use bentpipe_web::message::respond::{Body, MAX_BUFFER_BYTES, body, no_link, text};
+use bentpipe_web::message::respond::{Body, body, http1_server, no_link, text};
 use bentpipe_web::message::sanitizer::{PendingRefusals, RequestSanitizer, sanitize};
 use bentpipe_web::message::{head, refuse};
 use bentpipe_web::{self, Destination};
@@ -42,12 +41,7 @@ pub(super) async fn serve(
     services: Arc<Services>,
 ) {
     let limits = &services.uplink.limits;
-    let mut server = http1::Builder::new();
-    server
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.handshake_timeout.duration())
-        .max_buf_size(MAX_BUFFER_BYTES)
-        .half_close(true);
+    let server = http1_server(limits.handshake_timeout.duration());
     let guard = client_stream(tcp, limits.stall_timeout.into(), permit.activity());
     let (io, gate) = sanitize(guard, Bytes::new());
     let io = TokioIo::new(io);

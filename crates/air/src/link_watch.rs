@@ -11,7 +11,7 @@ use bentpipe_transport::{Connector, Reach, reach_changed};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Maximum interval of log lines; before that, the interval doubles each time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+const MAX_PAUSE: Duration = Duration::from_secs(600);
 
 /// Monitors the ground gateway's silence. Never returns.
 pub async fn watch(link: &AirLink, connector: &dyn Connector) {
@@ -61,7 +61,7 @@ impl Silence {
         if silent < self.due {
             return None;
         }
-        self.due += self.due.min(LONGEST_PAUSE);
+        self.due += self.due.min(MAX_PAUSE);
         Some(silent)
     }
 }

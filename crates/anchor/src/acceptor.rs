@@ -20,8 +20,7 @@ use crate::departure::Departure;
 use crate::egress::{Admitted, Egress};
 use crate::forward::{Egresses, Origin, SentDatagrams};
 use crate::parts::FlowParts;
-use crate::registry::Caller;
-use crate::wire::{Control, MAX_CONTROL_BYTES, Malformed};
+use crate::wire::{Control, MARK, MAX_CONTROL_BYTES};
 
 /// Time within which the first record of a carrier has to arrive. It usually comes with the opening.
 const FIRST_RECORD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,12 +62,11 @@ impl AnchorAcceptor {
             let _ = opened.send(new).await;
         });
     }
-}
 
-impl AnchorAcceptor {
-    /// Returns `true` if a flow of datagrams `from` its hub to `target` is another egress's.
-    fn forwards(&self, from: &Origin, target: &Target) -> bool {
-        !from.is_forwarded && !self.egresses.is_empty() && !matches!(target.host, Host::Service(_))
+    /// Returns `true` if a flow of datagrams is for another egress.
+    fn forwards(&self, incoming: &Incoming) -> bool {
+        let is_service = matches!(incoming.target.host, Host::Service(_));
+        !incoming.is_forwarded && !self.egresses.is_empty() && !is_service
     }
 
     /// Forwards a flow of datagrams to an egress.
@@ -168,7 +166,11 @@ async fn first_record(stream: &mut dyn FlowStream) -> io::Result<(Control, Bytes
                 let rest = read.split_off(length);
                 return Ok((record, read, rest));
             }
-            Some(_) => return Err(invalid(Malformed("the first record is another"))),
+            Some(_) => {
+                let code = read[MARK.len()];
+                let why = format!("a carrier does not begin with record {code}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
         }
         if stream.read_buf(&mut read).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -192,41 +194,23 @@ impl Acceptor for AnchorAcceptor {
                     Some(opened) = waiting.recv() => return Some(opened),
                 };
                 let is_anchor = incoming.target.host == Host::Service(Service::Anchor);
-                let Incoming {
-                    aircraft,
-                    session,
-                    is_forwarded,
-                    target,
-                    class,
-                    passenger,
-                    claim,
-                    carries,
-                } = incoming;
-                let caller = Caller { aircraft, session };
-                let from = Origin { caller, is_forwarded, class, passenger, claim };
-                match carries {
-                    Carried::Stream(stream) if is_anchor => self.admit(from, stream),
-                    Carried::Datagrams { flow, .. } if is_anchor => {
+                let is_other = self.forwards(&incoming);
+                let from = Origin::of(&incoming);
+                match incoming {
+                    Incoming { carries: Carried::Stream(stream), .. } if is_anchor => {
+                        self.admit(from, stream);
+                    }
+                    Incoming { carries: Carried::Datagrams { flow, .. }, .. } if is_anchor => {
                         flow.reset(ResetCode::Forbidden);
                     }
-                    Carried::Datagrams { protocol, source, is_gateway: true, flow }
-                        if self.forwards(&from, &target) =>
-                    {
+                    Incoming {
+                        target,
+                        carries: Carried::Datagrams { protocol, source, is_gateway: true, flow },
+                        ..
+                    } if is_other => {
                         self.forward(from, SentDatagrams { target, protocol, source, flow });
                     }
-                    carries => {
-                        let Origin { class, passenger, claim, .. } = from;
-                        return Some(Incoming {
-                            aircraft,
-                            session,
-                            is_forwarded,
-                            target,
-                            class,
-                            passenger,
-                            claim,
-                            carries,
-                        });
-                    }
+                    incoming => return Some(incoming),
                 }
             }
         })

@@ -1,9 +1,8 @@
 //! The air's half of a flow: a stream that changes its carrier when the aircraft changes its hub.
 
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bentpipe_flow::{Claim, Class, Host, ResetCode, Service, Target};
@@ -11,7 +10,7 @@ use bentpipe_net::BufferSizes;
 use bentpipe_transport::{Connector, FlowStream, MAX_FIRST_BYTES, Open, OpenError, Standing};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::budget::passenger as owner;
@@ -20,6 +19,7 @@ use crate::current::{Hub, Present, Subscription};
 use crate::end::{Attachment, End, Identity};
 use crate::parts::AirParts;
 use crate::streams::Streams;
+use crate::user_stream::{Side, UserStream};
 use crate::wakers::Wakers;
 
 /// Time for which a flow waits for a hub. The egress waits for 120 s by default, and the answer that
@@ -35,7 +35,10 @@ const RETRY: Duration = Duration::from_millis(500);
 type Opening = BoxFuture<'static, Result<Box<dyn FlowStream>, OpenError>>;
 
 /// A flow at the air.
-pub struct AirFlow {
+pub type AirFlow = UserStream<AirEnd>;
+
+/// The air's end of a flow.
+pub struct AirEnd {
     present: Arc<Present>,
     wakers: Arc<Wakers>,
     /// Entry in the list of flows that a change of the hub wakes.
@@ -113,7 +116,7 @@ impl AirFlow {
         };
         let (stream, carriers) = (hub.open(open).await?, identity.carriers());
         streams.attach(Carrier::new(stream, attachment, Vec::new()));
-        Ok(Self {
+        Ok(UserStream(AirEnd {
             present,
             wakers,
             _subscription: subscription,
@@ -128,13 +131,13 @@ impl AirFlow {
             tried_at: None,
             retry: None,
             abandoned: None,
-        })
+        }))
     }
 
     /// Continues a flow of the previous process through the present hub.
     pub fn from_parts(present: Arc<Present>, parts: AirParts) -> Self {
         let wakers = Arc::<Wakers>::default();
-        Self {
+        UserStream(AirEnd {
             _subscription: present.subscribe(&wakers),
             wakers,
             class: parts.class,
@@ -152,9 +155,11 @@ impl AirFlow {
             retry: None,
             abandoned: None,
             present,
-        }
+        })
     }
+}
 
+impl AirEnd {
     /// Follows changes of the hub, and finds another carrier if there is none.
     fn follow(&mut self, cx: &mut Context<'_>) {
         if self.streams.is_over() {
@@ -288,115 +293,70 @@ pub(crate) fn anchor() -> Target {
     Target { host: Host::Service(Service::Anchor), port: 0 }
 }
 
-impl AirFlow {
-    /// Polls the streams with `poll`, after the carrier. News wakes the other half by `wake`.
-    fn poll<T>(
+impl Side for AirEnd {
+    fn wakers(&self) -> &Arc<Wakers> {
+        &self.wakers
+    }
+
+    fn drive<T>(
         &mut self,
-        waker: Waker,
-        wake: fn(&Wakers),
-        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        let cx = &mut Context::from_waker(&waker);
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> T,
+    ) -> T {
         self.follow(cx);
         let last = self.path.as_ref().map(|path| path.carriers);
         self.streams.is_leaving = last.is_some_and(|last| last != self.identity.carriers());
-        let polled = poll(&mut self.streams, cx);
-        if std::mem::take(&mut self.streams.has_news) {
-            wake(&self.wakers);
-        }
-        polled
-    }
-
-    /// Polls the writing half with `poll`.
-    fn as_writer<T>(
-        &mut self,
-        cx: &Context<'_>,
-        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        let waker = self.wakers.of_writer(cx);
-        self.poll(waker, Wakers::wake_reader, poll)
-    }
-}
-
-impl AsyncRead for AirFlow {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let waker = self.wakers.of_reader(cx);
-        self.poll(waker, Wakers::wake_writer, |streams, cx| streams.poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for AirFlow {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.as_writer(cx, |streams, cx| streams.poll_write(cx, bytes))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.as_writer(cx, |streams, cx| {
-            streams.send(cx);
-            Poll::Ready(Ok(()))
-        })
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.as_writer(cx, Streams::poll_shutdown)
+        poll(&mut self.streams, cx)
     }
 }
 
 impl FlowStream for AirFlow {
     fn reset(&mut self, code: ResetCode) {
-        if let Some(carrier) = &mut self.streams.carrier {
-            carrier.stream().reset(code);
+        if let Some(carrier) = &mut self.0.streams.carrier {
+            carrier.stream_mut().reset(code);
         }
-        self.next = None;
-        self.streams.ended = self.streams.ended.or(Some(code));
+        self.0.next = None;
+        self.0.streams.ended = self.0.streams.ended.or(Some(code));
     }
 
     fn stop_reading(&mut self, code: ResetCode) {
-        self.streams.end.stop_reading(code);
+        self.0.streams.end.stop_reading(code);
     }
 
     fn reset_code(&self) -> Option<ResetCode> {
-        self.streams.reset_code()
+        self.0.streams.reset_code()
     }
 
     fn standing(&self) -> Standing {
-        self.streams.standing()
+        self.0.streams.standing()
     }
 
     fn local_buffers(&self) -> BufferSizes {
-        self.streams.local_buffers()
+        self.0.streams.local_buffers()
     }
 
     fn demote(&mut self, class: Class) {
-        self.class = class;
-        if let Some(carrier) = &mut self.streams.carrier {
-            carrier.stream().demote(class);
+        self.0.class = class;
+        if let Some(carrier) = &mut self.0.streams.carrier {
+            carrier.stream_mut().demote(class);
         }
     }
 
     fn class(&self) -> Option<Class> {
-        self.streams.end.class.and_then(Class::from_u8)
+        self.0.streams.end.class.and_then(Class::from_u8)
     }
 
     fn hand_over(&mut self) -> Option<Vec<u8>> {
-        if self.streams.is_over() {
+        if self.0.streams.is_over() {
             return None;
         }
-        self.next = None;
+        self.0.next = None;
         let parts = AirParts {
-            identity: self.identity.clone(),
-            class: self.class,
-            passenger: self.passenger,
-            claim: self.claim.take(),
-            streams: self.streams.take_parts(),
+            identity: self.0.identity.clone(),
+            class: self.0.class,
+            passenger: self.0.passenger,
+            claim: self.0.claim.take(),
+            streams: self.0.streams.take_parts(),
         };
         Some(parts.encode())
     }

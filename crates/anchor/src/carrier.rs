@@ -22,7 +22,7 @@ pub struct Carrier {
     /// Record that goes before all others.
     first: Vec<u8>,
     first_written: usize,
-    /// Bytes that were read already.
+    /// Bytes that were read before, and are not decoded yet.
     read: BytesMut,
 }
 
@@ -41,23 +41,23 @@ impl Carrier {
         Self { stream, attachment, first, first_written: 0, read: BytesMut::new() }
     }
 
-    /// Takes `stream`, of which the bytes `read` were read.
+    /// Takes `stream`, from which `read` was read.
     pub fn begun(stream: Box<dyn FlowStream>, attachment: Attachment, read: BytesMut) -> Self {
         Self { read, ..Self::new(stream, attachment, Vec::new()) }
     }
 
-    /// Gives the carrier up without a word about the flow, which goes on with another one.
+    /// Gives the carrier up. The flow goes on with another one.
     pub fn give_up(mut self) {
         self.stream.reset(ResetCode::Lost);
     }
 
     /// The stream.
-    pub fn stream(&mut self) -> &mut dyn FlowStream {
+    pub fn stream_mut(&mut self) -> &mut dyn FlowStream {
         &mut *self.stream
     }
 
-    /// The stream, to look at.
-    pub fn look(&self) -> &dyn FlowStream {
+    /// The stream.
+    pub fn stream(&self) -> &dyn FlowStream {
         &*self.stream
     }
 

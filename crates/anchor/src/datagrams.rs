@@ -169,7 +169,7 @@ impl AirDatagrams {
         Ok(())
     }
 
-    async fn next(&self, hubs: &mut watch::Receiver<Hub>) -> Event {
+    async fn next_event(&self, hubs: &mut watch::Receiver<Hub>) -> Event {
         let State { flow, generation, previous, numbers, .. } = self.state.lock().clone();
         tokio::select! {
             biased;
@@ -189,7 +189,7 @@ impl AirDatagrams {
     async fn next_datagram(&self) -> Result<Bytes, ResetCode> {
         let mut hubs = self.present.watch();
         loop {
-            match self.next(&mut hubs).await {
+            match self.next_event(&mut hubs).await {
                 Event::Received(datagram) => return Ok(datagram),
                 Event::PreviousEnded => {
                     if let Some((previous, _)) = self.state.lock().previous.take() {

@@ -12,7 +12,6 @@ use bentpipe_net::BufferSizes;
 use bentpipe_transport::{FlowStream, Standing};
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::budget::{Account, Budget, MAX_AIRCRAFT_BYTES, MAX_EGRESS_BYTES};
@@ -23,6 +22,7 @@ use crate::parts::{EgressParts, FlowParts, StreamParts};
 use crate::registry::{Caller, Memory, Refusal, Registry, Remembered};
 use crate::streams::Streams;
 use crate::ticket::{EgressId, FlowId, TicketKey};
+use crate::user_stream::{Side, UserStream};
 use crate::wakers::Wakers;
 use crate::wire::Control;
 
@@ -122,7 +122,9 @@ impl Egress {
         let FlowParts { aircraft, id, attempt, streams } = parts;
         let cell = Cell::continued(streams, self.budget.account(aircraft));
         let is_new = self.registry.lock().adopt(aircraft, id, attempt, cell.clone());
-        is_new.then(|| EgressFlow { cell, egress: self.clone(), aircraft, id, dialling: None })
+        is_new.then(|| {
+            UserStream(EgressEnd { cell, egress: self.clone(), aircraft, id, dialling: None })
+        })
     }
 
     /// Time of the tickets.
@@ -209,7 +211,7 @@ impl Egress {
             return Ok(Admitted::Attached);
         }
         let (egress, aircraft) = (self.clone(), caller.aircraft);
-        Ok(Admitted::New(EgressFlow { cell, egress, aircraft, id, dialling: None }))
+        Ok(Admitted::New(UserStream(EgressEnd { cell, egress, aircraft, id, dialling: None })))
     }
 }
 
@@ -253,7 +255,10 @@ impl State {
 }
 
 /// A flow at the egress.
-pub struct EgressFlow {
+pub type EgressFlow = UserStream<EgressEnd>;
+
+/// The egress's end of a flow.
+pub struct EgressEnd {
     cell: Arc<Cell>,
     egress: Arc<Egress>,
     aircraft: [u8; 32],
@@ -262,7 +267,7 @@ pub struct EgressFlow {
     dialling: Option<Dialling>,
 }
 
-impl Drop for EgressFlow {
+impl Drop for EgressEnd {
     fn drop(&mut self) {
         let mut state = self.cell.state.lock();
         // A done flow is kept for its air, so it must not keep data: one that the air has stopped may
@@ -285,140 +290,99 @@ impl Drop for EgressFlow {
 impl EgressFlow {
     /// Reports the dial, which begins now, to hubs.
     pub fn report_dial(&mut self, target: Target) {
-        self.dialling = self.egress.dials.begin(target);
+        self.0.dialling = self.0.egress.dials.begin(target);
+    }
+}
+
+impl Side for EgressEnd {
+    fn wakers(&self) -> &Arc<Wakers> {
+        &self.cell.wakers
     }
 
-    /// Polls the streams with `poll`. News wakes the other half by `wake`.
-    fn poll<T>(
-        &self,
-        waker: &Waker,
-        wake: fn(&Wakers),
-        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        let (mut state, cx) = (self.cell.state.lock(), &mut Context::from_waker(waker));
+    fn drive<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> T,
+    ) -> T {
+        let mut state = self.cell.state.lock();
         state.look_for_end(cx, self.egress.orphan_timeout);
-        let polled = poll(&mut state.streams, cx);
-        if std::mem::take(&mut state.streams.has_news) {
-            wake(&self.cell.wakers);
-        }
-        polled
-    }
-
-    /// Polls the writing half with `poll`.
-    fn as_writer<T>(
-        &self,
-        cx: &Context<'_>,
-        poll: impl FnOnce(&mut Streams, &mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
-        self.poll(&self.cell.wakers.of_writer(cx), Wakers::wake_reader, poll)
-    }
-}
-
-impl AsyncRead for EgressFlow {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let waker = self.cell.wakers.of_reader(cx);
-        self.poll(&waker, Wakers::wake_writer, |streams, cx| streams.poll_read(cx, buffer))
-    }
-}
-
-impl AsyncWrite for EgressFlow {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.as_writer(cx, |streams, cx| streams.poll_write(cx, bytes))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.as_writer(cx, |streams, cx| {
-            streams.send(cx);
-            Poll::Ready(Ok(()))
-        })
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.as_writer(cx, Streams::poll_shutdown)
+        poll(&mut state.streams, cx)
     }
 }
 
 impl FlowStream for EgressFlow {
     fn reset(&mut self, code: ResetCode) {
-        if let Some(dialling) = self.dialling.take() {
+        if let Some(dialling) = self.0.dialling.take() {
             dialling.failed(code);
         }
-        let state = &mut *self.cell.state.lock();
+        let state = &mut *self.0.cell.state.lock();
         state.streams.ended = state.streams.ended.or(Some(code));
         let Some(mut carrier) = state.streams.carrier.take() else { return };
         if !state.streams.end.outgoing.is_untouched() {
             // The bytes under way are not wanted any more.
-            return carrier.stream().reset(code);
+            return carrier.stream_mut().reset(code);
         }
         // HTTP/3 has fewer codes than a record.
         state.streams.end.outgoing.queue(&Control::End(code));
         let cx = &mut Context::from_waker(Waker::noop());
         match carrier.poll_send(cx, &mut state.streams.end) {
-            Poll::Ready(Ok(())) => drop(Pin::new(carrier.stream()).poll_shutdown(cx)),
-            _ => carrier.stream().reset(code),
+            Poll::Ready(Ok(())) => drop(Pin::new(carrier.stream_mut()).poll_shutdown(cx)),
+            _ => carrier.stream_mut().reset(code),
         }
     }
 
     fn stop_reading(&mut self, code: ResetCode) {
-        let mut state = self.cell.state.lock();
+        let mut state = self.0.cell.state.lock();
         state.streams.end.stop_reading(code);
-        state.streams.send(&mut Context::from_waker(&Waker::from(self.cell.wakers.clone())));
+        state.streams.send(&mut Context::from_waker(&Waker::from(self.0.cell.wakers.clone())));
     }
 
     fn reset_code(&self) -> Option<ResetCode> {
-        self.cell.state.lock().streams.reset_code()
+        self.0.cell.state.lock().streams.reset_code()
     }
 
     fn standing(&self) -> Standing {
-        Standing { unopened: None, ..self.cell.state.lock().streams.standing() }
+        Standing { unopened: None, ..self.0.cell.state.lock().streams.standing() }
     }
 
     fn local_buffers(&self) -> BufferSizes {
-        self.cell.state.lock().streams.local_buffers()
+        self.0.cell.state.lock().streams.local_buffers()
     }
 
     fn confirm_class(&mut self, class: Class) {
-        let state = &mut *self.cell.state.lock();
+        let state = &mut *self.0.cell.state.lock();
         state.streams.end.class = Some(class.to_u8());
         state.streams.end.outgoing.queue(&Control::Class(class.to_u8()));
         if let Some(carrier) = &mut state.streams.carrier {
-            carrier.stream().confirm_class(class);
+            carrier.stream_mut().confirm_class(class);
         }
-        state.streams.send(&mut Context::from_waker(&Waker::from(self.cell.wakers.clone())));
+        state.streams.send(&mut Context::from_waker(&Waker::from(self.0.cell.wakers.clone())));
     }
 
     fn connected(&mut self) {
-        if let Some(dialling) = self.dialling.take() {
+        if let Some(dialling) = self.0.dialling.take() {
             dialling.connected();
         }
-        if let Some(carrier) = &mut self.cell.state.lock().streams.carrier {
-            carrier.stream().connected();
+        if let Some(carrier) = &mut self.0.cell.state.lock().streams.carrier {
+            carrier.stream_mut().connected();
         }
     }
 
     fn demote(&mut self, class: Class) {
-        if let Some(carrier) = &mut self.cell.state.lock().streams.carrier {
-            carrier.stream().demote(class);
+        if let Some(carrier) = &mut self.0.cell.state.lock().streams.carrier {
+            carrier.stream_mut().demote(class);
         }
     }
 
     fn hand_over(&mut self) -> Option<Vec<u8>> {
-        let (aircraft, id) = (self.aircraft, self.id);
-        let mut state = self.cell.state.lock();
+        let (aircraft, id) = (self.0.aircraft, self.0.id);
+        let mut state = self.0.cell.state.lock();
         if state.streams.is_over() {
             return None;
         }
         let streams = state.streams.take_parts();
         drop(state);
-        let attempt = self.egress.registry.lock().take(aircraft, id)?;
+        let attempt = self.0.egress.registry.lock().take(aircraft, id)?;
         Some(FlowParts { aircraft, id, attempt, streams }.encode())
     }
 }

@@ -10,13 +10,12 @@ use bentpipe_net::ip::UDP;
 use bentpipe_relay::Bridge;
 use bentpipe_transport::datagram::Datagram;
 use bentpipe_transport::quic::is_quic;
-use bentpipe_transport::{EgressStanding, FlowDatagrams, FlowStream};
+use bentpipe_transport::{EgressStanding, FlowDatagrams, FlowStream, Incoming};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::at_egress::AtEgress;
 use crate::preference::{Preference, Way, follow_dials};
 use crate::present_loss::PresentLoss;
 use crate::registry::Caller;
@@ -40,6 +39,13 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Origin of `incoming`.
+    pub fn of(incoming: &Incoming) -> Self {
+        let Incoming { aircraft, session, is_forwarded, class, passenger, .. } = *incoming;
+        let (caller, claim) = (Caller { aircraft, session }, incoming.claim.clone());
+        Self { caller, is_forwarded, class, passenger, claim }
+    }
+
     fn who(&self) -> Passenger {
         (self.caller.aircraft, self.passenger)
     }
@@ -101,10 +107,10 @@ impl Egresses {
             return;
         }
         let weak = Arc::downgrade(egresses);
-        tokio::spawn(watch_transit(move || {
+        let names = egresses.all.iter().map(|it| it.name.clone()).collect();
+        tokio::spawn(watch_transit(names, move || {
             let egresses = weak.upgrade()?;
-            let path = |it: &OtherEgress| (it.name.clone(), it.leg().map(|leg| leg.rtt));
-            Some(egresses.all.iter().map(path).collect())
+            Some(egresses.all.iter().map(|it| it.leg().map(|leg| leg.rtt)).collect())
         }));
         if egresses.preference.is_none() {
             return;
@@ -249,7 +255,6 @@ impl OtherEgress {
     pub async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
         let client = self.client.borrow().clone();
         let Some(client) = client else { return stream.reset(ResetCode::Unreachable) };
-        let connection = client.watch_connection();
         let authority = format!("{}:0", Service::Anchor.name());
         let Caller { aircraft, session } = from.caller;
         let flow = client.forward(
@@ -259,11 +264,9 @@ impl OtherEgress {
             &Behalf { aircraft, session },
             first,
         );
-        Bridge::new(stream, Box::new(AtEgress::new(flow, connection))).await;
+        Bridge::new(stream, Box::new(flow)).await;
     }
-}
 
-impl OtherEgress {
     /// Forwards a flow of datagrams until it ends. With `quic_in_order`, a flow whose first payload is
     /// QUIC's keeps its order.
     async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams, quic_in_order: bool) {
@@ -295,10 +298,10 @@ impl OtherEgress {
                 },
                 received = FlowDatagrams::receive(&far) => match received {
                     Ok(datagram) => drop(near.send(&datagram)),
-                    Err(ResetCode::Lost) if connection.as_ref().is_some_and(|it| it.is_dead()) => {
-                        return near.reset(ResetCode::Unreachable);
+                    Err(code) => {
+                        let cause = connection.as_ref().map(|it| it.cause(code));
+                        return near.reset(cause.unwrap_or(code));
                     }
-                    Err(code) => return near.reset(code),
                 },
             }
         }

@@ -35,7 +35,6 @@
 
 pub mod acceptor;
 pub mod air;
-mod at_egress;
 pub mod budget;
 pub mod carrier;
 mod chunks;
@@ -63,5 +62,6 @@ pub mod registry;
 mod streams;
 pub mod ticket;
 mod transit;
+mod user_stream;
 mod wakers;
 pub mod wire;

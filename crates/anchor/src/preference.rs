@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bentpipe_choice::{Asked, Choice, Estimate, Leg, Passenger, Site};
+use bentpipe_choice::{Choice, Estimate, Leg, Passenger, Query, Site};
 use bentpipe_flow::{Reach, Service, Target};
 use bentpipe_masque::{Behalf, Client};
 use bentpipe_transport::EgressStanding;
@@ -50,16 +50,15 @@ impl Preference {
         let site = Site::of(target)?;
         // Without randomness nothing is tried, and everything else works.
         let random = getrandom::u32().unwrap_or(u32::MAX);
-        let asked = Asked {
+        let query = Query {
             who,
             site: &site,
-            place: None,
             now: self.epoch.elapsed(),
             random: f64::from(random) / f64::from(u32::MAX),
         };
         let mut choice = self.choice.lock();
         update_legs(&mut choice, all);
-        choice.choose(&asked, |number| all[number].is_up)
+        choice.choose(&query, |number| all[number].is_up)
     }
 
     /// The egresses as ways to `target`.

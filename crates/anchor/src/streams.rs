@@ -147,7 +147,7 @@ impl Streams {
     /// Gives up the carrier.
     fn detach(&mut self) {
         if let Some(carrier) = self.carrier.take() {
-            self.unheard += carrier.look().standing().unheard;
+            self.unheard += carrier.stream().standing().unheard;
             self.detached_since = Some(Instant::now());
             carrier.give_up();
         }
@@ -155,7 +155,7 @@ impl Streams {
 
     /// Time without a carrier and without an answer from the peer, so far.
     pub fn unheard(&self) -> Duration {
-        let of_carrier = self.carrier.as_ref().map(|it| it.look().standing().unheard);
+        let of_carrier = self.carrier.as_ref().map(|it| it.stream().standing().unheard);
         let detached = self.detached_since.map(|since| since.elapsed());
         self.unheard + of_carrier.unwrap_or_default() + detached.unwrap_or_default()
     }
@@ -220,7 +220,7 @@ impl Streams {
         }
     }
 
-    /// Has the task woken later if memory was refused: other flows give it back without a word.
+    /// Wakes the task later if memory was refused, because other flows release memory without notice.
     fn wait_for_memory(&mut self, cx: &mut Context<'_>) {
         if !take(&mut self.is_refused) {
             return;
@@ -335,7 +335,7 @@ impl Streams {
 
     /// State of the flow.
     pub fn standing(&self) -> Standing {
-        let of_carrier = self.carrier.as_ref().map(|it| it.look().standing()).unwrap_or_default();
+        let of_carrier = self.carrier.as_ref().map(|it| it.stream().standing()).unwrap_or_default();
         Standing {
             unheard: self.unheard(),
             unsent_bytes: of_carrier.unsent_bytes + self.end.outgoing.unsent_bytes(),
@@ -345,6 +345,6 @@ impl Streams {
 
     /// Sizes of the buffers of the user's TCP connection.
     pub fn local_buffers(&self) -> BufferSizes {
-        self.carrier.as_ref().map(|it| it.look().local_buffers()).unwrap_or_default()
+        self.carrier.as_ref().map(|it| it.stream().local_buffers()).unwrap_or_default()
     }
 }

@@ -8,17 +8,20 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 /// Interval of looks.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Looks at paths periodically, until `look` returns `None`. It returns the name of each egress, and the
-/// round-trip time to it if there is a connection.
-pub async fn watch_transit(look: impl Fn() -> Option<Vec<(String, Option<Duration>)>>) {
-    let (mut watches, began) = (Vec::<TransitWatch>::new(), Instant::now());
+/// Looks at the paths to `egresses` periodically, until `look` returns `None`. It returns the round-trip
+/// time to each, if there is a connection.
+pub async fn watch_transit(
+    egresses: Vec<String>,
+    look: impl Fn() -> Option<Vec<Option<Duration>>>,
+) {
+    let mut watches = vec![TransitWatch::default(); egresses.len()];
+    let began = Instant::now();
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let Some(paths) = look() else { return };
-        watches.resize_with(paths.len(), TransitWatch::default);
-        for ((egress, rtt), watch) in paths.into_iter().zip(&mut watches) {
+        let Some(round_trips) = look() else { return };
+        for ((egress, rtt), watch) in egresses.iter().zip(round_trips).zip(&mut watches) {
             let Some(rtt) = rtt else { continue };
             let rtt_ms = rtt.as_millis();
             match watch.look(rtt, began.elapsed()) {

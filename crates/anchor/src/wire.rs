@@ -181,20 +181,16 @@ impl Control {
         let Some((code, rest)) = bytes.get(MARK.len()..).and_then(<[u8]>::split_first) else {
             return Ok(None);
         };
-        for length in 0..=rest.len().min(MAX_CONTROL_BYTES) {
-            if let Some(record) = Self::read(*code, &rest[..length])? {
-                return Ok(Some((record, MARK.len() + 1 + length)));
-            }
-        }
-        match rest.len() < MAX_CONTROL_BYTES {
-            true => Ok(None),
-            false => Err(ENDLESS),
+        let mut left = Left(rest);
+        match Self::read(*code, &mut left)? {
+            Some(record) => Ok(Some((record, bytes.len() - left.0.len()))),
+            None if rest.len() < MAX_CONTROL_BYTES => Ok(None),
+            None => Err(ENDLESS),
         }
     }
 
-    /// Reads the record with `code` from all of `bytes`; `None` if they are too few.
-    fn read(code: u8, bytes: &[u8]) -> Result<Option<Self>, Malformed> {
-        let mut left = Left(bytes);
+    /// Reads the record with `code`; `None` if there are too few bytes.
+    fn read(code: u8, left: &mut Left<'_>) -> Result<Option<Self>, Malformed> {
         let record = match code {
             1 => left.open()?,
             2 => left.resume(),
@@ -299,7 +295,10 @@ impl<'a> Left<'a> {
     /// Reads the target at the end of a record; `None` if there are too few bytes.
     fn whole_target(&mut self) -> Result<Option<Target>, Malformed> {
         match Target::decode(self.0) {
-            Ok((target, _)) => Ok(Some(target)),
+            Ok((target, length)) => {
+                self.0 = &self.0[length..];
+                Ok(Some(target))
+            }
             Err(bentpipe_flow::TargetError::Short) => Ok(None),
             Err(_) => Err(Malformed("invalid target")),
         }
@@ -380,7 +379,7 @@ impl Decoder {
 
     /// Takes the record in `partial` if it is whole.
     fn end_record(&mut self, sink: &mut dyn Sink) -> Result<(), Malformed> {
-        match Control::read(self.partial[0], &self.partial[1..])? {
+        match Control::read(self.partial[0], &mut Left(&self.partial[1..]))? {
             Some(record) => {
                 self.partial.clear();
                 sink.control(record)

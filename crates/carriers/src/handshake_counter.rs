@@ -77,7 +77,7 @@ pub fn before_now() -> u64 {
 /// Silence after which another block is claimed; it doubles each time …
 const PATIENCE: Duration = Duration::from_secs(30);
 /// … up to this limit. An outage of a day costs 30 writes.
-const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
+const MAX_PATIENCE: Duration = Duration::from_secs(3600);
 /// Polling interval.
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -114,7 +114,7 @@ impl Due {
         };
         let due = self.0.unwrap_or(PATIENCE);
         let is_due = unanswered >= due;
-        self.0 = Some(if is_due { due + due.min(LONGEST_PATIENCE) } else { due });
+        self.0 = Some(if is_due { due + due.min(MAX_PATIENCE) } else { due });
         is_due
     }
 }

@@ -22,7 +22,7 @@ use bentpipe_net::atomic_file::{self, OWNER_ONLY};
 /// Interval of writes. An abrupt end loses at most the measurements of this time.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum plausible round trip. A geostationary path with a full queue has 2 s.
-const LONGEST_RTT: Duration = Duration::from_secs(60);
+const MAX_RTT: Duration = Duration::from_secs(60);
 
 /// Contents of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ pub fn read(text: &str, now: Duration) -> Option<(Remembered, Duration)> {
     let stored: Stored = toml::from_str(text).ok()?;
     let age = now.checked_sub(Duration::from_secs(stored.learned_unix_s))?;
     let rtt = Duration::from_micros(stored.rtt_us);
-    let sane = (Duration::from_micros(1)..=LONGEST_RTT).contains(&rtt)
+    let sane = (Duration::from_micros(1)..=MAX_RTT).contains(&rtt)
         && (0.0..=1.0).contains(&stored.loss)
         && stored.burst.is_finite()
         && stored.burst >= 1.0;

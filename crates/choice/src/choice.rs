@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::favourite::{Favourite, KNOWN_DIALS};
 use crate::owned::Owned;
 use crate::times::{Mean, Recent};
-use crate::{Estimate, Leg, Passenger, Place, Site, Source};
+use crate::{Estimate, Leg, Passenger, Site, Source};
 
 /// Maximum number of sites whose times are kept.
 pub const MAX_SITES: usize = 16_384;
@@ -24,14 +24,12 @@ const EXPLORED: f64 = 0.02;
 /// the loss, as it does with the round-trip time.
 const MIN_LOSS: f64 = 0.01;
 
-/// Question for an egress.
-pub struct Asked<'a> {
+/// A new flow that needs an egress.
+pub struct Query<'a> {
     /// The passenger.
     pub who: Passenger,
     /// Its destination.
     pub site: &'a Site,
-    /// Place of the destination, if a table has it.
-    pub place: Option<Place>,
     /// Time since any epoch.
     pub now: Duration,
     /// A random number from 0 to 1.
@@ -51,7 +49,6 @@ pub struct Choice {
 #[derive(Default)]
 struct Known {
     leg: Option<Leg>,
-    place: Option<Place>,
     mean: Mean,
 }
 
@@ -59,7 +56,6 @@ struct Known {
 #[derive(Default)]
 struct Times {
     dials: Vec<Recent>,
-    place: Option<Place>,
     favourite: Option<Favourite>,
     ports: Ports,
 }
@@ -93,17 +89,12 @@ impl Choice {
         self.fixed.push((site, egress));
     }
 
-    /// Says where an egress is.
-    pub fn set_place(&mut self, egress: usize, place: Place) {
-        self.egresses[egress].place = Some(place);
-    }
-
-    /// Says what the path to an egress is like.
+    /// Sets the state of the path to an egress.
     pub fn set_leg(&mut self, egress: usize, leg: Leg) {
         self.egresses[egress].leg = Some(leg);
     }
 
-    /// Adds a dial of `egress` to a port of a site that was asked for. It took `took`; `None` if nothing
+    /// Adds a dial of `egress` to a requested port of a site. It took `took`; `None` if nothing
     /// answered. A failure counts only at a web port, and at one that has answered before: a passenger who
     /// tries closed ports moves nobody.
     pub fn dialled(
@@ -135,8 +126,8 @@ impl Choice {
     }
 
     /// Chooses among the egresses that are up; `None` if there are none.
-    pub fn choose(&mut self, asked: &Asked<'_>, is_up: impl Fn(usize) -> bool) -> Option<usize> {
-        let Asked { who, site, now, .. } = *asked;
+    pub fn choose(&mut self, query: &Query<'_>, is_up: impl Fn(usize) -> bool) -> Option<usize> {
+        let Query { who, site, now, .. } = *query;
         if let Some(fixed) = self.fixed(site).filter(|egress| is_up(*egress)) {
             return Some(fixed);
         }
@@ -150,7 +141,7 @@ impl Choice {
                 let estimates = self.estimates(site, now, &is_up);
                 best(&estimates).map_or(pinned, |it| it.egress)
             }
-            None => self.choose_unpinned(asked, &is_up)?,
+            None => self.choose_unpinned(query, &is_up)?,
         };
         let keeps = pinned.is_some_and(is_up);
         let entry = self.pins.obtain(&pin, who, || Pinned { egress, used_at: now, flows: 0 });
@@ -183,12 +174,9 @@ impl Choice {
         let usual = known.sum::<Duration>().checked_div(dialling as u32).unwrap_or_default();
         let of = |(number, egress): (usize, &Known)| {
             let recent = times.and_then(|it| it.dials.get(number)).copied().unwrap_or_default();
-            let place = times.and_then(|it| it.place);
-            let distance = || Some(egress.place?.rtt(&place?));
-            let (dial, source) = match (recent.typical(), distance()) {
-                (Some(typical), _) => (typical, Source::Dials(recent.len())),
-                (None, Some(rtt)) => (rtt, Source::Distance),
-                (None, None) => (egress.mean.get().unwrap_or(usual), Source::Mean),
+            let (dial, source) = match recent.typical() {
+                Some(typical) => (typical, Source::Dials(recent.len())),
+                None => (egress.mean.get().unwrap_or(usual), Source::Mean),
             };
             Estimate { egress: number, leg: egress.leg(), dial, source, fails: recent.fails(now) }
         };
@@ -215,23 +203,21 @@ impl Choice {
 
     fn choose_unpinned(
         &mut self,
-        asked: &Asked<'_>,
+        query: &Query<'_>,
         is_up: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let times = self.sites.obtain(asked.site, asked.who, Times::default);
-        times.place = asked.place.or(times.place);
-        let favourite = times.favourite;
-        let estimates = self.estimates(asked.site, asked.now, &is_up);
+        let favourite = self.sites.obtain(query.site, query.who, Times::default).favourite;
+        let estimates = self.estimates(query.site, query.now, &is_up);
         let favourite = match favourite {
             None => Favourite::new(usual(&estimates, None)?.egress),
             Some(mut favourite) => {
-                favourite.review(&estimates, None, asked.now);
+                favourite.review(&estimates, None, query.now);
                 favourite
             }
         };
-        self.sites.touch(asked.site)?.favourite = Some(favourite);
+        self.sites.touch(query.site)?.favourite = Some(favourite);
         let usual = usual(&estimates, Some(favourite))?;
-        let explored = (asked.random < EXPLORED).then(|| unknown(&estimates, usual)).flatten();
+        let explored = (query.random < EXPLORED).then(|| unknown(&estimates, usual)).flatten();
         Some(explored.unwrap_or(usual.egress))
     }
 }
@@ -286,7 +272,7 @@ fn best(estimates: &[Estimate]) -> Option<&Estimate> {
 fn unknown(estimates: &[Estimate], usual: &Estimate) -> Option<usize> {
     let dials = |it: &Estimate| match it.source {
         Source::Dials(dials) => dials.min(KNOWN_DIALS),
-        Source::Distance | Source::Mean => 0,
+        Source::Mean => 0,
     };
     let others = estimates.iter().filter(|it| it.egress != usual.egress);
     // Not even a dial in no time would make the others better.

@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use bentpipe_choice::{Asked, Choice, Leg, Site};
+//! use bentpipe_choice::{Choice, Leg, Query, Site};
 //!
 //! let ms = Duration::from_millis;
 //! let mut choice = Choice::new(2);
@@ -15,15 +15,15 @@
 //! choice.set_leg(1, Leg { rtt: ms(80), loss: 0.0 });
 //!
 //! let site = Site::of(&"shop.example:443".parse().unwrap()).unwrap();
-//! let ask = |passenger| Asked { who: ([1; 32], passenger), site: &site, place: None, now: ms(0), random: 0.5 };
-//! assert_eq!(choice.choose(&ask(1), |_| true), Some(0), "the nearest, while nothing is known");
+//! let query = |passenger| Query { who: ([1; 32], passenger), site: &site, now: ms(0), random: 0.5 };
+//! assert_eq!(choice.choose(&query(1), |_| true), Some(0), "the nearest, while nothing is known");
 //!
 //! for _ in 0..3 {
 //!     choice.dialled(0, (&site, 443), Some(ms(120)), ms(0));
 //!     choice.dialled(1, (&site, 443), Some(ms(5)), ms(0));
 //! }
-//! assert_eq!(choice.choose(&ask(2), |_| true), Some(1), "85 ms instead of 130");
-//! assert_eq!(choice.choose(&ask(1), |_| true), Some(0), "a passenger keeps the address at a site");
+//! assert_eq!(choice.choose(&query(2), |_| true), Some(1), "85 ms instead of 130");
+//! assert_eq!(choice.choose(&query(1), |_| true), Some(0), "a passenger keeps the address at a site");
 //! ```
 //!
 //! | module | contents |
@@ -32,7 +32,6 @@
 //! | [`Site`] | destinations that share their times |
 //! | `times` | the last dials |
 //! | `favourite` | the preferred egress of a site, and when another takes its place |
-//! | [`Place`] | distances, for destinations that nobody has dialled |
 //! | [`TransitWatch`] | detours of the path to an egress |
 //! | `owned` | bounded tables |
 
@@ -41,13 +40,11 @@
 mod choice;
 mod favourite;
 mod owned;
-mod place;
 mod site;
 mod times;
 mod transit;
 
-pub use choice::{Asked, Choice, MAX_PINS, MAX_SITES, PIN_IDLE};
-pub use place::Place;
+pub use choice::{Choice, MAX_PINS, MAX_SITES, PIN_IDLE, Query};
 pub use site::{Site, SiteError};
 pub use transit::{Transit, TransitWatch};
 
@@ -92,8 +89,6 @@ impl Estimate {
 pub enum Source {
     /// So many dials to the site, at most eight.
     Dials(usize),
-    /// The distance between the egress and the destination.
-    Distance,
     /// All dials of the egress.
     Mean,
 }
@@ -103,7 +98,6 @@ impl std::fmt::Display for Source {
         match self {
             Self::Dials(1) => f.write_str("1 dial"),
             Self::Dials(dials) => write!(f, "{dials} dials"),
-            Self::Distance => f.write_str("by distance"),
             Self::Mean => f.write_str("mean of other sites"),
         }
     }

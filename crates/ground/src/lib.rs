@@ -62,7 +62,7 @@ use bentpipe_carriers::TransportError;
 use bentpipe_config::{GroundConfig, GroundLimits, Raw, Upstream};
 use bentpipe_metering::counters::Counters;
 use bentpipe_metering::rate_limited_log::RateLimitedLog;
-use bentpipe_relay::flows::{Flows, noted};
+use bentpipe_relay::flows::{Flows, record_activity};
 use bentpipe_relay::handover::{self as relay, Store};
 use bentpipe_relay::police::policed;
 use bentpipe_relay::{Outcome, Relay, RelayLimits};
@@ -364,7 +364,7 @@ impl Shared {
     /// Serves a flow until it ends or is evicted.
     async fn serve(&self, incoming: Incoming, permit: FlowPermit, handover: &relay::Handover) {
         let over = permit.over();
-        let incoming = noted(incoming, &permit.activity());
+        let incoming = record_activity(incoming, &permit.activity());
         let serving = self.serve_flow(incoming, permit, handover);
         if over.run_until_cancelled_owned(serving).await.is_none() {
             self.counters.count_reset(ResetCode::Limit);

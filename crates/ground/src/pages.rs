@@ -25,8 +25,8 @@ impl Shared {
         };
         stream.connected();
         let origins = PageOrigins { shared: self, aircraft };
-        let noted = Layered::new(&mut stream, Activity(permit.activity()));
-        if let Err(error) = pages.serve(&origins, permit.aircraft(), noted).await {
+        let recorded = Layered::new(&mut stream, Activity(permit.activity()));
+        if let Err(error) = pages.serve(&origins, permit.aircraft(), recorded).await {
             self.broke_off(stream, error);
         }
     }

@@ -29,9 +29,9 @@ impl Ground {
         let is_fleet_new = changes.added + changes.removed + changes.changed > 0;
         // New aircraft are known here before their first flow arrives.
         self.shared.fleet.set_aircraft(&new.aircraft);
-        for from in acceptors {
-            if !from.set_fleet(&fleet) && is_fleet_new {
-                let name = from.transport().name();
+        for acceptor in acceptors {
+            if !acceptor.set_fleet(&fleet) && is_fleet_new {
+                let name = acceptor.transport().name();
                 changes.waiting.push(format!(
                     "aircraft of the transport {name}: new ones are served there after a restart"
                 ));
@@ -46,10 +46,10 @@ impl Ground {
         &self,
         config: &GroundConfig,
         acceptors: &[Arc<dyn Acceptor>],
-        mut again: mpsc::Receiver<Command<GroundConfig>>,
+        mut commands: mpsc::Receiver<Command<GroundConfig>>,
     ) {
         let mut before = config.clone();
-        while let Some(command) = again.recv().await {
+        while let Some(command) = commands.recv().await {
             let outcome = match &command.asked {
                 Asked::Config(config) => self.reload(&mut before, config, acceptors),
                 Asked::Explain(target) => explain(target, acceptors),
@@ -91,9 +91,10 @@ impl Ground {
     }
 }
 
-/// Lines that say which egress a destination has, and why.
+/// Explains the choice of the egress for a destination.
 fn explain(target: &Target, acceptors: &[Arc<dyn Acceptor>]) -> Outcome {
-    let egresses = acceptors.iter().map(|from| from.egresses(target)).find(|it| !it.is_empty());
+    let egresses =
+        acceptors.iter().map(|acceptor| acceptor.egresses(target)).find(|it| !it.is_empty());
     let Some(egresses) = egresses else {
         return Err("this ground has no choice: write several [[egress]] to have one".to_owned());
     };

@@ -12,18 +12,18 @@ use bentpipe_flow::{Claim, Reach, ResetCode};
 use bytes::Bytes;
 use h3::error::Code;
 use tokio::{
-    sync::{Semaphore, mpsc, oneshot, watch},
+    sync::{Semaphore, mpsc, watch},
     time::timeout,
 };
 
 use crate::{
-    Behalf, StartError, datagrams::queue::QueueBudget, flow::Flow, socket::Socket, stream::var_int,
-    task::Task, tls,
+    Behalf, StartError, connection_watch::ConnectionWatch, datagrams::queue::QueueBudget,
+    flow::Flow, socket::Socket, stream::var_int, task::Task, tls,
 };
 pub use config::ClientConfig;
 pub use connection::ConnectError;
 use connection::State;
-use opening::{Destination, Opening, begin};
+use opening::{Destination, begin, run};
 use reconnector::Reconnector;
 
 /// Maximum number of flows that wait for a connection or a stream. With a packet of first bytes and a
@@ -47,19 +47,6 @@ pub struct Client {
     task: Task,
     /// The client reconnects while a sender exists.
     _alive: mpsc::Sender<()>,
-}
-
-/// Observer of one connection, also after its end.
-#[derive(Clone)]
-pub struct ConnectionWatch(quinn::Connection);
-
-impl ConnectionWatch {
-    /// Returns `true` if the connection is lost because the server is silent or has forgotten it,
-    /// instead of closed.
-    pub fn is_dead(&self) -> bool {
-        use quinn::ConnectionError::{Reset, TimedOut};
-        matches!(self.0.close_reason(), Some(Reset | TimedOut))
-    }
 }
 
 impl Client {
@@ -117,7 +104,8 @@ impl Client {
     }
 
     /// Opens a flow like [`open_claiming`](Self::open_claiming) for an aircraft, of which this client
-    /// is the hub.
+    /// is the hub. If the server is dead, the flow ends with [`ResetCode::Unreachable`]: the aircraft
+    /// need not ask again.
     pub fn forward(
         &self,
         authority: &str,
@@ -126,25 +114,25 @@ impl Client {
         behalf: &Behalf,
         first: Bytes,
     ) -> Flow {
-        self.open_to(Destination::new(authority, class, passenger, claim, Some(behalf)), first)
+        let connection = self.watch_connection();
+        let to = Destination::new(authority, class, passenger, claim, Some(behalf));
+        self.open_to(to, first).on(connection)
     }
 
     fn open_to(&self, to: Option<Destination>, first: Bytes) -> Flow {
-        let (send, send_opened) = oneshot::channel();
-        let (recv, recv_opened) = oneshot::channel();
-        let task = Opening { send, recv };
+        let (flow, task) = Flow::opening();
         match (to, self.opening.clone().try_acquire_owned()) {
             (Some(to), Ok(permit)) => {
                 let (state, limit) = (self.state.clone(), self.open_timeout);
                 tokio::spawn(async move {
                     let begun = timeout(limit, begin(state, to, first));
-                    task.run(begun, permit).await;
+                    run(task, begun, permit).await;
                 });
             }
             (None, _) => task.fail(ResetCode::Internal),
             (_, Err(_)) => task.fail(ResetCode::Limit),
         }
-        Flow::opening(send_opened, recv_opened)
+        flow
     }
 
     /// Returns the state of the connection, with the reason if there is none.

@@ -16,6 +16,7 @@ use tokio::{
 };
 
 use crate::{
+    connection_watch::ConnectionWatch,
     stream::{RawRecv, RawSend, WriteEnd},
     wire::{self, HeaderBuf, Kind},
 };
@@ -35,7 +36,14 @@ pub struct Flow {
     recv: RecvHalf,
     reset: Option<ResetCode>,
     class: Option<u8>,
+    /// Takes the answer to the flow's request, at a server that has not answered it.
+    answer: Option<oneshot::Sender<Answer>>,
+    /// Connection to a server whose own loss is reported too.
+    connection: Option<ConnectionWatch>,
 }
+
+/// Answer to a request: the class that was confirmed, or the reason of a refusal.
+pub(crate) type Answer = Result<Option<u8>, ResetCode>;
 
 /// Inner error of [`io::ErrorKind::ConnectionReset`]: the peer reset the flow, or its connection
 /// was lost.
@@ -45,6 +53,21 @@ pub struct FlowReset(pub ResetCode);
 
 /// Result of the task that opens a flow: first the stream, then the response.
 pub(crate) type Opened<T> = oneshot::Receiver<Result<T, ResetCode>>;
+
+/// Senders of the results that an opening flow waits for.
+pub(crate) struct Opening {
+    pub send: oneshot::Sender<Result<RawSend, ResetCode>>,
+    pub recv: oneshot::Sender<Result<Accepted, ResetCode>>,
+}
+
+impl Opening {
+    /// Fails the flow.
+    pub fn fail(self, why: ResetCode) {
+        // A dropped flow needs no reason.
+        let _ = self.send.send(Err(why));
+        let _ = self.recv.send(Err(why));
+    }
+}
 
 /// Content of the response.
 pub(crate) struct Accepted {
@@ -69,34 +92,65 @@ enum RecvHalf {
 
 impl Flow {
     /// Creates a flow whose stream is being opened.
-    pub(crate) fn opening(send: Opened<RawSend>, recv: Opened<Accepted>) -> Flow {
-        Flow {
-            send: SendHalf::Opening(send),
-            recv: RecvHalf::Opening(recv),
-            reset: None,
-            class: None,
-        }
+    pub(crate) fn opening() -> (Flow, Opening) {
+        let (send, send_opened) = oneshot::channel();
+        let (recv, recv_opened) = oneshot::channel();
+        let flow = Flow::new(SendHalf::Opening(send_opened), RecvHalf::Opening(recv_opened));
+        (flow, Opening { send, recv })
+    }
+
+    /// Creates a flow whose request waits for an answer. A dropped sender means that the flow is
+    /// dropped.
+    pub(crate) fn unanswered() -> (Flow, Opening, oneshot::Receiver<Answer>) {
+        let (answer, answered) = oneshot::channel();
+        let (flow, opening) = Flow::opening();
+        (Flow { answer: Some(answer), ..flow }, opening, answered)
     }
 
     /// Creates a flow on an open stream, after both HEADERS.
     pub(crate) fn open(send: RawSend, recv: RawRecv) -> Flow {
-        Flow {
-            send: SendHalf::Open { stream: send, blocked: BytesMut::new() },
-            recv: RecvHalf::Open { stream: recv, frames: DataFrames::default() },
-            reset: None,
-            class: None,
+        Flow::new(
+            SendHalf::Open { stream: send, blocked: BytesMut::new() },
+            RecvHalf::Open { stream: recv, frames: DataFrames::default() },
+        )
+    }
+
+    fn new(send: SendHalf, recv: RecvHalf) -> Flow {
+        Flow { send, recv, reset: None, class: None, answer: None, connection: None }
+    }
+
+    /// Tells the loss of the flow's server from the loss of `connection` to it.
+    pub(crate) fn on(self, connection: Option<ConnectionWatch>) -> Flow {
+        Flow { connection, ..self }
+    }
+
+    /// Responds to the request with 200. The first read or write does so too. Has no effect at a
+    /// client.
+    pub fn accept(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            // Fails only if the runtime ends.
+            let _ = answer.send(Ok(self.class));
         }
     }
 
-    /// Class that the server gave the flow for its claim. ClientEntry once a read has received the
+    /// Confirms the client's claim in the answer. Has no effect once the request is answered.
+    pub fn confirm_class(&mut self, class: u8) {
+        self.class = Some(class);
+    }
+
+    /// Class that the server gave the flow for its claim. `None` until a read has received the
     /// response.
     pub fn class(&self) -> Option<u8> {
         self.class
     }
 
-    /// Resets the flow in both directions. The peer sees `why` as far as [`h3_code`](crate::h3_code) can
-    /// express it. Undelivered bytes are lost.
+    /// Resets the flow in both directions. Undelivered bytes are lost. If the request has not been
+    /// answered, the peer sees `why` as a refusal; otherwise as far as [`h3_code`](crate::h3_code) can
+    /// express it.
     pub fn reset(&mut self, why: ResetCode) {
+        if let Some(answer) = self.answer.take() {
+            let _ = answer.send(Err(why));
+        }
         if let SendHalf::Open { stream, .. } = &mut self.send {
             stream.reset(crate::refusal::h3_code(why));
         }
@@ -118,7 +172,8 @@ impl Flow {
 
     /// Reason why the peer reset or refused the flow, once a read or a write has failed with it.
     pub fn reset_code(&self) -> Option<ResetCode> {
-        self.reset
+        let code = self.reset?;
+        Some(self.connection.as_ref().map_or(code, |connection| connection.cause(code)))
     }
 
     fn fail(&mut self, why: ResetCode) -> io::Error {
@@ -137,6 +192,7 @@ impl Flow {
 
     /// Sends the rest of a blocked write.
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.accept();
         if let SendHalf::Opening(opened) = &mut self.send {
             match ready!(opened.poll_unpin(cx)).unwrap_or(Err(ResetCode::Internal)) {
                 Ok(stream) => self.send = SendHalf::Open { stream, blocked: BytesMut::new() },
@@ -225,6 +281,7 @@ impl AsyncRead for Flow {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        this.accept();
         if let RecvHalf::Opening(opened) = &mut this.recv {
             match ready!(opened.poll_unpin(cx)).unwrap_or(Err(ResetCode::Internal)) {
                 Ok(Accepted { stream, class }) => {

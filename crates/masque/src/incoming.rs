@@ -12,9 +12,9 @@ use crate::{
     CAPSULE_HEADER, CLASS_HEADER,
     auth::PublicKey,
     datagrams::{Core, DatagramFlow, router::Route},
-    flow::Flow,
+    flow::{Accepted, Flow},
     quic::Request,
-    stream::RawSend,
+    stream::{RawRecv, RawSend},
 };
 
 /// Maximum time that a response waits for the client's credit, most of which is granted at the
@@ -42,8 +42,6 @@ pub struct Incoming {
     pub passenger: u32,
     /// Class claim of the client. The authority is then an address.
     pub claim: Option<Claim>,
-    /// Class to respond with, if the claim was verified.
-    pub confirmed: Option<u8>,
     /// The whole request.
     pub request: http::Request<()>,
     pub(crate) exchange: Exchange,
@@ -75,15 +73,49 @@ impl Incoming {
             let why = "this request is for datagrams: take it with `into_datagrams`";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let lost = |_| io::Error::from(io::ErrorKind::ConnectionReset);
+        match self.respond(None).await {
+            Ok((send, recv)) => Ok(Flow::open(send, recv)),
+            Err(_) => Err(io::ErrorKind::ConnectionReset.into()),
+        }
+    }
+
+    /// Responds with 200, and with the class that was confirmed.
+    async fn respond(self, class: Option<u8>) -> Result<(RawSend, RawRecv), ResetCode> {
         let mut response = answer(StatusCode::OK);
-        if let Some(class) = self.confirmed {
+        if let Some(class) = class {
             response.headers_mut().insert(CLASS_HEADER, u16::from(class).into());
         }
         let request = self.exchange.request.clone();
-        let send = self.exchange.respond(response).await.map_err(lost)?;
-        let recv = request.take_recv().ok_or(io::ErrorKind::ConnectionReset)?;
-        Ok(Flow::open(send, recv))
+        let send = self.exchange.respond(response).await?;
+        Ok((send, request.take_recv().ok_or(ResetCode::Aborted)?))
+    }
+
+    /// Turns the request into a flow that is not answered yet. [`Flow::accept`] or its first use
+    /// responds with 200; a reset before that refuses it. The payload has to be a stream.
+    pub fn into_stream(self) -> Flow {
+        let (flow, mut opening, answered) = Flow::unanswered();
+        tokio::spawn(async move {
+            let class = match answered.await {
+                Ok(Ok(class)) => class,
+                Ok(Err(why)) => return self.refuse(why).await,
+                // The flow was dropped. Dropping the request resets it.
+                Err(_) => return,
+            };
+            let responded = tokio::select! {
+                biased;
+                () = opening.send.closed() => return,
+                responded = self.respond(class) => responded,
+            };
+            match responded {
+                Ok((send, stream)) => {
+                    // If the flow is gone, dropping the halves resets the stream.
+                    let _ = opening.send.send(Ok(send));
+                    let _ = opening.recv.send(Ok(Accepted { stream, class }));
+                }
+                Err(_) => opening.fail(ResetCode::Lost),
+            }
+        });
+        flow
     }
 
     /// Turns the request into a datagram flow that is not answered yet. [`DatagramFlow::accept`] or

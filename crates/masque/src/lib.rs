@@ -25,6 +25,7 @@
 //! | Module | Content |
 //! |---|---|
 //! | `client`, `server` | the two sides of a connection |
+//! | `connection_watch` | the fate of a connection |
 //! | `flow`, `datagrams` | byte streams and datagram flows |
 //! | `incoming` | a request that the server's owner accepts or refuses |
 //! | `auth`, `login` | proofs of keys, and tokens of standard clients |
@@ -132,6 +133,7 @@ mod behalf;
 mod capsule;
 mod claim;
 mod client;
+mod connection_watch;
 mod datagrams;
 mod flow;
 mod gateways;
@@ -156,7 +158,8 @@ mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
 pub use behalf::Behalf;
-pub use client::{Client, ClientConfig, ConnectError, ConnectionWatch};
+pub use client::{Client, ClientConfig, ConnectError};
+pub use connection_watch::ConnectionWatch;
 pub use datagrams::{DatagramError, DatagramFlow};
 pub use flow::{Flow, FlowReset};
 pub use incoming::{Incoming, Payload};

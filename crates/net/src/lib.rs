@@ -75,8 +75,8 @@ pub fn without_ipv6() -> Option<&'static str> {
     is_off.then_some("IPv6 is disabled on this machine (sysctl net.ipv6.conf.lo.disable_ipv6=1)")
 }
 
-/// Returns whether IPv6 sockets are available. They are not if the kernel lacks IPv6, in some
-/// containers, and with systemd's `RestrictAddressFamilies=` without AF_INET6.
+/// Returns `true` if IPv6 sockets are available. The kernel may lack IPv6, as in some containers, or
+/// systemd's `RestrictAddressFamilies=` may exclude it.
 fn has_ipv6_sockets() -> bool {
     let opened = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::DGRAM, None);
     !opened.is_err_and(|error| error.raw_os_error() == Some(libc::EAFNOSUPPORT))
@@ -84,7 +84,7 @@ fn has_ipv6_sockets() -> bool {
 
 /// Returns the address to bind for `what`. `[::]` means every address of the machine, so it becomes
 /// `0.0.0.0` if IPv6 sockets are not available.
-fn at_hand(what: &str, address: SocketAddr, has_v6: impl FnOnce() -> bool) -> SocketAddr {
+fn supported_address(what: &str, address: SocketAddr, has_v6: impl FnOnce() -> bool) -> SocketAddr {
     if address.ip() != std::net::Ipv6Addr::UNSPECIFIED || has_v6() {
         return address;
     }
@@ -95,7 +95,7 @@ fn at_hand(what: &str, address: SocketAddr, has_v6: impl FnOnce() -> bool) -> So
 
 /// Binds a TCP listener for the service `what`. `[::]` also accepts IPv4.
 pub fn listen_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, SocketError> {
-    let address = at_hand(what, address, has_ipv6_sockets);
+    let address = supported_address(what, address, has_ipv6_sockets);
     bind_tcp(address, |_| Ok(())).map_err(|source| SocketError::Bind { what, address, source })
 }
 
@@ -110,7 +110,7 @@ pub fn bind_tcp(
         Some(socket2::Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
-    take_both(&socket, address)?;
+    accept_ipv4_too(&socket, address)?;
     prepare(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -120,29 +120,19 @@ pub fn bind_tcp(
 
 /// Binds a UDP socket for the transport `what`. `[::]` also accepts IPv4.
 pub fn bind_udp(what: &'static str, address: SocketAddr) -> Result<UdpSocket, SocketError> {
-    let address = at_hand(what, address, has_ipv6_sockets);
-    let bind = || {
-        let socket = socket2::Socket::new(
-            socket2::Domain::for_address(address),
-            socket2::Type::DGRAM,
-            Some(socket2::Protocol::UDP),
-        )?;
-        take_both(&socket, address)?;
-        socket.bind(&address.into())?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    bind().map_err(|source| SocketError::Bind { what, address, source })
+    let address = supported_address(what, address, has_ipv6_sockets);
+    bind_udp_at(None, address).map_err(|source| SocketError::Bind { what, address, source })
 }
 
-/// Binds a UDP socket whose packets leave by `interface` alone, and come in by it alone; by any with
-/// `None`. The kernel then chooses among the routes of that interface, so that each needs one to the
-/// peer, with any metric.
+/// Binds a UDP socket that uses only `interface`, if one is given. The kernel then chooses among the
+/// routes of that interface, so it needs one to the peer, with any metric.
 pub fn bind_udp_at(interface: Option<&str>, address: SocketAddr) -> io::Result<UdpSocket> {
     let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, Some(socket2::Protocol::UDP))?;
-    take_both(&socket, address)?;
-    socket.bind_device(interface.map(str::as_bytes))?;
+    accept_ipv4_too(&socket, address)?;
+    if let Some(interface) = interface {
+        socket.bind_device(Some(interface.as_bytes()))?;
+    }
     socket.bind(&address.into())?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
@@ -153,8 +143,8 @@ pub fn interface_index(name: &str) -> Option<u32> {
     if_nametoindex(name).ok()
 }
 
-/// Returns `true` if the kernel drops what comes in by `interface` from an address to which another
-/// interface has the better route: reverse-path filtering in its strict form (RFC 3704).
+/// Returns `true` if reverse-path filtering is strict on `interface` (RFC 3704): the kernel drops
+/// packets from an address to which another interface has the better route.
 pub fn filters_strictly(interface: &str) -> bool {
     let of = |name: &str| {
         let setting = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
@@ -165,7 +155,7 @@ pub fn filters_strictly(interface: &str) -> bool {
 }
 
 /// Accepts IPv4 at `[::]` regardless of the sysctl `net.ipv6.bindv6only`.
-fn take_both(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
+fn accept_ipv4_too(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
     match address.ip() == std::net::Ipv6Addr::UNSPECIFIED {
         true => socket.set_only_v6(false),
         false => Ok(()),
@@ -385,11 +375,11 @@ mod tests {
     fn every_address_is_that_of_ipv4_if_there_is_no_other() {
         let [all, one, v4]: [SocketAddr; 3] =
             ["[::]:4500", "[::1]:4500", "0.0.0.0:4500"].map(|address| address.parse().unwrap());
-        assert_eq!(at_hand("link", all, || true), all);
-        assert_eq!(at_hand("link", all, || false), v4);
+        assert_eq!(supported_address("link", all, || true), all);
+        assert_eq!(supported_address("link", all, || false), v4);
         // An explicitly configured address is kept; binding it reports the error.
-        assert_eq!(at_hand("link", one, || false), one);
-        assert_eq!(at_hand("link", v4, || panic!()), v4);
+        assert_eq!(supported_address("link", one, || false), one);
+        assert_eq!(supported_address("link", v4, || panic!()), v4);
     }
 
     #[tokio::test]

@@ -2,19 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+use tokio_util::either::Either;
 use url::Url;
 
 /// Bytes that wait in the kernel and were not sent yet. More would count as sent long before they leave.
@@ -47,11 +45,14 @@ impl Trust {
 }
 
 /// A connection in the clear or under TLS.
-pub enum Channel {
-    /// In the clear.
-    Plain(TcpStream),
-    /// Under TLS.
-    Tls(Box<TlsStream<TcpStream>>),
+pub type Channel = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// TCP connection of a channel.
+pub fn socket(channel: &Channel) -> &TcpStream {
+    match channel {
+        Either::Left(plain) => plain,
+        Either::Right(tls) => tls.get_ref().0,
+    }
 }
 
 /// Connects to a server. The socket is for the kernel's counters.
@@ -62,21 +63,21 @@ pub async fn open(url: &Url, address: SocketAddr, trust: &Trust) -> io::Result<(
     let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);
     let socket = stream.as_fd().try_clone_to_owned()?;
     if !matches!(url.scheme(), "wss" | "https") {
-        return Ok((Channel::Plain(stream), socket));
+        return Ok((Either::Left(stream), socket));
     }
     // A URL has brackets around an IPv6 address.
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let name = ServerName::try_from(host).map_err(io::Error::other)?;
     let stream = TlsConnector::from(Arc::clone(&trust.0)).connect(name, stream).await?;
-    Ok((Channel::Tls(Box::new(stream.into())), socket))
+    Ok((Either::Right(Box::new(stream.into())), socket))
 }
 
 /// Accepts a client's connection.
 pub async fn accept(stream: TcpStream, acceptor: Option<&TlsAcceptor>) -> io::Result<Channel> {
     stream.set_nodelay(true)?;
     match acceptor {
-        None => Ok(Channel::Plain(stream)),
-        Some(acceptor) => Ok(Channel::Tls(Box::new(acceptor.accept(stream).await?.into()))),
+        None => Ok(Either::Left(stream)),
+        Some(acceptor) => Ok(Either::Right(Box::new(acceptor.accept(stream).await?.into()))),
     }
 }
 
@@ -103,53 +104,4 @@ pub fn server(
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-impl AsFd for Channel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Plain(stream) => stream.as_fd(),
-            Self::Tls(stream) => stream.get_ref().0.as_fd(),
-        }
-    }
-}
-
-impl AsyncRead for Channel {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Channel {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buffer),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
 }

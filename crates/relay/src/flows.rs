@@ -1,7 +1,7 @@
 //! Tasks of a gateway's flows, and their shutdown.
 
+mod activity;
 mod grip;
-mod noted;
 mod pool;
 
 use std::future::Future;
@@ -11,8 +11,8 @@ use bentpipe_net::handover::LeftFlow;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use activity::{Activity, record_activity};
 pub use grip::Grip;
-pub use noted::{Activity, noted};
 
 use crate::handover::Handover;
 

@@ -1,10 +1,15 @@
-//! A stream with a layer over it that changes some operations.
+//! A stream or a flow of datagrams with a layer over it that changes some operations.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bentpipe_flow::ResetCode;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::transport::{DatagramError, FlowDatagrams};
 
 /// Changed operations of a stream. The stream itself does what a layer does not change.
 pub trait Layer {
@@ -84,5 +89,62 @@ impl<T: AsyncWrite + Unpin, L: Layer + Unpin> AsyncWrite for Layered<T, L> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// Additions to a flow of datagrams.
+pub trait DatagramLayer: Send + Sync {
+    /// Called before a datagram of `bytes` is sent. An error drops it.
+    fn before_send(&self, bytes: usize) -> Result<(), DatagramError>;
+
+    /// Called after a datagram or the end of the flow was received.
+    fn after_receive(&self) {}
+}
+
+/// A flow of datagrams under a layer.
+pub struct LayeredDatagrams<L> {
+    flow: Box<dyn FlowDatagrams>,
+    layer: L,
+}
+
+impl<L> LayeredDatagrams<L> {
+    /// Puts `layer` over `flow`.
+    pub fn new(flow: Box<dyn FlowDatagrams>, layer: L) -> Self {
+        Self { flow, layer }
+    }
+}
+
+impl<L: DatagramLayer> FlowDatagrams for LayeredDatagrams<L> {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        self.layer.before_send(datagram.len())?;
+        self.flow.send(datagram)
+    }
+
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(async {
+            let received = self.flow.receive().await;
+            self.layer.after_receive();
+            received
+        })
+    }
+
+    fn max_bytes(&self) -> usize {
+        self.flow.max_bytes()
+    }
+
+    fn provisioned_max_bytes(&self) -> usize {
+        self.flow.provisioned_max_bytes()
+    }
+
+    fn keep_order(&self) {
+        self.flow.keep_order();
+    }
+
+    fn reset(&self, code: ResetCode) {
+        self.flow.reset(code);
+    }
+
+    fn connected(&self) {
+        self.flow.connected();
     }
 }

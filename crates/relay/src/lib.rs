@@ -11,7 +11,7 @@
 //! | [`handover`], [`left`], `parts` | relays that go on in the next process |
 //! | [`flows`] | tasks of flows, the table of flows and eviction from it |
 //! | [`police`] | the ceiling of each passenger in the network class |
-//! | [`layer`] | streams with changed operations |
+//! | [`layer`] | streams and flows of datagrams with changed operations |
 //! | [`bucket`] | a token bucket |
 
 #![forbid(unsafe_code)]

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use bentpipe_classify::Policer;
-use bentpipe_flow::ResetCode;
 use bentpipe_link::Class;
 use bentpipe_units::BitRate;
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
+use crate::layer::{DatagramLayer, LayeredDatagrams};
 use crate::transport::{DatagramError, FlowDatagrams};
 
 /// Ceiling of all passengers of one link in one direction, if configured.
@@ -62,47 +60,14 @@ pub fn policed(
     police: Option<PolicerHandle>,
 ) -> Arc<dyn FlowDatagrams> {
     match police {
-        Some(police) => Arc::new(PolicedFlow { flow, police }),
+        Some(police) => Arc::new(LayeredDatagrams::new(flow, police)),
         None => flow.into(),
     }
 }
 
-struct PolicedFlow {
-    flow: Box<dyn FlowDatagrams>,
-    police: PolicerHandle,
-}
-
-impl FlowDatagrams for PolicedFlow {
-    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
-        if self.police.admit(datagram.len()) {
-            self.flow.send(datagram)
-        } else {
-            Err(DatagramError::Policed)
-        }
-    }
-
-    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
-        self.flow.receive()
-    }
-
-    fn max_bytes(&self) -> usize {
-        self.flow.max_bytes()
-    }
-
-    fn provisioned_max_bytes(&self) -> usize {
-        self.flow.provisioned_max_bytes()
-    }
-
-    fn keep_order(&self) {
-        self.flow.keep_order();
-    }
-
-    fn reset(&self, code: ResetCode) {
-        self.flow.reset(code);
-    }
-
-    fn connected(&self) {
-        self.flow.connected();
+impl DatagramLayer for PolicerHandle {
+    fn before_send(&self, bytes: usize) -> Result<(), DatagramError> {
+        if self.admit(bytes) { Ok(()) } else { Err(DatagramError::Policed) }
     }
 }
 

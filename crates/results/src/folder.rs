@@ -81,7 +81,7 @@ impl Folder {
             let (found, wanted) = (folder.manifest.describe(), manifest.describe());
             return Err(FolderError::Another { path: path.into(), found, wanted });
         }
-        if folder.manifest.take_givers(manifest) {
+        if folder.manifest.add_sources(manifest) {
             write_whole(&file, &json(&folder.manifest))?;
         }
         Ok(folder)

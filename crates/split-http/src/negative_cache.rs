@@ -1,5 +1,5 @@
-//! Requests suppressed for a while because the ground gateway would refuse them. Each refused
-//! request costs the page a round trip.
+//! Requests that are suppressed for a while because the ground gateway would refuse them. Each refusal
+//! costs the page a round trip.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub const BUSY_FOR: Duration = Duration::from_secs(5);
 /// is forgotten and requested again.
 pub const MAX_ORIGINS: usize = 1024;
 
-/// Maximum number of passengers whose pages are paused; as many are kept apart at all.
+/// Maximum number of passengers whose pages are paused. The gateway distinguishes no more.
 const MAX_BUSY: usize = 4096;
 
 /// Suppressed requests.
@@ -31,7 +31,7 @@ pub struct NegativeCache {
     busy: BTreeMap<Arc<str>, Instant>,
     conditions_until: Option<Instant>,
     /// `true` if the missing support for conditions has been logged.
-    is_told: bool,
+    is_logged: bool,
     /// End of the suppression for each origin.
     origins: BTreeMap<Origin, Instant>,
 }
@@ -88,12 +88,12 @@ impl NegativeCache {
     /// should be logged: once, until a conditional request succeeds.
     pub fn conditions_unknown(&mut self, now: Instant) -> bool {
         self.conditions_until = Some(now + UNSERVED_FOR);
-        !std::mem::replace(&mut self.is_told, true)
+        !std::mem::replace(&mut self.is_logged, true)
     }
 
     /// Records that the ground gateway answered a conditional request.
     pub fn conditions_known(&mut self) {
-        (self.conditions_until, self.is_told) = (None, false);
+        (self.conditions_until, self.is_logged) = (None, false);
     }
 }
 

@@ -1,16 +1,12 @@
 //! HTTP/3 CONNECT and CONNECT-UDP behind the seam.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
 
 use bentpipe_flow::{Host, ResetCode, Service, Target, TargetError};
 use bentpipe_link::{Class, FlowRefusals, FlowsRefused, Refused};
 use bentpipe_masque::{Client, DatagramFlow, Flow, Incoming as Request, Payload, Server};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 
 use crate::{
@@ -77,6 +73,14 @@ impl FlowStream for Flow {
 
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self)
+    }
+
+    fn connected(&mut self) {
+        self.accept();
+    }
+
+    fn confirm_class(&mut self, class: Class) {
+        Flow::confirm_class(self, class.to_u8());
     }
 
     fn class(&self) -> Option<Class> {
@@ -194,7 +198,7 @@ fn incoming(request: Request, target: Target) -> Incoming {
     let is_forwarded = request.is_forwarded;
     let claim = request.claim.clone();
     let carries = match request.payload {
-        Payload::Stream => Carried::Stream(Box::new(Answering::Waiting(Box::new(request)))),
+        Payload::Stream => Carried::Stream(Box::new(request.into_stream())),
         Payload::Datagrams { protocol, source } => {
             let is_gateway = request.is_gateway;
             let flow = Box::new(request.into_datagrams());
@@ -202,101 +206,6 @@ fn incoming(request: Request, target: Target) -> Incoming {
         }
     };
     Incoming { aircraft, session, is_forwarded, target, class, passenger, claim, carries }
-}
-
-/// A CONNECT whose answer depends on the dial.
-enum Answering {
-    /// Boxed, because it is three times as large as the other states.
-    Waiting(Box<Request>),
-    Accepting(BoxFuture<'static, io::Result<Flow>>),
-    Open(Flow),
-    Gone,
-}
-
-impl Answering {
-    /// Returns the flow. Answers 200 first if that has not happened.
-    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Flow>> {
-        self.connected();
-        if let Self::Accepting(accepting) = self {
-            let accepted = ready!(accepting.as_mut().poll(cx));
-            *self = Self::Gone;
-            *self = Self::Open(accepted?);
-        }
-        match self {
-            Self::Open(flow) => Poll::Ready(Ok(flow)),
-            _ => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-        }
-    }
-}
-
-impl FlowStream for Answering {
-    fn reset(&mut self, code: ResetCode) {
-        match std::mem::replace(self, Self::Gone) {
-            Self::Waiting(request) => drop(tokio::spawn(request.refuse(code))),
-            Self::Open(mut flow) => Flow::reset(&mut flow, code),
-            Self::Accepting(_) | Self::Gone => {}
-        }
-    }
-
-    fn stop_reading(&mut self, code: ResetCode) {
-        if let Self::Open(flow) = self {
-            Flow::stop_reading(flow, code);
-        }
-    }
-
-    fn reset_code(&self) -> Option<ResetCode> {
-        match self {
-            Self::Open(flow) => FlowStream::reset_code(flow),
-            // The carrier was lost before the answer could be given.
-            Self::Gone => Some(ResetCode::Lost),
-            Self::Waiting(_) | Self::Accepting(_) => None,
-        }
-    }
-
-    fn confirm_class(&mut self, class: Class) {
-        if let Self::Waiting(request) = self {
-            request.confirmed = Some(class.to_u8());
-        }
-    }
-
-    fn connected(&mut self) {
-        *self = match std::mem::replace(self, Self::Gone) {
-            Self::Waiting(request) => Self::Accepting(Box::pin(request.accept())),
-            other => other,
-        };
-    }
-}
-
-impl AsyncRead for Answering {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let flow = ready!(self.poll_flow(cx))?;
-        Pin::new(flow).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Answering {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let flow = ready!(self.poll_flow(cx))?;
-        Pin::new(flow).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flow = ready!(self.poll_flow(cx))?;
-        Pin::new(flow).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flow = ready!(self.poll_flow(cx))?;
-        Pin::new(flow).poll_shutdown(cx)
-    }
 }
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use bytes::Bytes;
 use http::uri::Authority;
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use super::Web;
@@ -19,7 +18,7 @@ use super::destination::{Destination, PORT, host_of};
 use crate::detect::http::{First, first};
 use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
-use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
+use crate::message::respond::{Body, closing, http1_server};
 use crate::message::sanitizer::{PendingRefusals, sanitize};
 use bentpipe_uplink::Uplink;
 use bentpipe_uplink::passengers::FlowPermit;
@@ -68,12 +67,7 @@ async fn serve(
         let connection = connection.clone();
         async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
     });
-    let mut server = http1::Builder::new();
-    server
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.handshake_timeout.duration())
-        .max_buf_size(MAX_BUFFER_BYTES)
-        .half_close(true);
+    let server = http1_server(limits.handshake_timeout.duration());
     match server.serve_connection(TokioIo::new(io), answer).await {
         Ok(()) => counters.finished.add(1),
         Err(error) => tracing::debug!(%error, "a connection for HTTP ended"),

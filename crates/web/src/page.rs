@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use crate::message::respond::http1_server;
 use crate::message::sanitizer::sanitize;
 use bentpipe_config::AirConfig;
 use bentpipe_uplink::Uplink;
@@ -52,12 +52,7 @@ impl Page {
         let limits = &uplink.limits;
         let guard = client_stream(tcp, limits.stall_timeout.into(), permit.activity());
         let (io, gate) = sanitize(guard, Bytes::new());
-        let mut server = http1::Builder::new();
-        server
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.handshake_timeout.duration())
-            // Refused requests are followed by an end, but still get a response.
-            .half_close(true);
+        let server = http1_server(limits.handshake_timeout.duration());
         let (uplink, permit) = (&uplink, &permit);
         let answer = service_fn(|request| {
             let response = match gate.next() {

@@ -8,7 +8,7 @@ use bentpipe_flow::Target;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{Destination, RequestBody, Web};
 use crate::message::interim::Interims;
 use crate::message::refuse::{refusal, unless_broken};
-use crate::message::respond::{Body, MAX_BUFFER_BYTES, closing};
+use crate::message::respond::{Body, closing, http1_server};
 use crate::message::sanitizer::{PendingRefusals, sanitize};
 use crate::prefixed_io::{Prefix, PrefixedIo};
 use bentpipe_config::Site;
@@ -104,12 +104,7 @@ pub async fn serve(
             let connection = connection.clone();
             async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
         });
-        let mut server = http1::Builder::new();
-        server
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.handshake_timeout.duration())
-            .max_buf_size(MAX_BUFFER_BYTES)
-            .half_close(true);
+        let server = http1_server(limits.handshake_timeout.duration());
         server.serve_connection(TokioIo::new(io), answer).await
     };
     match served {

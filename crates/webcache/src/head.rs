@@ -147,7 +147,7 @@ impl Head {
 
     /// Remaining freshness at `now`, seconds. Negative if the response is stale.
     pub fn remaining(&self, rules: &Rules, now: Moment) -> i64 {
-        let Some(age) = self.age(now).filter(|_| !self.invalidated) else { return -(1 << 31) };
+        let Some(age) = self.age(now).filter(|_| !self.invalidated) else { return UNUSABLE };
         let fresh = self.lifetime(rules).fresh;
         // Rounded down to whole seconds. A response with a fraction of a second left is not fresh.
         match fresh.checked_sub(age) {
@@ -183,6 +183,9 @@ impl Head {
         self.invalidated = false;
     }
 }
+
+/// Remaining freshness of a response that must be validated: staler than any limit permits.
+const UNUSABLE: i64 = -(1 << 31);
 
 /// Fields of a 304 that are meant for its client alone.
 const PERSONAL_FIELDS: [&str; 3] = ["set-cookie", "set-cookie2", "www-authenticate"];

@@ -157,7 +157,7 @@ impl Sender {
         }
         if ack.number > self.acknowledged {
             self.acknowledged = ack.number;
-            self.timer.relax();
+            self.timer.reset_back_off();
             self.copies.retain(|packet| packet.start >= ack.number);
             self.leave_or_go_on();
         } else if !ack.blocks.is_empty() {

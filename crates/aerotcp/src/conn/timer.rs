@@ -12,7 +12,7 @@ pub const GRAIN: Duration = Duration::from_millis(10);
 const SLACK_PART: u32 = 4;
 
 /// Maximum timeout. An outage is probed at least this often.
-pub const LONGEST: Duration = Duration::from_secs(10);
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of doublings of the timeout.
 const MAX_DOUBLINGS: u32 = 8;
@@ -47,7 +47,7 @@ impl Timer {
     pub fn timeout(&self) -> Duration {
         let slack = (self.variation * 4).max(self.smoothed / SLACK_PART).max(GRAIN);
         let base = self.smoothed + slack;
-        (base * (1 << self.doublings)).min(LONGEST.max(base))
+        (base * (1 << self.doublings)).min(MAX_TIMEOUT.max(base))
     }
 
     /// Smoothed round trip.
@@ -61,7 +61,7 @@ impl Timer {
     }
 
     /// Resets the doubling after an acknowledgement.
-    pub fn relax(&mut self) {
+    pub fn reset_back_off(&mut self) {
         self.doublings = 0;
     }
 }
@@ -85,8 +85,8 @@ mod tests {
         for _ in 0..20 {
             timer.back_off();
         }
-        assert_eq!(timer.timeout(), LONGEST);
-        timer.relax();
+        assert_eq!(timer.timeout(), MAX_TIMEOUT);
+        timer.reset_back_off();
         assert_eq!(timer.timeout(), steady);
     }
 }

@@ -2,22 +2,19 @@
 
 use bentpipe_flow::{Claim, ResetCode};
 use bytes::{Bytes, BytesMut};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use super::connection::{Response, State, final_response, live, start};
 use crate::{
-    AIRCRAFT_HEADER, Behalf, CLAIM_HEADER, CLASS_HEADER, PASSENGER_HEADER, flow::Accepted,
-    quic::Request, stream::RawSend, wire,
+    AIRCRAFT_HEADER, Behalf, CLAIM_HEADER, CLASS_HEADER, PASSENGER_HEADER,
+    flow::{Accepted, Opening},
+    quic::Request,
+    stream::RawSend,
+    wire,
 };
 
 /// Maximum length of an `authority`: a name of 253 bytes, a colon, a port, and some margin.
 const MAX_AUTHORITY_BYTES: usize = 300;
-
-/// Senders of the results that an opening flow waits for.
-pub struct Opening {
-    pub send: oneshot::Sender<Result<RawSend, ResetCode>>,
-    pub recv: oneshot::Sender<Result<Accepted, ResetCode>>,
-}
 
 /// A sent CONNECT.
 pub struct SentConnect {
@@ -26,43 +23,34 @@ pub struct SentConnect {
     send: RawSend,
 }
 
-impl Opening {
-    /// Waits until the CONNECT is sent, and for its response.
-    pub async fn run<T>(mut self, begun: T, permit: tokio::sync::OwnedSemaphorePermit)
-    where
-        T: Future<Output = Result<Result<SentConnect, ResetCode>, tokio::time::error::Elapsed>>,
-    {
-        let begun = tokio::select! {
-            biased;
-            // The flow was dropped or reset.
-            () = self.send.closed() => return,
-            begun = begun => begun.unwrap_or(Err(ResetCode::Unreachable)),
-        };
-        drop(permit);
-        let SentConnect { request, mut response, send } = match begun {
-            Ok(begun) => begun,
-            Err(why) => return self.fail(why),
-        };
-        // If the flow is gone, dropping the halves resets the stream.
-        let _ = self.send.send(Ok(send));
-        let answer = tokio::select! {
-            biased;
-            () = self.recv.closed() => return,
-            answer = final_response(&mut response) => answer,
-        };
-        let recv = answer.and_then(|class| {
-            let stream = request.take_recv().ok_or(ResetCode::Internal)?;
-            Ok(Accepted { stream, class })
-        });
-        let _ = self.recv.send(recv);
-    }
-
-    /// Fails the flow.
-    pub fn fail(self, why: ResetCode) {
-        // A dropped flow needs no reason.
-        let _ = self.send.send(Err(why));
-        let _ = self.recv.send(Err(why));
-    }
+/// Waits until the CONNECT is sent, and for its response.
+pub async fn run<T>(mut flow: Opening, begun: T, permit: tokio::sync::OwnedSemaphorePermit)
+where
+    T: Future<Output = Result<Result<SentConnect, ResetCode>, tokio::time::error::Elapsed>>,
+{
+    let begun = tokio::select! {
+        biased;
+        // The flow was dropped or reset.
+        () = flow.send.closed() => return,
+        begun = begun => begun.unwrap_or(Err(ResetCode::Unreachable)),
+    };
+    drop(permit);
+    let SentConnect { request, mut response, send } = match begun {
+        Ok(begun) => begun,
+        Err(why) => return flow.fail(why),
+    };
+    // If the flow is gone, dropping the halves resets the stream.
+    let _ = flow.send.send(Ok(send));
+    let answer = tokio::select! {
+        biased;
+        () = flow.recv.closed() => return,
+        answer = final_response(&mut response) => answer,
+    };
+    let recv = answer.and_then(|class| {
+        let stream = request.take_recv().ok_or(ResetCode::Internal)?;
+        Ok(Accepted { stream, class })
+    });
+    let _ = flow.recv.send(recv);
 }
 
 /// Destination, class and owner of a flow.

@@ -287,7 +287,6 @@ impl Session {
             class: class.unwrap_or(DEFAULT_CLASS),
             passenger: number(&head, PASSENGER_HEADER).unwrap_or(0),
             claim,
-            confirmed: None,
             request: head,
             exchange,
             server_name: self.shared.name.clone(),

@@ -98,6 +98,30 @@ async fn first_bytes_are_echoed() {
     assert!(back[7..] == payload);
 }
 
+#[tokio::test]
+async fn a_flow_answers_its_request_with_its_first_use_or_refuses_it() {
+    let server = start_server(loopback());
+    let client = start_client(&server);
+    let mut flow = client.open("example.com:80", 1, 7, Bytes::new());
+    let mut far = timeout(LIMIT, server.accept()).await.unwrap().unwrap().into_stream();
+    far.confirm_class(2);
+    far.write_all(b"hi").await.unwrap();
+    let mut read = [0; 2];
+    timeout(LIMIT, flow.read_exact(&mut read)).await.unwrap().unwrap();
+    assert_eq!((&read, flow.class()), (b"hi", Some(2)));
+    let mut refused = client.open("example.com:80", 1, 7, Bytes::new());
+    timeout(LIMIT, server.accept())
+        .await
+        .unwrap()
+        .unwrap()
+        .into_stream()
+        .reset(ResetCode::Forbidden);
+    assert_eq!(read_error(&mut refused).await, ResetCode::Forbidden);
+    let mut dropped = client.open("example.com:80", 1, 7, Bytes::new());
+    drop(timeout(LIMIT, server.accept()).await.unwrap().unwrap().into_stream());
+    assert_eq!(read_error(&mut dropped).await, ResetCode::Aborted);
+}
+
 /// A connection that was lost silently, its replacement, and another one.
 #[tokio::test]
 async fn a_key_keeps_its_two_newest_connections() {

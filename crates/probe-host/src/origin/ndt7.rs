@@ -28,7 +28,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message as Frame};
 
-use crate::channel::Channel;
+use crate::channel::{self, Channel};
 use crate::tcp_info;
 
 /// Maximum number of tests at a time. A message in parts takes up to 16 MB, and its next part another 16 MB: 128 MB
@@ -126,7 +126,7 @@ async fn test(
     let parts: Parts<TokioIo<Channel>> =
         upgraded.downcast().map_err(|_| io::Error::other("another connection"))?;
     let channel = parts.io.into_inner();
-    let socket = SockRef::from(&channel);
+    let socket = SockRef::from(channel::socket(&channel));
     // Kernels without BBR keep their own congestion control.
     let _ = socket.set_tcp_congestion(b"bbr");
     let _ = socket.set_tcp_notsent_lowat(UNSENT);
@@ -218,7 +218,7 @@ impl Test {
                 }
                 .into(),
             ),
-            tcp_info: tcp_info::ndt7(self.web.get_ref(), elapsed_us),
+            tcp_info: tcp_info::ndt7(channel::socket(self.web.get_ref()), elapsed_us),
         };
         let text = serde_json::to_string(&message).unwrap_or_default();
         self.web.send(Frame::text(text)).await

@@ -53,7 +53,7 @@ impl Manifest {
     }
 
     /// Adds the builds and machines of `other` that are new. Returns `true` if there were any.
-    pub(super) fn take_givers(&mut self, other: &Self) -> bool {
+    pub(super) fn add_sources(&mut self, other: &Self) -> bool {
         let had = (self.builds.len(), self.hosts.len());
         for build in &other.builds {
             if !self.builds.contains(build) {

@@ -26,9 +26,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
                       script-src 'unsafe-inline' 'unsafe-eval'; img-src data:";
 
 /// Note for a copy of a run that has only its tables.
-const NO_CELLS: &str = "This copy of the run has no raw files of its cells: the lists have the values of each run, \
-                        of many values of a metric the median, and the table of the grid, to which they lead, has \
-                        all of them.";
+const NO_CELLS: &str = "This copy of the run has no raw files of its cells. The lists have the values of each run, \
+                        or the median of many values. The table of the grid has all of them.";
 
 /// The complete report as one self-contained HTML file.
 pub fn html(report: &Report<'_>) -> String {
@@ -96,21 +95,21 @@ fn overview(worked: &Worked<'_>) -> Markup {
         .collect();
     html! {
         article #overview {
-            h1 { "What the papers say, what is measured today, and what Bentpipe makes of it" }
+            h1 { "Published results, the same measurements today, and Bentpipe" }
             p.lead {
                 "Each study of Internet access in flight or over geostationary satellites is repeated on one \
-                 machine, with today's software and through Bentpipe. Every measured number leads to its runs; \
-                 a claim holds or does not as the data have it."
+                 machine, with today's software and through Bentpipe. Every measured number links to its runs. \
+                 The data alone decide whether a claim is reproduced."
             }
             @if report.vega.is_none() {
                 p.missing {
-                    "This page was made without its figures: run " code { "scripts/setup.sh vega" }
-                    " and make it again. The tables have all numbers."
+                    "This page has no figures: run " code { "scripts/setup.sh vega" }
+                    " and generate it again. The tables have all numbers."
                 }
             }
             (papers(worked))
             (goals(worked))
-            h2 { "How this was made" }
+            h2 { "About this run" }
             dl.made {
                 dt { "version" } dd { (report.manifest.version) }
                 dt { "seed" } dd { (report.manifest.seed) }
@@ -121,32 +120,32 @@ fn overview(worked: &Worked<'_>) -> Markup {
             h2 { "How to read it" }
             ul {
                 li {
-                    "A number in blue leads to the list of its runs: seed, value, and the file that holds them. "
+                    "A blue number links to the list of its runs, with seed, value and file. "
                     @if !report.files.has_cells() { (NO_CELLS) }
                 }
                 li {
-                    "Beneath it stand the 95 % interval by bootstrap, the 95th percentile and the number of values; of fewer than "
-                    (MIN_FOR_P95) " values the greatest stands in its place, and is called " b { "max" } "."
+                    "Below it are the 95 % bootstrap interval, the 95th percentile and the number of values. With fewer than "
+                    (MIN_FOR_P95) " values, the maximum replaces the 95th percentile and is marked " b { "max" } "."
                 }
                 li {
-                    b { "set aside" } ": more than the whole of which it is a part, or less than nothing. That is a fault of "
-                    "measurement: such values are in no figure, no median and no verdict. "
+                    b { "set aside" } ": impossible values, such as a part that exceeds its whole or a negative time. They are "
+                    "measurement errors, and no figure, median or verdict uses them. "
                     (aside(report.measured))
                 }
                 li {
-                    "A claim is decided by the 95 % interval in brackets, of " (RESAMPLES) " samples of the runs. A cell with one run has "
-                    "the spread of other cells of its system, or of all systems; few runs are widened by Student's t. "
+                    "The 95 % interval in brackets, from " (RESAMPLES) " resamples of the runs, decides a claim. A cell with one run gets "
+                    "the spread of other cells of its system, or of all systems. Student's t widens the interval of few runs. "
                     "An exact bound needs no spread."
                 }
-                li { "Beside every verdict stands how many of the cells that were planned for it it rests on, and of how many runs each." }
-                li { b { "never" } ": what should end did not before the deadline." }
-                li { b { "∞" } " or " b { "0 ×" } ": of two times that were divided one never ended." }
+                li { "Each verdict states how many of its planned cells have results, and how many runs each cell has." }
+                li { b { "never" } ": the run did not finish before the deadline." }
+                li { b { "∞" } " or " b { "0 ×" } ": a ratio of two times, of which one run did not finish." }
                 li { b { "–" } ", " b { "not in the quick part" } ": only the full run has it." }
-                li { b { "lost" } ": the paper has the value, the text that we have of it has not." }
+                li { b { "lost" } ": the paper states the value, but our copy of its text does not contain it." }
                 li {
                     (badge(Outcome::Undecided, Outcome::Undecided.words())) " its 95 % interval contains the bound; at most three "
-                    "runs are within 2 % of it; cells are missing; no cell has several runs; the quotient of two infinite or two zero values leaves it open; "
-                    "or a smallest or greatest value (a 95th percentile of few values too) might be exceeded by later runs. "
+                    "runs are within 2 % of it; cells are missing; no cell has several runs; the ratio is of two infinite or two zero values; "
+                    "or later runs might exceed a minimum or maximum (or a 95th percentile of few values). "
                     (badge(Outcome::NotMeasured, Outcome::NotMeasured.words())) " this run has no cells that judge it."
                 }
             }
@@ -237,7 +236,7 @@ fn paper(worked: &Worked<'_>, study: &Study) -> Markup {
             @for section in &study.sections { (section_part(worked, study, section)) }
             @if !study.unchecked.is_empty() {
                 section {
-                    h3 { "What of the paper is not run here" }
+                    h3 { "Not run here" }
                     dl.unchecked { @for one in &study.unchecked {
                         dt { (one.claim) " " span.at { "(" (one.at) ")" } }
                         dd { (one.why) }
@@ -245,7 +244,7 @@ fn paper(worked: &Worked<'_>, study: &Study) -> Markup {
                 }
             }
             section.runs {
-                h3 { "Every run" }
+                h3 { "All runs" }
                 (links(worked, study))
                 @if !worked.report.files.has_cells() { p.note { (NO_CELLS) } }
                 @for grid in &study.grids { (runs(worked, study, grid)) }
@@ -271,7 +270,7 @@ fn section_part(worked: &Worked<'_>, study: &Study, section: &Section) -> Markup
                     dt { "Ours" } dd { (section.ours) }
                     dt { "This run" } dd { (extent(&shown)) }
                     @if !section.deviations.is_empty() {
-                        dt { "What differs" }
+                        dt { "Differences" }
                         dd { ul { @for one in &section.deviations { li { (one) } } } }
                     }
                     @if !shown.grid.settings.is_empty() {
