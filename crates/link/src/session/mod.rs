@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `path`, `sent`, `skips`, `arrivals` | one radio path: packets, round trip, pacing |
 //! | `paths`, `spread`, `copies`, `copy_queue`, `one_way` | several paths: which one carries what |
+//! | `news` | news of interfaces and modems |
 //! | `volume`, `limited` | paths whose bytes are limited |
 //! | `transmit`, `choose`, `fragment` | the next packet, composed when the pacer releases it |
 //! | `receive`, `report`, `reporting`, `curve` | packets received, reports and their times, arrival times |
@@ -23,6 +24,7 @@ mod fragment;
 mod leases;
 mod limited;
 mod mtu;
+mod news;
 mod one_way;
 mod path;
 mod paths;

@@ -333,27 +333,6 @@ impl Session {
         }
     }
 
-    /// Notes that a path cannot send, so that nothing need be waited for.
-    pub(crate) fn path_failed(&mut self, id: u8, now: Duration) {
-        if self.select(id) && self.path.is_live() && self.has_other_live() {
-            self.begin_outage(now);
-        }
-        self.select_first();
-    }
-
-    /// Notes that a path may work again, so that it is probed at once.
-    pub(crate) fn path_returned(&mut self, id: u8, now: Duration) {
-        if self.select(id) {
-            if let Some(outage) = &mut self.path.outage {
-                outage.probe_at = now;
-            }
-            if let Some(validation) = &mut self.path.validation {
-                validation.next_try = now;
-            }
-        }
-        self.select_first();
-    }
-
     /// Returns `true` if the other live paths, without the path in hand, would have delivered
     /// `bytes` before a packet of the path in hand arrives: then that only makes a burst's end wait.
     /// It is never true of the path whose packet arrives first. The others are those that carry `lane`

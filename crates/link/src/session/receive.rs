@@ -105,6 +105,9 @@ impl Session {
         }
         // Only the aircraft's operator pays.
         self.path.is_standby |= packet.standby && !self.opens;
+        if let Some(down) = packet.down.filter(|_| !self.opens) {
+            self.take_down(down, now);
+        }
         let asks = packet.asks_for_report();
         if let Some(report) = packet.report {
             self.take_report(&report, packet.curve.as_ref(), now);

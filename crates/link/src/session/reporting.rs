@@ -14,7 +14,7 @@ use crate::wire::report::{MAX_RUNS, Report};
 /// reports in a round trip that is one in four round trips.
 const OWN_REPORTS: u64 = 32;
 /// Room reserved next to a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and
-/// a PING (1); on standby, a STANDBY (1) too.
+/// a PING (1); on standby, a STANDBY (1) too, and with news of a path, a DOWN.
 const NEXT_TO_REPORT_BYTES: usize = 63;
 
 impl Session {
@@ -59,7 +59,7 @@ impl Session {
         let mut report = report?;
         frame::put_report(&mut self.plaintext, &report);
         let beside = curve.as_ref().map_or(0, |_| MAX_CURVE_BYTES) + NEXT_TO_REPORT_BYTES;
-        let beside = beside + usize::from(self.path.is_standby);
+        let beside = beside + usize::from(self.path.is_standby) + self.down_bytes();
         let room = self.path.affordable_plaintext() - beside;
         if self.plaintext.len() > room {
             self.plaintext.clear();
