@@ -1,9 +1,12 @@
-//! News of paths: interfaces and modems report what silence would show later.
+//! News of paths: what interfaces and modems report, and which paths lose at the same times.
 
 use std::time::Duration;
 
 use super::Session;
+use super::paths::terms_of;
+use super::sent::Outcomes;
 use crate::wire::frame::{self, DOWN_BYTES};
+use crate::wire::header::MAX_PATHS;
 
 /// Number of packets that report news of a path, because packets are lost.
 const NEWS_PACKETS: u8 = 3;
@@ -92,5 +95,48 @@ impl Session {
     /// Returns `true` if the path in hand is live or doubted.
     fn is_in_use(&self) -> bool {
         self.path.outage.is_none() && (self.path.is_live() || self.path.is_doubted)
+    }
+
+    /// Notes the outcomes of packets on the path in hand.
+    pub(super) fn note_losses(&mut self, outcomes: &Outcomes, now: Duration) {
+        // Radios fade where the aircraft is: it sends there, and the ground's packets arrive there.
+        let later = if self.opens { Duration::ZERO } else { self.path.rtt.get() / 2 };
+        let (id, settings) = (self.path.id, &self.settings);
+        let Some(coincidence) = &mut self.coincidence else { return };
+        for packet in outcomes.judged.iter().filter(|it| !it.sent.contents.probe) {
+            coincidence.note(id, packet.lost, packet.sent.at + later);
+        }
+        coincidence.settle(now, |paths, are| {
+            let [one, other] = paths.map(|path| terms_of(settings, path as u8).0);
+            match are {
+                true => tracing::info!(
+                    one,
+                    other,
+                    ?paths,
+                    "two radios lose at the same times: a repair on the other one gains nothing"
+                ),
+                false => tracing::info!(one, other, ?paths, "two radios lose at different times"),
+            }
+        });
+    }
+
+    /// Notes that the path in hand has become silent.
+    pub(super) fn note_silence(&mut self, now: Duration) {
+        let (id, since) = (self.path.id, self.path.waiting_since.unwrap_or(now));
+        let later = if self.opens { Duration::ZERO } else { self.path.rtt.get() / 2 };
+        if let Some(coincidence) = &mut self.coincidence {
+            coincidence.silent(id, since + later);
+        }
+    }
+
+    /// The first path that loses at the same times as `path`.
+    pub(super) fn loses_with(&self, path: u8) -> Option<u8> {
+        (0..MAX_PATHS).find(|other| self.lose_together(path, *other))
+    }
+
+    /// Returns `true` if the two paths lose at the same times.
+    pub(super) fn lose_together(&self, a: u8, b: u8) -> bool {
+        let coincidence = self.coincidence.as_ref();
+        coincidence.is_some_and(|it| it.is_correlated(usize::from(a), usize::from(b)))
     }
 }

@@ -189,6 +189,7 @@ impl Session {
         let received_bytes = if self.opens { usize::MAX / 4 } else { 0 };
         path.validation = Some(self.new_validation(path.rtt.get(), received_bytes, now));
         self.others.push(Box::new(path));
+        self.coincidence.get_or_insert_default();
         true
     }
 

@@ -192,6 +192,7 @@ impl Session {
             let peer = self.settings.peer_label(&self.path.peer);
             tracing::info!(%peer, %rate, "the path carries");
         }
+        self.note_losses(&outcomes, now);
         let told = outcomes.data();
         self.counters.packets_lost += told.lost;
         self.counters.packets_judged += told.judged;
