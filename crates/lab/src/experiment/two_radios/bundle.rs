@@ -5,6 +5,7 @@ use std::time::Duration;
 use bentpipe_channel::{DirectionSpec, LinkSpec, SpecError};
 use bentpipe_units::{BitRate, Ratio};
 
+use crate::experiment::pages::Page;
 use crate::profile::Profile;
 
 /// Delay of a queue that others fill on a path.
@@ -99,6 +100,11 @@ impl Bundle {
         Self(self.0.iter().cloned().chain([leo]).collect())
     }
 
+    /// The same links in the reverse order.
+    pub fn reversed(&self) -> Self {
+        Self(self.0.iter().rev().cloned().collect())
+    }
+
     /// Only the path at `index`.
     pub fn only(&self, index: usize) -> Self {
         Self(vec![self.0[index].clone()])
@@ -130,6 +136,13 @@ impl Bundle {
             (bits, bps, at) = (bits - carried, bps + rate, begins);
         }
         at + bits / bps
+    }
+
+    /// Least time until a page can have arrived: the limit of its bytes, and the shortest round trip for
+    /// its document.
+    pub fn limit_of_page_s(&self, page: Page) -> f64 {
+        let rtts = self.0.iter().map(|link| link.rtt().as_secs_f64());
+        self.limit_s(page.bytes()) + rtts.fold(f64::INFINITY, f64::min)
     }
 
     /// Sum of the paths' rates less their losses, in bit/s.

@@ -3,14 +3,19 @@
 //! Each [`Cell`] is a bundle of links with something that happens on it, and the bound of its figure.
 
 pub mod bundle;
+mod call;
 mod experiment;
+mod figures;
 pub mod golden;
 mod play;
 mod stage;
 
 use bentpipe_channel::SpecError;
+use bentpipe_link::Class;
 
 use super::report::{Bound, Goal};
+use crate::experiment::pages::Page;
+use crate::profile::Profile;
 use crate::result::Row;
 use bundle::{Bundle, Fault};
 pub use experiment::TwoRadios;
@@ -29,11 +34,29 @@ pub enum Play {
     Reports,
     /// The same. The figure is the share of the rate back of the path at this index that is used.
     ReportsOn(usize),
-    /// The first path dies 0.2 s after the request of 10 KB. The figure is p95 in seconds.
-    DiesAfterRequest,
+    /// The first path dies 0.2 s after the request of 10 KB in this class. The figure is p95 in
+    /// seconds.
+    DiesAfterRequest(Class),
+    /// The path at this index dies in a call of the operator's class. The figure is the share of
+    /// packets that came too late or never.
+    CallLost(usize),
+    /// The same. The figure is p95 of the delay of packets sent after the death, beyond the one-way
+    /// delay of the other path.
+    CallDelay(usize),
     /// The path at this index dies under an endless download. The figure is the longest gap that
     /// begins within 2 s, in seconds.
     DiesUnderBulk(usize),
+    /// A page of 2,500 KB in 175 objects with Split HTTP, loaded once in each session. The figure is
+    /// p95 over the limit.
+    Page,
+    /// The same, relative to the first path alone.
+    PageAgainstOne,
+    /// The same. The figure is the share of sessions in which the first path alone is faster with the
+    /// same seed.
+    PageSlower,
+    /// One endless download. The figure is the maximum memory of an end, in sums of the rates times the
+    /// longest round trip.
+    Memory,
     /// As [`Self::Object`], relative to the first path alone.
     UselessForObject(u64),
     /// As [`Self::Bulk`], relative to the first path alone.
@@ -56,7 +79,18 @@ impl Play {
 
     /// Returns `true` if the figure is relative to that of the first path alone.
     fn is_relative(self) -> bool {
-        matches!(self, Self::UselessForObject(_) | Self::UselessForBulk)
+        matches!(
+            self,
+            Self::UselessForObject(_)
+                | Self::UselessForBulk
+                | Self::PageAgainstOne
+                | Self::PageSlower
+        )
+    }
+
+    /// Returns `true` if only the simulator has it.
+    fn is_simulated(self) -> bool {
+        matches!(self, Self::Page | Self::PageAgainstOne | Self::PageSlower | Self::Memory)
     }
 }
 
@@ -100,10 +134,15 @@ impl Outcome {
             Play::ObjectBesideBulk(bytes) => {
                 format!("limit {:.3} s, ", bundle.limit_of_share_s(bytes, 0.5))
             }
+            Play::Page => format!("limit {:.3} s, ", bundle.limit_of_page_s(Page::LARGE)),
             Play::Bulk => format!("limit {:.3} Mbit/s, ", bundle.capacity_bps() / 1e6),
             _ => String::new(),
         };
-        let note = format!("{limit}{:.2} sent per byte", self.overhead);
+        let note = if self.overhead > 0.0 {
+            format!("{limit}{:.2} sent per byte", self.overhead)
+        } else {
+            limit.trim_end_matches(", ").to_owned()
+        };
         let figure = Goal { note, ..Goal::new(name, self.figure, bound, self.unit()) };
         let overhead = max_overhead.map(|most| {
             Goal::ratio_at_most(format!("{name}: sent per byte"), Some(self.overhead), most)
@@ -134,7 +173,12 @@ impl Outcome {
             Play::Object(_)
             | Play::ObjectBesideBulk(_)
             | Play::UselessForObject(_)
-            | Play::DiesAfterRequest => "completion",
+            | Play::DiesAfterRequest(_) => "completion",
+            Play::Page | Play::PageAgainstOne => "plt",
+            Play::PageSlower => "slower",
+            Play::Memory => "memory",
+            Play::CallLost(_) => "residual-loss",
+            Play::CallDelay(_) => "delay",
             Play::Reports | Play::ReportsOn(_) => "reports",
             Play::Bulk | Play::UselessForBulk => "goodput",
             Play::DiesUnderBulk(_) | Play::ReturnsUnnoticed(_) => "gap",
@@ -144,7 +188,8 @@ impl Outcome {
 
     fn unit(&self) -> &'static str {
         match self.cell.play {
-            Play::DiesAfterRequest
+            Play::DiesAfterRequest(_)
+            | Play::CallDelay(_)
             | Play::DiesUnderBulk(_)
             | Play::Returns(_)
             | Play::ReturnsUnnoticed(_) => "s",
@@ -157,6 +202,11 @@ impl Outcome {
 const PROBE_INTERVAL_S: f64 = 2.0;
 /// Longest gap of a download over da2gc and mss alone.
 const GAP_S: [f64; 2] = [1.0, 2.3];
+
+/// Loss of a redundant call besides the packets that both paths lose.
+const CALL_LOSS: f64 = 0.001;
+/// Delay of a redundant call beyond the one-way delay of the surviving path.
+const CALL_DELAY_S: f64 = 0.020;
 
 /// All cells.
 ///
@@ -188,11 +238,30 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         cell("reports per byte of bulk", &both, Play::Reports, 0.02, None),
         cell("reports on da2gc's rate back", &both, Play::ReportsOn(0), 0.10, None),
         cell("reports on mss's rate back", &both, Play::ReportsOn(1), 0.10, None),
-        cell("the short path dies after the request", &both, Play::DiesAfterRequest, 1.25, None),
         // Two round trips of the dead path and one of the other.
         cell("da2gc dies under bulk", &both, Play::DiesUnderBulk(0), 1.335, None),
         cell("mss dies under bulk", &both, Play::DiesUnderBulk(1), 1.834, None),
     ];
+    for (how, class, bound) in [
+        ("", Class::BestEffort, 1.25),
+        (", fastest", stage::FASTEST, 1.25),
+        (", redundant", stage::REDUNDANT, 0.62),
+    ] {
+        let name = format!("the short path dies after the request{how}");
+        cells.push(cell(&name, &both, Play::DiesAfterRequest(class), bound, None));
+    }
+    cells.push(cell("page", &both, Play::Page, 1.2, None));
+    let mss_first = both.reversed();
+    cells.push(cell("page: against mss alone", &mss_first, Play::PageAgainstOne, 0.8, None));
+    cells.push(cell("page: slower than mss alone", &mss_first, Play::PageSlower, 0.0, None));
+    cells.push(cell("memory", &both, Play::Memory, 8.0, None));
+    let lost_on_both: f64 = both.0.iter().map(Profile::forward_loss).product();
+    for (path, name) in ["da2gc", "mss"].into_iter().enumerate() {
+        let named = |what: &str| format!("operator's call, {name} dies: {what}");
+        let lost = lost_on_both + CALL_LOSS;
+        cells.push(cell(&named("lost"), &both, Play::CallLost(path), lost, None));
+        cells.push(cell(&named("delay"), &both, Play::CallDelay(path), CALL_DELAY_S, None));
+    }
     for (path, name) in ["da2gc", "mss"].into_iter().enumerate() {
         let rtt = both.0[path].rtt().as_secs_f64();
         let used = 2.0 * rtt + rtt.max(PROBE_INTERVAL_S);

@@ -3,19 +3,21 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use bentpipe_link::Settings;
-use bentpipe_results::statistics::percentile;
+use bentpipe_link::{Class, Settings};
 
-use super::stage::{self, Stage};
+use super::call::{self, Heard};
+use super::figures::{Part, outcome};
+use super::stage::{self, Cabin, Radios, Stage};
 use super::{Cell, Outcome, Play};
 use crate::experiment::engine::Engine;
+use crate::experiment::pages::{self, Page};
 use crate::experiment::runner;
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::parallel;
 use crate::system::SystemUnderTest;
-use crate::traffic::ENDLESS;
 use crate::traffic::emu::FurtherRates;
+use crate::traffic::{Carry, ENDLESS, Passing, REQUEST_BYTES};
 
 /// Sessions of a cell.
 const SESSIONS: u64 = 10;
@@ -26,6 +28,8 @@ const SESSIONS_OF_OBJECTS: u64 = 60;
 const SMALL_BYTES: u64 = 100_000;
 /// The same if the figure is the ratio of two, which differ by chance.
 const SESSIONS_OF_RATIOS: u64 = 30;
+/// Loads of a page.
+const PAGES: u64 = 20;
 /// Sessions of a cell in the emulator, which takes real time.
 const EMULATED_SESSIONS: u64 = 4;
 /// Maximum concurrent testbeds. A bundle of the paper's links carries 2.4 Mbit/s, and each testbed has
@@ -59,22 +63,10 @@ const RETURNED: Duration = Duration::from_secs(30);
 /// over a round trip that counts as all of it.
 const DATA_PACKET_TIMES: f64 = 4.0;
 const FULL_SHARE: f64 = 0.9;
+/// Interval at which the memory is measured.
+const MEMORY_TICK: Duration = Duration::from_millis(50);
 /// Bytes of the object whose path dies.
 const REQUESTED_BYTES: u64 = 10_000;
-
-/// Samples of one session.
-#[derive(Debug, Default)]
-struct Part {
-    samples: Vec<Option<f64>>,
-    sent_bytes: u64,
-    delivered_bytes: u64,
-}
-
-impl Part {
-    fn broken() -> Self {
-        Self { samples: vec![None], ..Self::default() }
-    }
-}
 
 /// Number and seeds of the runs.
 #[derive(Debug, Clone, Copy)]
@@ -129,56 +121,13 @@ pub fn run(cells: &[Cell], choice: Choice, engine: &Engine<'_>) -> anyhow::Resul
 fn sessions(play: Play, engine: &Engine<'_>) -> u64 {
     match (engine, play) {
         (Engine::Emu(_), _) => EMULATED_SESSIONS,
-        (_, Play::Bulk | Play::Reports | Play::ReportsOn(_)) => 3,
+        (_, Play::Bulk | Play::Reports | Play::ReportsOn(_) | Play::Memory) => 3,
+        (_, Play::Page | Play::PageAgainstOne) => PAGES,
         (_, Play::UselessForObject(_)) => SESSIONS_OF_RATIOS,
+        (_, Play::DiesAfterRequest(_)) => SESSIONS_OF_OBJECTS,
         (_, Play::Object(bytes)) if bytes <= SMALL_BYTES => SESSIONS_OF_OBJECTS,
         _ => SESSIONS,
     }
-}
-
-fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
-    let (values, reference) = (sorted(parts), sorted(alone));
-    let p95 = |values: &[f64]| percentile(values, 0.95).unwrap_or(f64::INFINITY);
-    let p50 = |values: &[f64]| percentile(values, 0.5).unwrap_or(f64::INFINITY);
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let median = match cell.play {
-        Play::Object(bytes) => p50(&values) / cell.bundle.limit_s(bytes),
-        Play::ObjectBesideBulk(bytes) => p50(&values) / cell.bundle.limit_of_share_s(bytes, 0.5),
-        Play::UselessForObject(_) => p50(&values) / p50(&reference),
-        Play::Bulk => p50(&values) / cell.bundle.capacity_bps(),
-        Play::UselessForBulk => p50(&values) / p50(&reference),
-        _ => p50(&values),
-    };
-    let figure = match cell.play {
-        Play::Object(bytes) => p95(&values) / cell.bundle.limit_s(bytes),
-        Play::ObjectBesideBulk(bytes) => p95(&values) / cell.bundle.limit_of_share_s(bytes, 0.5),
-        Play::Reports | Play::ReportsOn(_) => mean(&values),
-        Play::UselessForObject(_) => p95(&values) / p95(&reference),
-        Play::DiesAfterRequest => p95(&values),
-        Play::Bulk => mean(&values) / cell.bundle.capacity_bps(),
-        Play::UselessForBulk => mean(&values) / mean(&reference),
-        Play::DiesUnderBulk(_)
-        | Play::Returns(_)
-        | Play::Recovers(_)
-        | Play::ReturnsUnnoticed(_) => values.last().copied().unwrap_or(f64::INFINITY),
-    };
-    let sent: u64 = parts.iter().map(|part| part.sent_bytes).sum();
-    let delivered: u64 = parts.iter().map(|part| part.delivered_bytes).sum();
-    Outcome {
-        cell: cell.clone(),
-        figure: Some(figure).filter(|figure| figure.is_finite()),
-        median: Some(median).filter(|median| median.is_finite()),
-        overhead: sent as f64 / delivered.max(1) as f64,
-        samples: values.len(),
-    }
-}
-
-/// Samples of all sessions, ascending. One that did not end is infinite.
-fn sorted(parts: &[Part]) -> Vec<f64> {
-    let samples = parts.iter().flat_map(|part| &part.samples);
-    let mut values: Vec<f64> = samples.map(|sample| sample.unwrap_or(f64::INFINITY)).collect();
-    values.sort_by(f64::total_cmp);
-    values
 }
 
 /// One session of a cell. In virtual time, a session that broke has one sample that did not end.
@@ -189,6 +138,18 @@ fn one(
     seed: u64,
     engine: &Engine<'_>,
 ) -> anyhow::Result<Part> {
+    if let Play::CallLost(dies) | Play::CallDelay(dies) = play {
+        return call(play, links, dies, choice, seed, engine);
+    }
+    if let Play::Page | Play::PageAgainstOne | Play::PageSlower = play {
+        let time_s = pages::time_over(links, choice.rates, Page::LARGE, seed)?;
+        return Ok(Part { samples: vec![Some(time_s)], ..Part::default() });
+    }
+    if play == Play::Memory {
+        let mut cabin = stage::start_cabin(engine, choice.baseline, links, choice.rates, seed)?;
+        let most = memory(cabin.as_mut());
+        return Ok(Part { samples: vec![Some(most as f64 / products(links))], ..Part::default() });
+    }
     let mut stage = match (stage::start(engine, choice.baseline, links, choice.rates, seed), engine)
     {
         (Err(_), Engine::Sim) => return Ok(Part::broken()),
@@ -197,6 +158,47 @@ fn one(
     let part = played(stage.as_mut(), play, links, choice.runs);
     stage.finish()?;
     Ok(part.unwrap_or_else(Part::broken))
+}
+
+/// One call.
+fn call(
+    play: Play,
+    links: &[Profile],
+    dies: usize,
+    choice: &Choice,
+    seed: u64,
+    engine: &Engine<'_>,
+) -> anyhow::Result<Part> {
+    let mut cabin = stage::start_cabin(engine, choice.baseline, links, choice.rates, seed)?;
+    let before = sent_bytes(cabin.as_mut(), links.len());
+    let heard = call::play(cabin.as_mut(), links, dies, seed);
+    let sent_bytes = sent_bytes(cabin.as_mut(), links.len()) - before;
+    cabin.finish()?;
+    let Some(Heard { lost, added_s, delivered_bytes }) = heard else { return Ok(Part::broken()) };
+    let values = if matches!(play, Play::CallLost(_)) { lost } else { added_s };
+    let samples = values.into_iter().map(Some).collect();
+    Ok(Part { samples, sent_bytes, delivered_bytes })
+}
+
+/// Maximum bytes in the memory of an end during a download.
+fn memory(cabin: &mut dyn Cabin) -> u64 {
+    let (class, down) = (Class::BestEffort, ENDLESS);
+    cabin.open(Carry { class, passenger: NEIGHBOUR, up: REQUEST_BYTES, down });
+    let (mut most, end) = (0, cabin.now() + STEADY + MEASURED);
+    while cabin.now() < end {
+        cabin.pass(MEMORY_TICK);
+        let of_ends = cabin.counted().sent.map(|end| end.held_bytes + end.coded_bytes);
+        most = most.max(of_ends[0]).max(of_ends[1]);
+    }
+    most
+}
+
+/// Sum of the links' rates times the longest round trip, in bytes.
+fn products(links: &[Profile]) -> f64 {
+    let rates = links.iter().filter_map(|link| link.link.forward.rate());
+    let bps: u64 = rates.map(|rate| rate.bps()).sum();
+    let rtts = links.iter().map(|link| link.rtt().as_secs_f64());
+    bps as f64 / 8.0 * rtts.fold(0.0, f64::max)
 }
 
 /// The part of a session after its start; `None` if it broke.
@@ -217,7 +219,7 @@ fn played(
             objects(stage, bytes, runs.unwrap_or(if bytes > 500_000 { 10 } else { 30 }))
         }
         Play::ObjectBesideBulk(bytes) => {
-            let download = stage.start(NEIGHBOUR, ENDLESS)?;
+            let download = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
             stage.pass(STEADY);
             let (samples, delivered) = objects(stage, bytes, runs.unwrap_or(30));
             (samples, delivered + stage.bytes_read(download))
@@ -225,7 +227,13 @@ fn played(
         Play::Bulk | Play::UselessForBulk => bulk(stage)?,
         Play::Reports => reports(stage, links)?,
         Play::ReportsOn(path) => reports_on(stage, path, &links[path])?,
-        Play::DiesAfterRequest => dies_after_request(stage)?,
+        Play::DiesAfterRequest(class) => dies_after_request(stage, class)?,
+        Play::CallLost(_)
+        | Play::CallDelay(_)
+        | Play::Page
+        | Play::PageAgainstOne
+        | Play::PageSlower
+        | Play::Memory => return None,
         Play::DiesUnderBulk(path) => dies_under_bulk(stage, path)?,
         Play::Returns(path) => returned(stage, path, &links[path], |it| Some(it.used_s))?,
         Play::Recovers(path) => returned(stage, path, &links[path], |it| it.full_rtts)?,
@@ -243,8 +251,8 @@ fn finished(sample: Sample) -> Option<f64> {
 }
 
 /// Bytes offered to all links towards the aircraft.
-fn sent_bytes(stage: &mut dyn Stage, paths: usize) -> u64 {
-    (0..paths).map(|path| stage.sent_bytes(path)).sum()
+fn sent_bytes<R: Radios + ?Sized>(radios: &mut R, paths: usize) -> u64 {
+    (0..paths).map(|path| radios.sent_bytes(path)).sum()
 }
 
 fn objects(stage: &mut dyn Stage, bytes: u64, count: usize) -> (Vec<Option<f64>>, u64) {
@@ -261,7 +269,7 @@ fn objects(stage: &mut dyn Stage, bytes: u64, count: usize) -> (Vec<Option<f64>>
 
 /// Goodput of a download in bit/s. All that it delivered counts, as all that was sent does.
 fn bulk(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
+    let flow = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     let before = stage.bytes_read(flow);
     stage.pass(MEASURED);
@@ -271,7 +279,7 @@ fn bulk(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> {
 
 /// Bytes back on all paths per byte towards the aircraft, during a download.
 fn reports(stage: &mut dyn Stage, links: &[Profile]) -> Option<(Vec<Option<f64>>, u64)> {
-    let download = stage.start(NEIGHBOUR, ENDLESS)?;
+    let download = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     let count = |stage: &mut dyn Stage| {
         let back: u64 = (0..links.len()).map(|path| stage.returned_bytes(path)).sum();
@@ -290,7 +298,7 @@ fn reports_on(
     path: usize,
     link: &Profile,
 ) -> Option<(Vec<Option<f64>>, u64)> {
-    let download = stage.start(NEIGHBOUR, ENDLESS)?;
+    let download = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     let before = stage.returned_bytes(path);
     stage.pass(MEASURED);
@@ -299,8 +307,8 @@ fn reports_on(
     Some((vec![Some(bytes as f64 / possible as f64)], stage.bytes_read(download)))
 }
 
-fn dies_after_request(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(READER, REQUESTED_BYTES)?;
+fn dies_after_request(stage: &mut dyn Stage, class: Class) -> Option<(Vec<Option<f64>>, u64)> {
+    let flow = stage.start(class, READER, REQUESTED_BYTES)?;
     let began = stage.now();
     stage.pass(DEATH);
     stage.cut(0, true);
@@ -315,7 +323,7 @@ fn dies_after_request(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> 
 
 /// Longest time without a byte that begins soon after the death of a path.
 fn dies_under_bulk(stage: &mut dyn Stage, path: usize) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
+    let flow = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     stage.cut(path, true);
     let (mut read, mut at) = (stage.bytes_read(flow), stage.now());
@@ -352,7 +360,7 @@ fn returned(
     link: &Profile,
     figure: impl Fn(&Return) -> Option<f64>,
 ) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
+    let flow = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     stage.cut(path, true);
     stage.pass(DEAD);
