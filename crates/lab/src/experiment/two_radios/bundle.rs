@@ -31,6 +31,27 @@ queue = "1 BDP"
 outages = { packets = "lost", scheduled = [["7 s", "100 ms"]], repeat = "15 s" }
 "#;
 
+/// Rate and losses of da2gc over cells of 400 s: each edge is dark for 2 s, and then the round trip is
+/// 100 ms longer or shorter.
+const CELLS: &str = r#"
+[forward]
+rate = "468 kbit/s"
+delay = { series = { steps = [["0 s", "131 ms"], ["102 s", "181 ms"], ["502 s", "131 ms"]], repeat = "800 s" } }
+loss = "3.3 %"
+queue = "1 BDP"
+outages = { packets = "lost", scheduled = [["100 s", "2 s"]], repeat = "400 s" }
+
+[return]
+rate = "468 kbit/s"
+delay = { series = { steps = [["0 s", "131 ms"], ["102 s", "181 ms"], ["502 s", "131 ms"]], repeat = "800 s" } }
+loss = "3.3 %"
+queue = "1 BDP"
+outages = { packets = "lost", scheduled = [["100 s", "2 s"]], repeat = "400 s" }
+"#;
+
+/// Times at which the first two edges begin.
+pub const EDGES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(500)];
+
 /// Way in which a path is of no use beside a good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -62,6 +83,17 @@ impl Fault {
         }
         Ok(link)
     }
+}
+
+/// Way in which a radio dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// Both directions lose everything, and nobody reports it.
+    Silent,
+    /// The same, and the aircraft's interface loses its carrier.
+    Carrier,
+    /// Only the direction from the aircraft loses everything.
+    Uplink,
 }
 
 /// Links of one session, one for each path.
@@ -98,6 +130,14 @@ impl Bundle {
         let about = "like a low orbit: 20/2 Mbit/s, 74 ms, 1 %, dark for 100 ms every 15 s".into();
         let leo = Profile { name: "leo".into(), about, link, terrestrial: None };
         Self(self.0.iter().cloned().chain([leo]).collect())
+    }
+
+    /// The same links, except that the first one has cells with edges.
+    pub fn with_cells(&self) -> Self {
+        let link: LinkSpec = toml::from_str(CELLS).expect("the link is well formed");
+        let about = "da2gc with cells of 400 s, 2 s dark and 100 ms apart".into();
+        let cells = Profile { name: "da2gc-cells".into(), about, link, terrestrial: None };
+        Self(std::iter::once(cells).chain(self.0[1..].iter().cloned()).collect())
     }
 
     /// The same links in the reverse order.

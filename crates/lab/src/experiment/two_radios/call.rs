@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bentpipe_link::Class;
 
+use super::bundle::Death;
 use super::stage::{Cabin, REDUNDANT};
 use crate::experiment::call::speech::{GAP, LATEST, speech};
 use crate::profile::Profile;
@@ -53,7 +54,7 @@ pub fn play(cabin: &mut dyn Cabin, links: &[Profile], dies: usize, seed: u64) ->
     cabin.wait(PATIENCE, |cabin| cabin.has_begun(call)).then_some(())?;
     cabin.pass(DEATH);
     let died_at = cabin.now();
-    cabin.cut(dies, true);
+    cabin.kill(dies, Death::Silent);
     cabin.pass(GAP * PACKETS as u32 - DEATH + AFTERWARDS);
     let mut heard = Heard { lost: Vec::new(), added_s: Vec::new(), delivered_bytes: 0 };
     for way in [DOWN, UP] {

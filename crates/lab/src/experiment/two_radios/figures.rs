@@ -35,7 +35,9 @@ pub fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
         Play::UselessForObject(_) | Play::PageAgainstOne => p50(&values) / p50(&reference),
         Play::Page => p50(&values) / cell.bundle.limit_of_page_s(Page::LARGE),
         Play::PageSlower => slower(parts, alone),
-        Play::Bulk => p50(&values) / cell.bundle.capacity_bps(),
+        Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges => {
+            p50(&values) / cell.bundle.capacity_bps()
+        }
         Play::UselessForBulk => p50(&values) / p50(&reference),
         _ => p50(&values),
     };
@@ -47,11 +49,14 @@ pub fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
         Play::Page => p95(&values) / cell.bundle.limit_of_page_s(Page::LARGE),
         Play::PageSlower => slower(parts, alone),
         Play::DiesAfterRequest(_) | Play::CallDelay(_) => p95(&values),
-        Play::Bulk => mean(&values) / cell.bundle.capacity_bps(),
+        Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges => {
+            mean(&values) / cell.bundle.capacity_bps()
+        }
         Play::UselessForBulk => mean(&values) / mean(&reference),
-        Play::DiesUnderBulk(_)
+        Play::DiesUnderBulk(..)
+        | Play::Edges
         | Play::Memory
-        | Play::Returns(_)
+        | Play::Returns(..)
         | Play::Recovers(_)
         | Play::ReturnsUnnoticed(_) => values.last().copied().unwrap_or(f64::INFINITY),
     };

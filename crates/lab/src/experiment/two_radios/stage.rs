@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use bentpipe_link::{Class, ClassPaths, Settings, Spread};
+use bentpipe_link::{Class, ClassPaths, Core, Settings, Spread};
 
+use super::bundle::Death;
 use crate::emu::{LinkCounters, Testbed};
 use crate::experiment::engine::{Emulator, Engine};
 use crate::profile::Profile;
@@ -17,6 +18,13 @@ use crate::system::SystemUnderTest;
 use crate::traffic::emu::{EmuTraffic, FurtherRates};
 use crate::traffic::{Carry, DOWN, Passing, REQUEST_BYTES, Traffic};
 
+/// Passenger of single objects, and the one with an endless download.
+pub const READER: u32 = 1;
+pub const NEIGHBOUR: u32 = 2;
+/// Time after which an object counts as lost.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Time until a download is steady.
+pub const STEADY: Duration = Duration::from_secs(30);
 /// Class whose packets go by the fastest radio only.
 pub const FASTEST: Class = Class::Assured;
 /// Class whose packets go by each radio. The gateways need no setting for that.
@@ -24,8 +32,10 @@ pub const REDUNDANT: Class = Class::Operator;
 
 /// Radios of a session, which may fail.
 pub trait Radios {
-    /// The link of this path loses everything from now on, or carries it again.
-    fn cut(&mut self, path: usize, is_cut: bool);
+    /// The radio of this path dies.
+    fn kill(&mut self, path: usize, death: Death);
+    /// It works again after this death.
+    fn revive(&mut self, path: usize, death: Death);
     /// IP bytes offered to the link of this path towards the aircraft so far.
     fn sent_bytes(&mut self, path: usize) -> u64;
     /// The same away from the aircraft.
@@ -139,8 +149,26 @@ impl Virtual for SimTraffic {
 }
 
 impl<T: Virtual> Radios for T {
-    fn cut(&mut self, path: usize, is_cut: bool) {
-        self.ends().set_path_mtu(path, is_cut.then_some(0));
+    fn kill(&mut self, path: usize, death: Death) {
+        let pair = self.ends();
+        let now = pair.now();
+        match death {
+            Death::Silent => pair.set_path_mtu(path, Some(0)),
+            Death::Uplink => pair.set_return_mtu(path, Some(0)),
+            Death::Carrier => {
+                pair.set_path_mtu(path, Some(0));
+                pair.air.unsendable(path as u8, now);
+            }
+        }
+    }
+
+    fn revive(&mut self, path: usize, death: Death) {
+        let pair = self.ends();
+        pair.set_path_mtu(path, None);
+        if death == Death::Carrier {
+            let now = pair.now();
+            pair.air.sendable(path as u8, now);
+        }
     }
 
     fn sent_bytes(&mut self, path: usize) -> u64 {
@@ -207,8 +235,15 @@ impl Stage for EmuTraffic {
 }
 
 impl Radios for EmuTraffic {
-    fn cut(&mut self, path: usize, is_cut: bool) {
-        self.testbed().cut(path, is_cut);
+    fn kill(&mut self, path: usize, death: Death) {
+        if death != Death::Silent {
+            self.failed("the death of a radio", "the emulator has only silent ones");
+        }
+        self.testbed().cut(path, true);
+    }
+
+    fn revive(&mut self, path: usize, _death: Death) {
+        self.testbed().cut(path, false);
     }
 
     fn sent_bytes(&mut self, path: usize) -> u64 {
