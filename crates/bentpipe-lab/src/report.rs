@@ -47,7 +47,8 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
     };
     let named =
         |study: &Study| folder.manifest().studies.iter().any(|(name, _)| *name == study.name);
-    let studies: Vec<Study> = Study::all()?.into_iter().filter(named).collect();
+    let all = Study::all()?.into_iter().chain(Study::own()?);
+    let studies: Vec<Study> = all.filter(named).collect();
     let claims = Claims::all()?;
     claims.check(&studies)?;
     let vega = read(&args.vega)?;

@@ -80,6 +80,7 @@ fn start<'a>(
     system.start(&Stage {
         testbed,
         profile: &profile(),
+        beside: &[],
         folder,
         program: &gateways(),
         hosts: &[("site.test".into(), IpAddr::from(SERVER.v4))],

@@ -101,6 +101,8 @@ pub struct PathState {
     pub lost_packets: u64,
     /// Use of its daily limit, if it has one.
     pub day: Option<DayUse>,
+    /// Another path that loses at the same times, if there is one.
+    pub loses_with: Option<u8>,
 }
 
 /// Use of a path's daily limit.

@@ -106,6 +106,11 @@ impl Profile {
         Self::parse(text, name, None)
     }
 
+    /// Built-in profiles with these names, joined by `+`: the links of one session.
+    pub fn bundle(names: &str) -> Result<Vec<Self>, ProfileError> {
+        names.split('+').map(Self::named).collect()
+    }
+
     /// Reads a profile's file. Its traces are in the same folder.
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let read = |source| ProfileError::Read { path: path.into(), source };

@@ -27,7 +27,7 @@ pub fn run(job: &Job<'_>, scene: &Scene) -> Duration {
     let seconds = match job.grid.workload {
         Workload::MeasureLink => 1.0,
         Workload::Bulk => span(job, "warm") + span(job, "measured"),
-        Workload::Mixed => span(job, "length"),
+        Workload::Mixed | Workload::Call => span(job, "length"),
         Workload::RuralPolicy => 300.0,
         Workload::Files => transfer(job, scene, up, connections(job)),
         Workload::Sequence => transfer(job, scene, up, 1.0),

@@ -26,6 +26,8 @@ const CONNECTIONS: &str = "connections at once";
 pub struct Scene {
     /// Link and terrestrial path of the cell.
     pub profile: Profile,
+    /// Further links, which a session uses together with that one.
+    pub beside: Vec<Profile>,
     /// Changes made by the condition.
     pub changes: Changes,
     /// Number of concurrent connections, if `x` sets it.
@@ -111,7 +113,9 @@ pub fn check_settings(grid: &Grid) -> Result<(), SceneError> {
 impl Scene {
     /// Builds the scene of a cell.
     pub fn of(study: &Study, grid: &Grid, cell: &Cell) -> Result<Self, SceneError> {
-        let mut profile = Profile::named(cell.on("link").unwrap_or("clean"))?;
+        let mut links = Profile::bundle(cell.on("link").unwrap_or("clean"))?;
+        let mut beside = links.split_off(1);
+        let mut profile = links.remove(0);
         let condition = cell.on("condition").and_then(|id| study.condition(id));
         let mut changes = condition.map(|one| one.set.clone()).unwrap_or_default();
         let baseline = study.condition("baseline").map(|one| one.set.clone()).unwrap_or_default();
@@ -131,21 +135,27 @@ impl Scene {
                 }
             }
         }
-        profile.link = radio(&profile.link, &changes)
-            .map_err(|source| SceneError::Link { link: profile.name.clone(), source })?;
+        for profile in [&mut profile].into_iter().chain(&mut beside) {
+            profile.link = radio(&profile.link, &changes)
+                .map_err(|source| SceneError::Link { link: profile.name.clone(), source })?;
+        }
         let declared = Terrestrial {
             rtt_ms: distance_ms,
             loss: changes.terrestrial_loss.or(number(grid, "terrestrial-loss")),
             rate: rate(grid, "terrestrial-rate")?,
         };
         profile.terrestrial = declared.path(profile.terrestrial)?;
+        if profile.terrestrial.is_some() && !beside.is_empty() {
+            let why = "several links have no path behind the ground: leave it out";
+            return Err(value("link", cell.on("link").unwrap_or_default(), why));
+        }
         let (client, server) = tunings(&changes, grid);
         let relays = Tuning {
             initial_window: server.initial_window,
             slow_start_after_idle: server.slow_start_after_idle,
             ..Tuning::default()
         };
-        Ok(Self { profile, changes, connections, client, server, relays })
+        Ok(Self { profile, beside, changes, connections, client, server, relays })
     }
 
     /// Share of the rate that other users leave to one connection.
@@ -173,11 +183,11 @@ impl Scene {
         profile
     }
 
-    /// Rate of the link in the payload's direction, bit/s.
+    /// Rate of all links in the payload's direction, bit/s.
     pub fn rate_bps(&self, up: bool) -> f64 {
-        let link = &self.profile.link;
-        let rate = if up { link.return_.rate() } else { link.forward.rate() };
-        rate.map_or(f64::INFINITY, |rate| rate.bps() as f64)
+        let links = [&self.profile].into_iter().chain(&self.beside).map(|profile| &profile.link);
+        let rates = links.map(|link| if up { link.return_.rate() } else { link.forward.rate() });
+        rates.map(|rate| rate.map_or(f64::INFINITY, |rate| rate.bps() as f64)).sum()
     }
 
     /// Share of full packets lost in the payload's direction.
@@ -185,9 +195,9 @@ impl Scene {
         if up { self.profile.return_loss() } else { self.profile.forward_loss() }
     }
 
-    /// End-to-end round-trip time.
+    /// End-to-end round-trip time, by the longest link.
     pub fn rtt(&self) -> Duration {
-        self.profile.rtt()
+        self.beside.iter().map(Profile::rtt).fold(self.profile.rtt(), Duration::max)
     }
 }
 
@@ -351,7 +361,7 @@ mod tests {
 
     #[test]
     fn every_cell_of_every_study_has_a_scene() {
-        for study in Study::all().unwrap() {
+        for study in Study::all().unwrap().into_iter().chain(Study::own().unwrap()) {
             for (grid, planned) in study.plan(false) {
                 Scene::of(&study, grid, &planned.cell)
                     .unwrap_or_else(|error| panic!("{} {}: {error}", grid.id, planned.cell));

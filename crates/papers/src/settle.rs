@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::emu::{EmuError, Testbed};
+use bentpipe_lab::emu::{EmuError, LinkCounters, Testbed, WireCounters};
 
 /// Time for the last acknowledgements and close messages of a run, in addition to two round trips.
 pub const PAUSE: Duration = Duration::from_millis(200);
@@ -15,13 +15,21 @@ pub const DRAIN: Duration = Duration::from_secs(40);
 const IDLE_BPS: f64 = 32_000.0;
 const IDLE_BYTES: f64 = 3000.0;
 
-/// Waits until only other users send over the radio link, at most for [`DRAIN`]. Returns whether
+/// Counters of all radio links.
+pub fn radio_counters(testbed: &Testbed) -> Result<Vec<LinkCounters>, EmuError> {
+    (0..testbed.radios()).map(|path| testbed.counters_of(path)).collect()
+}
+
+/// Waits until only other users send over the radio links, at most for [`DRAIN`]. Returns whether
 /// that is the case.
 pub fn settle(testbed: &Testbed, rtt: Duration) -> Result<bool, EmuError> {
     let look = PAUSE.max(rtt);
     let bytes = || -> Result<[u64; 2], EmuError> {
-        let counters = testbed.radio_counters()?;
-        Ok([&counters.forward, &counters.return_].map(|way| way.own().offered.bytes))
+        let radios = radio_counters(testbed)?;
+        let of = |way: fn(&LinkCounters) -> &WireCounters| {
+            radios.iter().map(|radio| way(radio).own().offered.bytes).sum()
+        };
+        Ok([of(|radio| &radio.forward), of(|radio| &radio.return_)])
     };
     let began = Instant::now();
     thread::sleep(rtt);

@@ -11,7 +11,9 @@ mod error;
 
 use std::path::Path;
 
-use bentpipe_lab::emu::{self, Capture, Congestion, EmuError, Lateness, Measured, Testbed};
+use bentpipe_lab::emu::{
+    self, Capture, Congestion, EmuError, Lateness, LinkCounters, Measured, Testbed, WireCounters,
+};
 use bentpipe_lab::experiment::stand::{Spec, Stand, StandError, Tunings};
 use bentpipe_lab::system;
 use bentpipe_results::LinkMeasured;
@@ -23,7 +25,7 @@ use crate::job::{Job, Ran};
 use crate::link::Scene;
 use crate::plan::{Plan, TestbedRun};
 use crate::raw::{self, RawError};
-use crate::settle::settle;
+use crate::settle::{radio_counters, settle};
 use crate::workload::{self, Scope, Sites, WorkError};
 use bentpipe_lab::experiment::budget::{Budget, Portion};
 
@@ -89,6 +91,7 @@ pub fn run(
     let spec = Spec {
         system,
         profile: &scene.profile,
+        beside: &scene.beside,
         granted: &scene.granted(),
         seed,
         tunings: Tunings { client: scene.client, server: scene.server, relays: scene.relays },
@@ -225,9 +228,10 @@ pub fn portion<'a>(
 
 /// Maximum traffic of a testbed, bit/s.
 pub fn carried(scene: &Scene) -> u64 {
-    let link = &scene.profile.link;
     let bps = |rate: Option<bentpipe_units::BitRate>| rate.map_or(u64::MAX, |rate| rate.bps());
-    bps(link.forward.rate()).max(bps(link.return_.rate()))
+    let links = [&scene.profile].into_iter().chain(&scene.beside).map(|profile| &profile.link);
+    let rates = links.map(|link| bps(link.forward.rate()).max(bps(link.return_.rate())));
+    rates.fold(0, u64::saturating_add)
 }
 
 /// Waits until the next run may start.
@@ -237,8 +241,8 @@ fn ready(testbed: &Testbed, scene: &Scene, name: &'static str) -> Result<(), Tes
 
 /// Lateness of the emulator so far.
 pub(crate) fn lateness(testbed: &Testbed) -> Result<Lateness, EmuError> {
-    let (radio, behind) = (testbed.radio_counters()?, testbed.terrestrial_counters()?);
-    Ok(Lateness::of([&radio].into_iter().chain(&behind)))
+    let (radios, behind) = (radio_counters(testbed)?, testbed.terrestrial_counters()?);
+    Ok(Lateness::of(radios.iter().chain(&behind)))
 }
 
 /// Checks the links. Returns an error if the emulator did not follow its model, or was late since
@@ -249,14 +253,15 @@ pub(crate) fn sound(
     before: &Lateness,
 ) -> Result<Conditions, TestbedError> {
     let since = lateness(testbed)?.since(before);
-    let counters = testbed.radio_counters()?;
+    let radios = radio_counters(testbed)?;
     let behind = testbed.terrestrial_counters()?.map_or(0, |counters| counters.unmodelled());
-    match counters.unmodelled() + behind {
+    match radios.iter().map(LinkCounters::unmodelled).sum::<u64>() + behind {
         0 => {}
         lost => return Err(TestbedError::Unmodelled(lost)),
     }
     since.judge()?;
-    let ways = [&counters.forward, &counters.return_];
+    let ways: Vec<&WireCounters> =
+        radios.iter().flat_map(|radio| [&radio.forward, &radio.return_]).collect();
     let links = [Some(("radio", &measured.radio))]
         .into_iter()
         .chain([measured.terrestrial.as_ref().map(|behind| ("terrestrial", behind))])

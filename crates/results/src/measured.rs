@@ -21,7 +21,7 @@ pub const COLUMNS: [&str; 10] = [
 ];
 
 /// Metrics of a run, with their units.
-pub const METRICS: [(&str, &str); 29] = [
+pub const METRICS: [(&str, &str); 31] = [
     ("plt", "s"),
     ("lcp", "s"),
     ("repeat-plt", "s"),
@@ -48,6 +48,8 @@ pub const METRICS: [(&str, &str); 29] = [
     ("extra-traffic", "ratio"),
     ("extra-budget", "ratio"),
     ("resets", "count"),
+    ("call-delay", "s"),
+    ("call-loss", "ratio"),
     ("link-rate", "bit/s"),
     ("link-rtt", "s"),
     ("link-loss", "ratio"),
@@ -57,7 +59,7 @@ pub const METRICS: [(&str, &str); 29] = [
 /// exceed 1, because a class may get more than its rate. `epb-fair` may, because a connection may
 /// take more than its fair share. `epb-received` may, because a proxy may hold much data when the
 /// first byte arrives.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "utilization",
     "ceiling",
     "jain",
@@ -66,6 +68,7 @@ const PARTS: [&str; 9] = [
     "failed",
     "epb",
     "below-window",
+    "call-loss",
     "link-loss",
 ];
 

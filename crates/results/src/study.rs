@@ -19,7 +19,7 @@ use std::path::Path;
 pub(crate) use check::once;
 pub use condition::{Changes, Condition, Congestion, TlsVersion};
 pub use content::{Content, Page};
-use definition::BUILT_IN;
+use definition::{BUILT_IN, OWN};
 pub use definition::{Study, StudyError};
 pub use grid::{Grid, Planned, Shard, ShardError, Workload};
 pub use names::{PROTOCOLS, SYSTEMS};
@@ -41,10 +41,16 @@ impl Study {
             .collect()
     }
 
-    /// Built-in study with this name.
+    /// Our own experiments in the same form, which repeat no published study.
+    pub fn own() -> Result<Vec<Self>, StudyError> {
+        OWN.iter().map(|(name, _)| Self::named(name)).collect()
+    }
+
+    /// Built-in study, or experiment of our own, with this name.
     pub fn named(name: &str) -> Result<Self, StudyError> {
         let unknown = || StudyError::Unknown { name: name.into() };
-        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
+        let mut all = BUILT_IN.iter().chain(&OWN);
+        let (name, text) = all.find(|(known, _)| *known == name).ok_or_else(unknown)?;
         Self::parse(name, &format!("experiments/{name}.toml"), text)
     }
 

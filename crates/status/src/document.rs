@@ -168,6 +168,9 @@ pub struct PathEntry {
     pub daily_limit_bytes: Option<u64>,
     /// Bytes of it used, with those that the peer may still send.
     pub daily_used_bytes: Option<u64>,
+    /// Number of another path that loses at the same times, if there is one.
+    #[serde(default)]
+    pub loses_with: Option<u8>,
 }
 
 impl PathEntry {
@@ -367,6 +370,7 @@ fn path_entry(of: PathState) -> PathEntry {
         lost_packets: of.lost_packets,
         daily_limit_bytes: of.day.map(|day| day.limit_bytes),
         daily_used_bytes: of.day.map(|day| day.used_bytes),
+        loses_with: of.loses_with,
     }
 }
 

@@ -21,8 +21,12 @@ pub enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Compare the link layer's processor time for each packet with that of its AEAD alone.
+    /// Compare the link layer's processor time for each packet with that of its AEAD alone, and over
+    /// two paths with that over one.
     Link {
+        /// Fail if a bound is missed.
+        #[arg(long)]
+        check: bool,
         /// Write the figures to this file, as an array of rows.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
@@ -105,7 +109,7 @@ pub enum Bench {
 pub fn run(bench: &Bench) -> Outcome {
     let json = match bench {
         Bench::Relay { json }
-        | Bench::Link { json }
+        | Bench::Link { json, .. }
         | Bench::Hub { json, .. }
         | Bench::Cpu { json, .. }
         | Bench::Shards { json, .. }
@@ -122,9 +126,10 @@ pub fn run(bench: &Bench) -> Outcome {
             let found = bench::relay::run(&sibling::find(GATEWAYS)?, Scratch::new()?.path())?;
             tell(&found, &found.rows())
         }
-        Bench::Link { .. } => {
+        Bench::Link { check, .. } => {
             let found = bench::link::run()?;
-            tell(&found, &found.rows())
+            tell(&found, &found.rows())?;
+            met(*check, &found.missed())
         }
         Bench::Hub { sessions, active, check, .. } => {
             let sessions: Vec<usize> = sessions.iter().map(|count| (*count).into()).collect();

@@ -140,8 +140,11 @@ fn path_line(path: &PathEntry) -> String {
         .map_or_else(String::new, |(limit, used)| {
             format!(", {} of {} a day used", size(used), size(limit))
         });
+    let with = path
+        .loses_with
+        .map_or_else(String::new, |other| format!(", at the same times as path {other}"));
     format!(
-        "path {}: {use_now}; sends at {rate} ({}), {} round trip, {:.1} % lost{day}\n",
+        "path {}: {use_now}; sends at {rate} ({}), {} round trip, {:.1} % lost{with}{day}\n",
         shown_name(&path.label()),
         shown_name(&path.sending.source),
         us(path.round_trip_us),

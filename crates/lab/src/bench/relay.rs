@@ -55,6 +55,7 @@ pub fn run(program: &Path, folder: &Path) -> Result<Found, BenchError> {
     let stage = Stage {
         testbed: &testbed,
         profile: &profile,
+        beside: &[],
         folder,
         program,
         hosts: &[],

@@ -70,6 +70,7 @@ pub fn run(job: &Job<'_>, measured: impl FnOnce(), tell: &Tell<'_>) -> anyhow::R
     let spec = Spec {
         system,
         profile,
+        beside: &[],
         granted: profile,
         seed,
         tunings: Tunings::default(),

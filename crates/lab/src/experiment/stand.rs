@@ -25,6 +25,8 @@ pub struct Spec<'a> {
     pub system: &'static dyn SystemUnderTest,
     /// Profile of the link.
     pub profile: &'a Profile,
+    /// Profiles of further links, which a session uses together with that one.
+    pub beside: &'a [Profile],
     /// Profile from which a system that sends at a granted rate takes its rates.
     pub granted: &'a Profile,
     /// Seed of the link's losses.
@@ -111,13 +113,19 @@ impl Stand {
     /// under test.
     pub fn set_up(spec: &Spec<'_>, measured: impl FnOnce()) -> Result<Self, StandError> {
         let Spec { system, seed, program, folder, hosts, settings, .. } = *spec;
-        let testbed = Testbed::new(&spec.profile.link, spec.profile.terrestrial.as_ref(), seed)?;
+        let testbed = if spec.beside.is_empty() {
+            Testbed::new(&spec.profile.link, spec.profile.terrestrial.as_ref(), seed)?
+        } else {
+            let links = [spec.profile].into_iter().chain(spec.beside);
+            Testbed::bundle(&links.map(|profile| &profile.link).collect::<Vec<_>>(), seed)?
+        };
         let found = testbed.measure()?;
         measured();
         tune(&testbed, system, &spec.tunings)?;
         let origin = Origin::start(&testbed.server)?;
         let profile = if system.is_granted() { spec.granted } else { spec.profile };
-        let stage = Stage { testbed: &testbed, profile, folder, program, hosts, settings };
+        let beside = spec.beside;
+        let stage = Stage { testbed: &testbed, profile, beside, folder, program, hosts, settings };
         let name = system.name();
         let failed = |source| StandError::SystemUnderTest { name, source, said: String::new() };
         let running = system.start(&stage).map_err(failed)?;

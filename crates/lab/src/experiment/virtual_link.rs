@@ -8,8 +8,8 @@ use anyhow::{Context, bail};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::transport::{Connector, Reach};
 use bentpipe_gateway::transports::link;
-use bentpipe_link::SecretKey;
-use bentpipe_link::io::{Air, Hub};
+use bentpipe_link::io::{Air, Hub, PathSockets, Socket};
+use bentpipe_link::{HubConfig, LeaseMode, SecretKey};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use tempfile::TempDir;
@@ -17,12 +17,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::profile::Profile;
 use crate::sim::net::Net;
+use crate::traffic::emu::FurtherRates;
 
 /// Maximum time until the link is up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const GROUND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-const AIRCRAFT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+/// Address of the aircraft on the radio at this index.
+fn aircraft(radio: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, 2 + radio as u8).into()
+}
 
 /// Both ends; they run until dropped.
 pub struct VirtualLink {
@@ -42,17 +47,37 @@ impl VirtualLink {
     /// Starts both ends over `profile`'s link. `more` is added to the file of the air gateway and,
     /// for its aircraft, to that of the ground gateway.
     pub fn start(profile: &Profile, seed: u64, more: [&str; 2]) -> anyhow::Result<Self> {
+        Self::over(std::slice::from_ref(profile), FurtherRates::Typed, seed, more)
+    }
+
+    /// The same over several links, which one session uses at once.
+    pub fn over(
+        links: &[Profile],
+        rates: FurtherRates,
+        seed: u64,
+        more: [&str; 2],
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
-        let (air, ground) = configs(profile, &folder, &mut rng, more)?;
+        let of_air = more[0].to_owned() + &radios(links)?;
+        let (air, ground) = configs(&links[0], &folder, &mut rng, [&of_air, more[1]])?;
         let net = Net::new(rng.random());
-        let (hub_node, air_node) = (net.node(GROUND)?, net.node(AIRCRAFT)?);
-        net.join(&hub_node, &air_node, &profile.link);
+        let hub_node = net.node(GROUND)?;
+        let mut sockets: Vec<Arc<dyn Socket>> = Vec::new();
+        for (radio, profile) in links.iter().enumerate() {
+            let node = net.node(aircraft(radio))?;
+            net.join(&hub_node, &node, &profile.link);
+            sockets.push(Arc::new(node.bind(0)?));
+        }
         let hub_socket = hub_node.bind(4500)?;
         let settings = link::air_config(&air, hub_socket.local_addr(), 1)?;
-        let hub_settings = link::hub_config(&ground)?;
+        let mut hub_settings = link::hub_config(&ground)?;
+        if rates == FurtherRates::Typed {
+            type_rates(&mut hub_settings, links);
+        }
         let hub = Hub::start_seeded(Box::new(hub_socket), hub_settings, rng.random());
-        let far = Air::start_seeded(Box::new(air_node.bind(0)?), settings, rng.random());
+        let socket = Box::new(PathSockets::new(sockets));
+        let far = Air::start_seeded(socket, settings, rng.random());
         Ok(Self { air, ground, hub, far: Arc::new(far), _net: net, _folder: folder })
     }
 
@@ -66,6 +91,32 @@ impl VirtualLink {
             sleep(Duration::from_millis(100)).await;
         }
         Ok(())
+    }
+}
+
+/// Tables of the air's file for all radios, if there are several.
+fn radios(links: &[Profile]) -> anyhow::Result<String> {
+    let table = |(radio, link): (usize, &Profile)| {
+        let rate = link.link.return_.rate().context("the link has no rate")?;
+        let (name, address) = (&link.name, aircraft(radio));
+        Ok(format!(
+            "[[path]]\nname = \"{name}\"\nlocal-address = \"{address}\"\nrate = \"{rate}\"\n"
+        ))
+    };
+    match links {
+        [_] => Ok(String::new()),
+        links => links.iter().enumerate().map(table).collect(),
+    }
+}
+
+/// Sets the rates at which the ground sends on all links but the first.
+fn type_rates(hub: &mut HubConfig, links: &[Profile]) {
+    for aircraft in &mut hub.aircraft {
+        for (path, link) in aircraft.settings.paths.iter_mut().zip(&links[1..]) {
+            if let Some(rate) = link.link.forward.rate() {
+                (path.rate, path.lease) = (rate, LeaseMode::Static);
+            }
+        }
     }
 }
 

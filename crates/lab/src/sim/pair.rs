@@ -255,6 +255,14 @@ impl<A: Opens, H: Core> Pair<A, H> {
         }
     }
 
+    /// The same in the direction from the aircraft only.
+    pub fn set_return_mtu(&mut self, path: usize, bytes: Option<usize>) {
+        let of_path = path.checked_sub(1).map_or(Some(&mut self.to_hub), |further| {
+            self.further.get_mut(further).map(|(_, to_hub)| to_hub)
+        });
+        of_path.into_iter().for_each(|to_hub| to_hub.direction.set_mtu(bytes));
+    }
+
     /// Uses `digest` instead of the default, which covers every byte and costs as much as the
     /// encryption.
     pub fn with_digest(self, digest: Digest) -> Self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bentpipe_channel as channel;
 use bentpipe_flow::ResetCode;
-use bentpipe_link::{Core, Counters, Read, SessionId, Settings, Write};
+use bentpipe_link::{Class, Core, Counters, Read, SessionId, Settings, Write};
 
 use super::pair::{FlowKey, Pair};
 use super::trace::Digest;
@@ -144,7 +144,12 @@ impl Tunnel {
 
     /// Starts the download of `bytes` for a passenger. `None` if there is no session.
     pub fn start(&mut self, passenger: u32, bytes: u64) -> Option<FlowKey> {
-        let flow = self.pair.open_for(passenger, &REQUEST)?;
+        self.start_in(Class::BestEffort, passenger, bytes)
+    }
+
+    /// The same in `class`.
+    pub fn start_in(&mut self, class: Class, passenger: u32, bytes: u64) -> Option<FlowKey> {
+        let flow = self.pair.open_in(class, passenger, &REQUEST)?;
         let download = Download { flow, at_hub: None, left: bytes, read: 0, is_served: false };
         self.downloads.push(download);
         Some(flow)

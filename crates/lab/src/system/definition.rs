@@ -97,6 +97,8 @@ pub struct Stage<'a> {
     pub testbed: &'a Testbed,
     /// Profile of the link.
     pub profile: &'a Profile,
+    /// Profiles of further links, which a session uses together with that one.
+    pub beside: &'a [Profile],
     /// An empty folder for its files.
     pub folder: &'a Path,
     /// The `bentpipe` program, which contains the gateways.

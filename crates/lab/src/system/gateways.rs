@@ -6,7 +6,7 @@ use bentpipe_link::Settings;
 use bentpipe_units::ByteSize;
 
 use super::aerotcp::AeroTcp;
-use super::pair::{Pair, PairSpec, Transport};
+use super::pair::{Pair, PairSpec, Transport, radios};
 use super::{Running, Spread, Stage, SystemError, SystemUnderTest};
 use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET};
 
@@ -65,7 +65,11 @@ impl SystemUnderTest for Gateways {
     fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, SystemError> {
         let socks5 = SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT);
         let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
-        let services = if self.services { services() } else { Default::default() };
+        let mut tables = if self.services { services() } else { Default::default() };
+        if !stage.beside.is_empty() {
+            let links: Vec<_> = [stage.profile].into_iter().chain(stage.beside).collect();
+            tables[1] += &radios(&links);
+        }
         let aerotcp = AeroTcp::declared(stage.settings, stage.profile)?;
         let spec = PairSpec {
             transport: self.transport,
@@ -75,7 +79,7 @@ impl SystemUnderTest for Gateways {
             coding: self.coding,
             aerotcp,
             aircraft: if self.transport == Transport::Link { ROOM } else { "" },
-            classes: services,
+            classes: tables,
             ..PairSpec::new(stage.profile, socks5, peer)
         };
         let program = stage.program.to_string_lossy();

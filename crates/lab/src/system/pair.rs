@@ -15,6 +15,7 @@ use bentpipe_units::BitRate;
 use super::aerotcp::AeroTcp;
 pub use super::pair_error::PairError;
 use super::process::Process;
+use crate::emu::RADIO_INTERFACES;
 use crate::profile::Profile;
 
 /// Rate of the gateways for an unlimited link. Two cores cannot reach it.
@@ -148,6 +149,20 @@ impl Rates {
             _ => "",
         }
     }
+}
+
+/// Tables of `air.toml` for the radios of a testbed with these links: each with its interface and its
+/// rate.
+pub fn radios(links: &[&Profile]) -> String {
+    let mut text = String::new();
+    for (Profile { name, link, .. }, interface) in links.iter().zip(RADIO_INTERFACES) {
+        writeln!(text, "\n[[path]]\nname = \"{name} by {interface}\"\ninterface = {interface:?}")
+            .expect("a string takes all");
+        if let Some(rate) = link.return_.rate() {
+            writeln!(text, "rate = \"{} bit/s\"", rate.bps()).expect("a string takes all");
+        }
+    }
+    text
 }
 
 /// Both gateways; they run until dropped.

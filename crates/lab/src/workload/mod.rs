@@ -2,6 +2,7 @@
 //! that requests them.
 
 pub mod bulk;
+pub mod call;
 pub mod client;
 pub mod content;
 pub mod levels;

@@ -88,7 +88,7 @@ pub fn two_radios() {
     let folder = tempfile::tempdir().unwrap();
     let (links, testbed) = two_links();
     let typed = FurtherRates::Typed;
-    let mut traffic = EmuTraffic::bundle(testbed, &links, typed, folder.path()).unwrap();
+    let mut traffic = EmuTraffic::bundle(testbed, &links, typed, "", folder.path()).unwrap();
     traffic.pass(Duration::from_secs(4));
     let download = traffic.open(object(500_000));
     assert!(traffic.wait(PATIENCE, |traffic| traffic.course(download).is_done()));

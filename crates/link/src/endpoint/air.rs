@@ -376,6 +376,12 @@ impl Core for AirCore {
         }
     }
 
+    fn sendable(&mut self, path: u8, now: Duration) {
+        if let Some((_, session)) = &mut self.session {
+            session.path_returned(path, now);
+        }
+    }
+
     fn too_large(&mut self, (to, path): (SocketAddr, u8), bytes: usize, now: Duration) -> bool {
         if let Some((_, session)) = &mut self.session {
             session.too_large(to, |id| id == path, bytes, now);

@@ -86,6 +86,9 @@ pub trait Core {
     /// Notes that the operating system refuses to send on a path, for example because its interface is
     /// down. What was sent is lost.
     fn unsendable(&mut self, _path: u8, _now: Duration) {}
+    /// Notes that the operating system can send on a path again, for example because its interface has a
+    /// carrier.
+    fn sendable(&mut self, _path: u8, _now: Duration) {}
     /// Time of the next call of [`Self::handle_timeout`], once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
     /// Name of the timer that [`Self::next_timeout`] returns, for messages about one that stays due.

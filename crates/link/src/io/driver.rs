@@ -152,6 +152,20 @@ impl<C: Core> Driver<C> {
         }
     }
 
+    /// Tells the core which paths have failed or returned. Returns `true` if any has.
+    fn take_news(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        while let Poll::Ready((path, can_send)) = self.socket.poll_news(cx) {
+            any = true;
+            let (mut state, now) = (self.shared.lock(), self.shared.now());
+            match can_send {
+                true => state.core.sendable(path, now),
+                false => state.core.unsendable(path, now),
+            }
+        }
+        any
+    }
+
     /// Returns `true` if there is nothing to do: only junk arrived, no timer is due, and nobody
     /// woke the driver.
     fn is_idle(&mut self, taken: bool, cx: &mut Context<'_>) -> bool {
@@ -355,7 +369,8 @@ impl<C: Core + Unpin> Future for Driver<C> {
         let this = &mut *self;
         this.shared.turned();
         let Received { taken, more: more_came } = this.receive(cx);
-        if this.is_idle(taken, cx) {
+        let has_news = this.take_news(cx);
+        if this.is_idle(taken || has_news, cx) {
             if more_came {
                 cx.waker().wake_by_ref();
             }

@@ -57,6 +57,10 @@ struct State {
     failed: bool,
     /// Task that waits for datagrams.
     reader: Option<Waker>,
+    /// The socket can send, or cannot, and nobody has taken this news.
+    news: Option<bool>,
+    /// Task that waits for news.
+    watcher: Option<Waker>,
 }
 
 impl LateSocket {
@@ -65,6 +69,8 @@ impl LateSocket {
     pub fn start(place: Box<dyn Place>, marks: bool) -> Arc<Self> {
         let this = Arc::new(Self { place, marks, state: Mutex::default() });
         this.look();
+        // Nobody waits for the first state.
+        this.state.lock().news = None;
         tokio::spawn(Self::watch(Arc::downgrade(&this)));
         this
     }
@@ -80,9 +86,19 @@ impl LateSocket {
 
     /// Opens the socket if its interface has come, and drops it if that has gone.
     fn look(&self) {
-        let (interface, radio) = (self.place.interface(), self.place.name());
+        let interface = self.place.interface();
         let is_cut = !self.place.is_connected();
         let mut state = self.state.lock();
+        let before = (state.can_send(), state.interface);
+        self.follow(&mut state, interface, is_cut);
+        if (state.can_send(), state.interface) != before {
+            state.news = Some(state.can_send());
+            state.watcher.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn follow(&self, state: &mut State, interface: Option<u32>, is_cut: bool) {
+        let radio = self.place.name();
         if std::mem::replace(&mut state.is_cut, is_cut) != is_cut {
             let news =
                 if is_cut { "the interface has lost its carrier" } else { "it has one again" };
@@ -120,6 +136,12 @@ impl LateSocket {
     }
 }
 
+impl State {
+    fn can_send(&self) -> bool {
+        self.socket.is_some() && !self.is_cut
+    }
+}
+
 impl Debug for LateSocket {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LateSocket").field(&self.place.name()).finish()
@@ -152,6 +174,17 @@ impl Socket for LateSocket {
             Some(socket) => socket.try_send(transmit, dscp),
             None => Err(io::ErrorKind::NetworkDown.into()),
         }
+    }
+
+    fn poll_news(&self, cx: &mut Context<'_>) -> Poll<(u8, bool)> {
+        let mut state = self.state.lock();
+        if let Some(can_send) = state.news.take() {
+            return Poll::Ready((0, can_send));
+        }
+        if !state.watcher.as_ref().is_some_and(|watcher| watcher.will_wake(cx.waker())) {
+            state.watcher = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     fn marks(&self) -> bool {
@@ -232,6 +265,7 @@ mod tests {
         let (began, address) = (tokio::time::Instant::now(), late.local_addr().unwrap());
         for is_connected in [false, true, false] {
             told.set(is_connected);
+            assert_eq!(poll_fn(|cx| late.poll_news(cx)).await, (0, is_connected));
             while late.try_send(&transmit(), Dscp::DF).is_ok() != is_connected {
                 tokio::task::yield_now().await;
             }

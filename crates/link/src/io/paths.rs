@@ -67,6 +67,16 @@ impl Socket for PathSockets {
         }
     }
 
+    fn poll_news(&self, cx: &mut Context<'_>) -> Poll<(u8, bool)> {
+        // Each that has none wakes the task when it does.
+        for (path, socket) in (0..).zip(&self.sockets) {
+            if let Poll::Ready((_, can_send)) = socket.poll_news(cx) {
+                return Poll::Ready((path, can_send));
+            }
+        }
+        Poll::Pending
+    }
+
     fn marks(&self) -> bool {
         self.sockets.iter().any(|socket| socket.marks())
     }

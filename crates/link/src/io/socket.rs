@@ -34,6 +34,11 @@ pub trait Socket: Debug + Send + Sync + 'static {
         self.try_send(transmit, dscp)
     }
 
+    /// News of a path: its number, and whether it can send now. A socket without news never has any.
+    fn poll_news(&self, _cx: &mut Context<'_>) -> Poll<(u8, bool)> {
+        Poll::Pending
+    }
+
     /// Returns `true` if packets show their classes on the path; packets with different marks are
     /// then never joined.
     fn marks(&self) -> bool {

@@ -1,5 +1,8 @@
 //! The receiving half of a lane: symbols received, and the next report on them.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use bentpipe_coding::{Decoder, Limits, Malformed, PREFIX_BYTES, Span};
 
 use super::limits::{MAX_AHEAD, repair_key};
@@ -13,6 +16,9 @@ const MAX_KEPT_RUNS: usize = 2048;
 
 /// Maximum number of runs of the datagram lane in a report; packet outcomes cover the rest.
 const DATAGRAM_RUNS: usize = 32;
+
+/// Number of parts in which contents age.
+const BASES: u32 = 4;
 
 /// Effect of an arriving symbol on the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +39,8 @@ pub struct RecvLane {
     largest_packet: [Option<u64>; MAX_PATHS as usize],
     decoder: Decoder,
     longest_repair: usize,
+    /// Earlier bases with their times, oldest first: at most [`BASES`] and one.
+    bases: VecDeque<(Duration, u64)>,
 }
 
 impl RecvLane {
@@ -46,6 +54,7 @@ impl RecvLane {
             largest_packet: [None; MAX_PATHS as usize],
             decoder,
             longest_repair: PREFIX_BYTES + symbol_bytes,
+            bases: VecDeque::new(),
         }
     }
 
@@ -117,6 +126,19 @@ impl RecvLane {
         self.decoder.forget_below(self.have.base());
     }
 
+    /// Frees contents that only a repair over symbols that had arrived `age` ago could need: by then
+    /// the sender knows from reports that it need not repair them.
+    pub fn free_older(&mut self, age: Duration, now: Duration) {
+        let since = |at: Duration| now.saturating_sub(at);
+        if self.bases.back().is_none_or(|(at, _)| since(*at) >= age / BASES) {
+            self.bases.push_back((now, self.have.base()));
+        }
+        while let Some((_, base)) = self.bases.front().filter(|(at, _)| since(*at) >= age) {
+            self.decoder.forget_below(*base);
+            self.bases.pop_front();
+        }
+    }
+
     fn note(&mut self, number: u64, packet: PacketId) -> Arrival {
         if self.refuses(number) {
             return Arrival::Refused;
@@ -164,8 +186,6 @@ impl RecvLane {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bentpipe_coding::encode;
 
     use super::*;
@@ -221,6 +241,24 @@ mod tests {
         let mut coded = Vec::new();
         encode(repair_key(packet.into()), &contents, &mut coded);
         (Span::new(first, count).unwrap(), coded)
+    }
+
+    #[test]
+    fn contents_are_kept_as_long_as_a_repair_may_need_them() {
+        let mut lane = RecvLane::new(Lane::Bulk, 4096, 1500);
+        let (age, mut most) = (Duration::from_secs(2), 0);
+        for number in 0..4000 {
+            lane.arrive(number, number.into(), &[1; 1000]);
+            // 100 symbols a second.
+            lane.free_older(age, Duration::from_millis(10 * number));
+            most = most.max(lane.coded_bytes());
+        }
+        assert!((200_000..300_000).contains(&most), "{most} bytes");
+        let (span, mut coded) = (Span::new(3850, 151).unwrap(), Vec::new());
+        encode(repair_key(9000.into()), &[&[1; 1000][..]; 151], &mut coded);
+        let useful = lane.repair(span, 9000.into(), &coded);
+        assert_eq!(useful, Ok(true), "the contents of the last 1.5 s are there");
+        assert_eq!(lane.next_recovered(false), Some((4000, vec![1; 1000])));
     }
 
     #[test]

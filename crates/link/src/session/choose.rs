@@ -172,10 +172,17 @@ impl Session {
         if (is_partial || ends_soon) && self.next_lane(now) == Some(lane) {
             return false;
         }
-        // The burst that may have taken the symbols of a path may also take a repair there.
+        // The burst that may have taken the symbols of a path may also take a repair there, or on a path
+        // that loses at the same times.
         let state = self.send.reliable.get(lane as usize);
         let burst = self.repair_policy.burst.as_secs_f64();
-        let carried = |path: &Path| state.is_some_and(|state| state.repairs_symbols_of(path.id));
+        let is_hit =
+            |path: &Path, source: u8| path.id == source || self.lose_together(path.id, source);
+        let carried = |path: &Path| {
+            state.is_some_and(|state| {
+                self.paths().any(|of| is_hit(path, of.id) && state.repairs_symbols_of(of.id))
+            })
+        };
         let metered = self.settings.classes[class].paths.metered;
         let wait_s = |path: &Path| if carried(path) { burst } else { 0.0 };
         !self.is_overtaken(waiting, (metered, lane), wait_s, now)

@@ -85,6 +85,7 @@ impl Session {
                 judged_packets: path.judged_packets,
                 lost_packets: path.lost_packets,
                 day: path.volume.usage(),
+                loses_with: self.loses_with(id),
             });
         }
         self.select_first();

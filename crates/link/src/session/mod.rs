@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `path`, `sent`, `skips`, `arrivals` | one radio path: packets, round trip, pacing |
 //! | `paths`, `spread`, `copies`, `copy_queue`, `one_way` | several paths: which one carries what |
+//! | `news`, `coincidence` | news of interfaces and modems; paths that lose at the same times |
 //! | `volume`, `limited` | paths whose bytes are limited |
 //! | `transmit`, `choose`, `fragment` | the next packet, composed when the pacer releases it |
 //! | `receive`, `report`, `reporting`, `curve` | packets received, reports and their times, arrival times |
@@ -15,6 +16,7 @@
 mod arrivals;
 mod choose;
 mod classes;
+mod coincidence;
 mod copies;
 mod copy_queue;
 mod curve;
@@ -23,6 +25,7 @@ mod fragment;
 mod leases;
 mod limited;
 mod mtu;
+mod news;
 mod one_way;
 mod path;
 mod paths;
@@ -53,6 +56,7 @@ use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::{Class, Dscp};
+use coincidence::Coincidence;
 use fragment::Assembly;
 use path::Path;
 pub use volume::HEADER_BYTES;
@@ -119,6 +123,8 @@ pub struct Session {
     first_path: u8,
     /// Symbols of a path that may be dead are sent again on others.
     resends: bool,
+    /// Losses over time, if there are several paths.
+    coincidence: Option<Box<Coincidence>>,
     /// Maximum number of paths that both ends permit.
     max_paths: u8,
     /// Measurements of the path from an earlier session.
@@ -195,6 +201,7 @@ impl Session {
             others: Vec::new(),
             first_path: path,
             resends: false,
+            coincidence: None,
             max_paths: settings.max_paths().min(peer.max_paths).max(1),
             prior,
             send: Senders::new(kept),
@@ -384,18 +391,6 @@ impl Session {
     /// Returns `true` if the peer learns its rate.
     fn peer_learns(&self) -> bool {
         self.peer.rate.bps() == 0
-    }
-
-    /// Round trip of the longest live path; of the path in hand if there is none.
-    fn longest_round_trip(&self) -> Duration {
-        let used = self.paths().filter(|path| self.is_used(path));
-        used.map(|path| path.rtt.get()).max().unwrap_or(self.path.rtt.get())
-    }
-
-    /// Largest packet that all live paths carry.
-    fn symbol_mtu(&self) -> usize {
-        let used = self.paths().filter(|path| self.is_used(path));
-        used.map(|path| path.mtu.current()).min().unwrap_or(self.path.mtu.current())
     }
 
     /// Maximum unreported bytes of a lane.

@@ -92,6 +92,10 @@ pub struct Path {
     pub validation: Option<Validation>,
     /// The symbols in flight went again elsewhere, because nothing was heard of the path.
     pub is_doubted: bool,
+    /// The aircraft cannot use the path: its interface or modem says so.
+    pub is_down: bool,
+    /// Number of packets that still have to report that it can, or cannot.
+    pub news_left: u8,
     /// The path carries data only while no other one does, because its bytes cost money.
     pub is_standby: bool,
     /// Limit of its bytes.
@@ -182,6 +186,8 @@ impl Path {
             outage: None,
             validation: None,
             is_doubted: false,
+            is_down: false,
+            news_left: 0,
             is_standby: settings.metered,
             volume: Volume::new(settings.quota.clone(), now),
             copies: Copies::default(),

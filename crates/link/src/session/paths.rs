@@ -189,6 +189,7 @@ impl Session {
         let received_bytes = if self.opens { usize::MAX / 4 } else { 0 };
         path.validation = Some(self.new_validation(path.rtt.get(), received_bytes, now));
         self.others.push(Box::new(path));
+        self.coincidence.get_or_insert_default();
         true
     }
 
@@ -331,27 +332,6 @@ impl Session {
         for path in &mut self.others {
             path.reports.repeat(now);
         }
-    }
-
-    /// Notes that a path cannot send, so that nothing need be waited for.
-    pub(crate) fn path_failed(&mut self, id: u8, now: Duration) {
-        if self.select(id) && self.path.is_live() && self.has_other_live() {
-            self.begin_outage(now);
-        }
-        self.select_first();
-    }
-
-    /// Notes that a path may work again, so that it is probed at once.
-    pub(crate) fn path_returned(&mut self, id: u8, now: Duration) {
-        if self.select(id) {
-            if let Some(outage) = &mut self.path.outage {
-                outage.probe_at = now;
-            }
-            if let Some(validation) = &mut self.path.validation {
-                validation.next_try = now;
-            }
-        }
-        self.select_first();
     }
 
     /// Returns `true` if the other live paths, without the path in hand, would have delivered

@@ -358,9 +358,67 @@ fn a_path_stops_and_returns_at_once_with_news_of_its_modem() {
     world.dead[1] = false;
     world.air.set_modem_rate(1, reported(2_000, false), world.now);
     let began = world.now;
-    while world.live()[0] != [true; 2] {
+    while world.live() != [[true; 2]; 2] {
         world.run(STEP);
     }
     let took = world.now - began;
     assert!(took <= 4 * DELAY, "two round trips, not {took:?}");
+}
+
+#[test]
+fn the_ground_stops_at_once_on_a_path_that_the_air_reports_as_down() {
+    let mut world = World::connected([1280; 2]);
+    world.dead[1] = true;
+    world.air.unsendable(1, world.now);
+    world.run(DELAY + 3 * STEP);
+    assert_eq!(world.live(), [[true, false]; 2]);
+}
+
+#[test]
+fn news_of_a_path_that_is_down_is_repeated() {
+    let mut world = World::connected([1280; 2]);
+    world.open(300_000);
+    world.run(2 * DELAY);
+    world.dead = [true; 2];
+    world.air.unsendable(1, world.now);
+    while path_of(world.air(), 1).news_left == 3 {
+        world.run(STEP);
+    }
+    world.run(DELAY);
+    assert!(world.live()[1][1], "the first packet is lost");
+    world.dead[0] = false;
+    world.run(DELAY);
+    assert!(!world.live()[1][1], "the second one has told the ground");
+}
+
+#[test]
+fn a_path_that_works_again_is_not_reported_as_down() {
+    let mut world = World::connected([1280; 2]);
+    // One refused packet; nothing else is sent that could carry the news again.
+    world.air.unsendable(1, world.now);
+    world.run(4 * DELAY);
+    assert_eq!(world.live(), [[true; 2]; 2], "a probe got through");
+    let flow = world.open(20_000);
+    world.run(DELAY + 20 * STEP);
+    assert_eq!(world.live(), [[true; 2]; 2], "its return is not taken back");
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.read(flow), 20_000);
+}
+
+#[test]
+fn a_path_that_returns_for_one_end_is_probed_by_the_other_at_once() {
+    let mut world = World::connected([1280; 2]);
+    world.dead[1] = true;
+    world.air.unsendable(1, world.now);
+    world.run(Duration::from_secs(60));
+    assert_eq!(world.live(), [[true, false]; 2]);
+    let due = |hub: &Session| path_of(hub, 1).outage.expect("it is silent").probe_at;
+    while due(world.hub()) < world.now + Duration::from_secs(1) {
+        world.run(STEP);
+    }
+    let before = path_of(world.hub(), 1).next_packet();
+    world.dead[1] = false;
+    world.air.sendable(1, world.now);
+    world.run(DELAY + 3 * STEP);
+    assert_eq!(path_of(world.hub(), 1).next_packet(), before + 1, "the ground has sent a probe");
 }

@@ -105,6 +105,9 @@ impl Session {
         }
         // Only the aircraft's operator pays.
         self.path.is_standby |= packet.standby && !self.opens;
+        if let Some(down) = packet.down.filter(|_| !self.opens) {
+            self.take_down(down, now);
+        }
         let asks = packet.asks_for_report();
         if let Some(report) = packet.report {
             self.take_report(&report, packet.curve.as_ref(), now);
@@ -189,6 +192,7 @@ impl Session {
             let peer = self.settings.peer_label(&self.path.peer);
             tracing::info!(%peer, %rate, "the path carries");
         }
+        self.note_losses(&outcomes, now);
         let told = outcomes.data();
         self.counters.packets_lost += told.lost;
         self.counters.packets_judged += told.judged;

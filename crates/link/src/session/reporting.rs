@@ -13,8 +13,13 @@ use crate::wire::report::{MAX_RUNS, Report};
 /// Every report of a path in this many goes on the path itself if another one is shorter. At eight
 /// reports in a round trip that is one in four round trips.
 const OWN_REPORTS: u64 = 32;
+/// Round trips for which contents are kept for repairs after everything before them has arrived. Reports
+/// tell the sender within one and a half that it need not repair them; further ones cover lost reports.
+const CODED_ROUND_TRIPS: u32 = 3;
+/// The minimum time, for short paths.
+const MIN_CODED_AGE: Duration = Duration::from_millis(500);
 /// Room reserved next to a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and
-/// a PING (1); on standby, a STANDBY (1) too.
+/// a PING (1); on standby, a STANDBY (1) too, and with news of a path, a DOWN.
 const NEXT_TO_REPORT_BYTES: usize = 63;
 
 impl Session {
@@ -59,7 +64,7 @@ impl Session {
         let mut report = report?;
         frame::put_report(&mut self.plaintext, &report);
         let beside = curve.as_ref().map_or(0, |_| MAX_CURVE_BYTES) + NEXT_TO_REPORT_BYTES;
-        let beside = beside + usize::from(self.path.is_standby);
+        let beside = beside + usize::from(self.path.is_standby) + self.down_bytes();
         let room = self.path.affordable_plaintext() - beside;
         if self.plaintext.len() > room {
             self.plaintext.clear();
@@ -82,6 +87,8 @@ impl Session {
         self.select(here);
         self.counters.reports_sent += 1;
         self.counters.report_bytes += bytes;
+        let age = (self.longest_round_trip() * CODED_ROUND_TRIPS).max(MIN_CODED_AGE);
+        self.recv.iter_mut().for_each(|lane| lane.free_older(age, now));
     }
 
     pub(super) fn pace(&self) -> Pace {

@@ -21,6 +21,18 @@ impl Session {
             || (path.is_live() && path.is_standby && is_used_beside())
     }
 
+    /// Round trip of the longest live path; of the path in hand if there is none.
+    pub(super) fn longest_round_trip(&self) -> Duration {
+        let used = self.paths().filter(|path| self.is_used(path));
+        used.map(|path| path.rtt.get()).max().unwrap_or(self.path.rtt.get())
+    }
+
+    /// Largest packet that all live paths carry.
+    pub(super) fn symbol_mtu(&self) -> usize {
+        let used = self.paths().filter(|path| self.is_used(path));
+        used.map(|path| path.mtu.current()).min().unwrap_or(self.path.mtu.current())
+    }
+
     /// Returns `true` if a path carries `lane` of a class with this use of metered paths.
     pub(super) fn carries(&self, path: &Path, metered: Metered, lane: Lane) -> bool {
         path.is_live() && self.pays(path, metered, lane)

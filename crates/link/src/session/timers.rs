@@ -113,6 +113,7 @@ impl Session {
         let min_interval = self.path.rtt.get().max(MIN_PROBE_INTERVAL);
         let peer = self.settings.peer_label(&self.path.peer);
         tracing::info!(%peer, "nothing heard: data stops, probing");
+        self.note_silence(now);
         self.path.outage = Some(Outage { since: now, probe_at: now, min_interval, bare: true });
         self.drop_copies();
         self.path.mtu.on_outage(now);

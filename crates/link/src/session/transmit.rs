@@ -193,6 +193,7 @@ impl Session {
             frame::put_slide(&mut self.plaintext, slide);
             self.send.datagrams.slid(self.path.next_id());
         }
+        self.put_down();
         let ping = std::mem::take(&mut self.path.ping);
         if ping {
             if self.path.waiting_since.is_some() {

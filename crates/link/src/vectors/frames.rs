@@ -61,7 +61,7 @@ fn frames() {
     };
     let back = |packets, us| Back { packets, time: Duration::from_micros(us) };
     let curve = Curve(vec![back(1, 600), back(7, 4_200)]);
-    let uncoded: [(&str, Put<'_>); 15] = [
+    let uncoded: [(&str, Put<'_>); 16] = [
         ("demand", &|out| frame::put_demand(out, &demand)),
         ("lease", &|out| frame::put_grant(out, &grant)),
         ("curve_of_2_knots", &|out| frame::put_curve(out, &curve)),
@@ -71,6 +71,7 @@ fn frames() {
         ("ping", &|out| frame::put_ping(out)),
         ("standby", &|out| frame::put_standby(out)),
         ("volume_5000000", &|out| out.extend(frame::volume(5_000_000))),
+        ("down_of_paths_1_and_3", &|out| frame::put_down(out, 0b1010)),
         ("close", &|out| frame::put_close(out)),
         ("slide_datagrams_to_70000", &|out| {
             frame::put_slide(out, Slide { lane: Lane::Datagram, base: 70_000 });

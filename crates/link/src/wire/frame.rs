@@ -3,8 +3,7 @@
 //! A packet has two parts:
 //!
 //! - the uncoded part (REPORT, CURVE, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, STANDBY, VOLUME,
-//!   CLOSE), where
-//!   the latest message wins and nothing is retransmitted;
+//!   DOWN, CLOSE), where the latest message wins and nothing is retransmitted;
 //! - at most one symbol, repair or fragment, which fills the rest. Everything that must arrive is
 //!   in symbols.
 //!
@@ -22,6 +21,7 @@
 //! | `0x09` | CURVE | with a REPORT, to a sender that learns its rate, see [`Curve`] |
 //! | `0x0a` | STANDBY | none; from the aircraft: this path carries data only if no other does |
 //! | `0x0b` | VOLUME | u64; from the aircraft: total bytes that the hub may send on this path; from the hub: total that it has sent |
+//! | `0x0c` | DOWN | u8; from the aircraft: paths that it cannot use now, a bit for each |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, number of symbols − 1 varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
@@ -64,13 +64,14 @@ const SLIDE: u8 = 0x08;
 const CURVE: u8 = 0x09;
 const STANDBY: u8 = 0x0a;
 const VOLUME: u8 = 0x0b;
+const DOWN: u8 = 0x0c;
 const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
 const FRAGMENT: u8 = 0x20;
 
 /// PADDING frame, which may be repeated.
 pub const PADDING: u8 = 0x00;
-/// Maximum length of a fragmented body: no packet is longer.
+/// Maximum length of a fragmented body.
 pub const MAX_BODY_BYTES: usize = 65_535;
 
 const OPEN: u8 = 0x01;
@@ -85,9 +86,9 @@ const DATAGRAM_LEN: u8 = 0x0d;
 const CLAIM: u8 = 0x0e;
 const CLASS: u8 = 0x0f;
 
-/// Length of a VOLUME.
+/// Lengths of a VOLUME, a DOWN and a path challenge.
 pub const VOLUME_BYTES: usize = 9;
-/// Length of a path challenge.
+pub const DOWN_BYTES: usize = 2;
 pub const CHALLENGE_BYTES: usize = 8;
 
 /// Random bytes of a path challenge.
@@ -106,6 +107,7 @@ pub struct Packet<'a> {
     pub ping: bool,
     pub standby: bool,
     pub volume: Option<u64>,
+    pub down: Option<u8>,
     pub close: bool,
     pub carried: Option<Carried<'a>>,
 }
@@ -203,6 +205,7 @@ impl<'a> Packet<'a> {
                 PING => packet.ping = true,
                 STANDBY => packet.standby = true,
                 VOLUME => packet.volume = Some(reader.u64()?),
+                DOWN => packet.down = Some(reader.u8()?),
                 CLOSE => packet.close = true,
                 PADDING => {}
                 tag => {
@@ -282,6 +285,10 @@ pub fn put_ping(out: &mut Vec<u8>) {
 
 pub fn put_standby(out: &mut Vec<u8>) {
     out.push(STANDBY);
+}
+
+pub fn put_down(out: &mut Vec<u8>, paths: u8) {
+    out.extend([DOWN, paths]);
 }
 
 /// VOLUME, which begins every packet of a limited path.

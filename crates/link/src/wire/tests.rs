@@ -151,6 +151,7 @@ proptest! {
         ping: bool,
         standby: bool,
         volume: Option<u64>,
+        down: Option<u8>,
         close: bool,
         padding in 0usize..40,
         fragment in prop::option::of((any::<u64>(), 0usize..30_000, 1usize..30_000)),
@@ -170,6 +171,7 @@ proptest! {
         if ping { frame::put_ping(&mut out) }
         if standby { frame::put_standby(&mut out) }
         if let Some(volume) = volume { out.extend(frame::volume(volume)) }
+        if let Some(paths) = down { frame::put_down(&mut out, paths) }
         if close { frame::put_close(&mut out) }
         out.resize(out.len() + padding, frame::PADDING);
         let before = out.len();
@@ -203,7 +205,7 @@ proptest! {
         };
         prop_assert_eq!(out.len() - before, head);
         out.extend_from_slice(carried.as_ref().map_or(&[], content));
-        let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, standby, volume, close, carried };
+        let packet = Packet { report, curve, grant, demand, slide, challenge, response, ping, standby, volume, down, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 

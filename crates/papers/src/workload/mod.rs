@@ -1,6 +1,7 @@
 //! Workload of one run of a cell in a testbed; each kind has its own file.
 
 pub mod bulk;
+mod call;
 mod chromium;
 mod error;
 mod files;
@@ -26,6 +27,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Row>, WorkError> {
         Workload::Files => files::run(scope),
         Workload::Sequence => sequence::run(scope),
         Workload::Bulk => bulk::run(scope),
+        Workload::Call => call::run(scope),
         Workload::Mixed => mixed::run(scope),
         Workload::Page | Workload::Archive => page::run(scope),
         Workload::RuralPolicy => {

@@ -19,14 +19,15 @@ pub fn failed(mut values: Vec<Row>) -> Vec<Row> {
 
 /// Values of a run that failed before it gave any.
 pub fn nothing(job: &Job<'_>) -> Vec<Row> {
-    const TIMES: [&str; 5] = ["plt", "lcp", "repeat-plt", "repeat-lcp", "response-time"];
+    const TIMES: [&str; 6] =
+        ["plt", "lcp", "repeat-plt", "repeat-lcp", "response-time", "call-delay"];
     const SHARES: [&str; 5] = ["goodput", "utilization", "epb", "epb-received", "epb-fair"];
     let deadline = job.planned.deadline.as_secs_f64();
     let times = TIMES.map(|metric| Row::of(metric, deadline, false));
     let shares = SHARES.map(|metric| Row::of(metric, 0.0, false));
     let asked = |value: &Row| job.grid.metrics.contains(&value.metric);
-    let below = Row::of("below-window", 1.0, false);
-    failed(times.into_iter().chain(shares).chain([below]).filter(asked).collect())
+    let worst = ["below-window", "call-loss"].map(|metric| Row::of(metric, 1.0, false));
+    failed(times.into_iter().chain(shares).chain(worst).filter(asked).collect())
 }
 
 #[cfg(test)]

@@ -14,6 +14,10 @@ pub(super) const BUILT_IN: [(&str, &str); 5] = [
     ("netforecast", include_str!("../../../../experiments/netforecast.toml")),
 ];
 
+/// Built-in files of our own experiments in the same form. No published study is behind them.
+pub(super) const OWN: [(&str, &str); 1] =
+    [("hybrid", include_str!("../../../../experiments/hybrid.toml"))];
+
 /// One published study, and its replication.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Study {
@@ -48,7 +52,7 @@ pub struct Study {
 /// Reason why a study cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// No study of that name is built in.
+    /// No experiment of that name is built in.
     #[error("there is no experiment {name:?}: there are {}", names())]
     Unknown {
         /// Requested name.
@@ -73,5 +77,6 @@ pub enum StudyError {
 }
 
 fn names() -> String {
-    BUILT_IN.map(|(name, _)| name).join(", ")
+    let names: Vec<&str> = BUILT_IN.iter().chain(&OWN).map(|(name, _)| *name).collect();
+    names.join(", ")
 }

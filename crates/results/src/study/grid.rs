@@ -50,6 +50,8 @@ pub enum Workload {
     Sequence,
     /// Endless transfers, measured in steady state.
     Bulk,
+    /// A call over UDP.
+    Call,
     /// A reader of public services, with and without saturated lower-effort traffic.
     RuralPolicy,
 }

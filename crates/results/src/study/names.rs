@@ -1,7 +1,7 @@
 //! Systems under test and protocols that a cell may name.
 
 /// Systems under test that a cell may name. `experiments/README.md` describes them.
-pub const SYSTEMS: [&str; 15] = [
+pub const SYSTEMS: [&str; 16] = [
     "e2e-reno",
     "e2e-cubic",
     "e2e-bbr",
@@ -9,6 +9,7 @@ pub const SYSTEMS: [&str; 15] = [
     "split-reno",
     "split-cubic",
     "split-bbr",
+    "split-mptcp",
     "pep-fixed",
     "pep-http",
     "kcptun",

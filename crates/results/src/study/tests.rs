@@ -247,6 +247,7 @@ fn a_stated_value_is_found_in_its_cells() {
 fn the_studies_built_in_are_those_of_the_folder() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     let mut built_in = Study::all().unwrap();
+    built_in.extend(Study::own().unwrap());
     built_in.sort_by(|one, two| one.name.cmp(&two.name));
     assert_eq!(Study::load_folder(&folder).unwrap(), built_in);
     let error = Study::named("wifi").unwrap_err().to_string();
@@ -257,11 +258,11 @@ fn the_studies_built_in_are_those_of_the_folder() {
 #[test]
 fn every_cell_is_of_a_known_link_and_its_file_has_a_name_that_fits() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    for study in Study::all().unwrap() {
+    for study in Study::all().unwrap().into_iter().chain(Study::own().unwrap()) {
         for (grid, planned) in study.plan(false) {
             let file = crate::Folder::cell_file(&study.name, &grid.id, &planned.cell);
             assert!(file.file_name().unwrap().len() < 240, "{}", file.display());
-            if let Some(link) = planned.cell.on("link") {
+            for link in planned.cell.on("link").into_iter().flat_map(|links| links.split('+')) {
                 let profile = root.join(format!("profiles/{link}.toml"));
                 assert!(profile.exists(), "{}: there is no profile {link}", study.name);
             }

@@ -22,9 +22,15 @@ const ROUND_TICKS: usize = 1000;
 /// Loss on the impaired wire.
 const LOSS: f64 = 0.06;
 const SEED: u64 = 1;
+/// Maximum processor time for each data packet over two paths, compared with one path of the same rate.
+const MAX_OF_PATHS: f64 = 1.05;
 
 /// Results.
-pub struct Found(Vec<Cell>);
+pub struct Found {
+    cells: Vec<Cell>,
+    /// The whole work for each data packet over two paths, compared with one path, round by round.
+    paths: Vec<(Load, Samples)>,
+}
 
 /// One part of the work under one load.
 struct Cell {
@@ -47,7 +53,7 @@ enum Part {
     TakeReport,
 }
 
-/// Runs all loads. Takes about 20 seconds.
+/// Runs all loads. Takes about 40 seconds.
 pub fn run() -> Result<Found, BenchError> {
     run_for(ROUNDS, ROUND_TICKS)
 }
@@ -61,13 +67,27 @@ fn run_for(rounds: usize, ticks: usize) -> Result<Found, BenchError> {
         rigs.push(Rig::new(load, SEED).ok_or_else(|| failed(doing)("there was no session"))?);
         cells.extend(Part::ALL.map(|part| Cell::new(load, part)));
     }
+    let mut paths: Vec<(Load, Samples)> = loads()
+        .into_iter()
+        .filter(|load| load.paths > 1)
+        .map(|load| (load, Samples::default()))
+        .collect();
     for round in 0..=rounds {
+        let mut whole = Vec::new();
         for (rig, cells) in rigs.iter_mut().zip(cells.chunks_mut(Part::ALL.len())) {
             let mut costs = Costs::default();
             (0..ticks).for_each(|_| rig.tick(true, &mut costs));
             for cell in cells.iter_mut().filter(|_| round > 0) {
                 let took = cell.add(&costs, &mut aead);
                 took.ok_or_else(|| failed(doing)("a packet could not be sealed and opened"))?;
+            }
+            whole.push((rig.load(), costs.of_data_packet()));
+        }
+        for (load, ratios) in paths.iter_mut().filter(|_| round > 0) {
+            let of = |load: Load| whole.iter().find(|(other, _)| *other == load).map(|it| it.1);
+            let one = of(Load { paths: 1, ..*load });
+            if let Some((more, one)) = of(*load).zip(one) {
+                ratios.push(more / one);
             }
         }
     }
@@ -77,13 +97,14 @@ fn run_for(rounds: usize, ticks: usize) -> Result<Found, BenchError> {
             return Err(failed(doing)(format!("of {given} bytes {got} arrived")));
         }
     }
-    Ok(Found(cells))
+    Ok(Found { cells, paths })
 }
 
 fn loads() -> Vec<Load> {
     let lossy = Ratio::new(LOSS).expect("it is between 0 and 1");
-    let both = |traffic| [Ratio::ZERO, lossy].map(|loss| Load { traffic, loss });
-    [both(Traffic::Bulk), both(Traffic::Objects)].concat()
+    let both = |traffic, paths| [Ratio::ZERO, lossy].map(|loss| Load { traffic, loss, paths });
+    let with = |paths| [both(Traffic::Bulk, paths), both(Traffic::Objects, paths)].concat();
+    [with(1), with(2)].concat()
 }
 
 impl Part {
@@ -155,7 +176,35 @@ impl Found {
             let time = cell.times.fill(row(name, "s", known(&cell.bare, 0.5)));
             [time, cell.ratios.fill(row(&format!("{name}-ratio"), "ratio", Some(1.0)))]
         };
-        self.0.iter().flat_map(rows).collect()
+        let of_paths = |(load, ratios): &(Load, Samples)| {
+            ratios.fill(Row {
+                experiment: "link".into(),
+                system: Some("bentpipe".into()),
+                workload: Some(load.to_string()),
+                metric: "against-one-path".into(),
+                unit: "ratio".into(),
+                limit: Some(MAX_OF_PATHS),
+                seed: Some(SEED),
+                loss: Some(load.loss.get()),
+                ..Row::default()
+            })
+        };
+        self.cells.iter().flat_map(rows).chain(self.paths.iter().map(of_paths)).collect()
+    }
+
+    /// Descriptions of missed bounds.
+    pub fn missed(&self) -> Vec<String> {
+        let is_missed = |(_, ratios): &&(Load, Samples)| {
+            known(ratios, 0.5).is_none_or(|ratio| ratio > MAX_OF_PATHS)
+        };
+        let text = |(load, ratios): &(Load, Samples)| {
+            let ratio = known(ratios, 0.5).unwrap_or(f64::NAN);
+            let loss = 100.0 * load.loss.get();
+            format!(
+                "{load}, {loss:.0} %: {ratio:.2} × the processor time of one path, not {MAX_OF_PATHS}"
+            )
+        };
+        self.paths.iter().filter(is_missed).map(text).collect()
     }
 }
 
@@ -173,7 +222,7 @@ impl fmt::Display for Found {
             let (part, packets) = (cell.part.name().to_owned(), cell.packets.to_string());
             [load, part, packets, median, least, most, micros(&cell.bare, 0.5), ratio]
         };
-        let lines: Vec<_> = self.0.iter().map(line).collect();
+        let lines: Vec<_> = self.cells.iter().map(line).collect();
         let header = ["", "part", "packets", "median", "least", "most", "AEAD", ""];
         f.write_str(&table::groups(header, &lines))?;
         f.write_str(
@@ -181,7 +230,18 @@ impl fmt::Display for Found {
              for packets as long, and how many times that the whole is\n\
              send, receive  of the data: its owners' writing and reading, coding and timers included\n\
              report  the packets that go back, made and taken: reports, and credit now and then\n",
-        )
+        )?;
+        for (load, ratios) in &self.paths {
+            let ratio = |q| known(ratios, q).unwrap_or(f64::NAN);
+            let [median, least, most] = [0.5, 0.0, 1.0].map(ratio);
+            let loss = 100.0 * load.loss.get();
+            writeln!(
+                f,
+                "{load}, {loss:.0} %: {median:.3} × the time of one path for each data packet \
+                 ({least:.3} to {most:.3})"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -197,14 +257,19 @@ mod tests {
     fn every_part_of_every_load_has_its_figures() {
         let found = run_for(2, 50).unwrap();
         let rows = found.rows();
-        assert_eq!((found.0.len(), rows.len()), (16, 32));
-        for cell in &found.0 {
+        assert_eq!((found.cells.len(), rows.len()), (32, 64 + 4));
+        for cell in &found.cells {
             assert!(cell.packets > 0, "{} {:?}", cell.load, cell.part);
         }
         for row in &rows {
             assert!(row.n == 2 && row.p50.is_some_and(|value| value > 0.0), "{row:?}");
         }
         let table = found.to_string();
-        assert!(table.contains("object-10k, 6 %") && table.contains("take-report"), "{table}");
+        assert!(
+            table.contains("object-10k, 6 %")
+                && table.contains("bulk, 2 paths, 0 %")
+                && table.contains("take-report"),
+            "{table}"
+        );
     }
 }

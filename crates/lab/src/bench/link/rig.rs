@@ -8,13 +8,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bentpipe_channel::{Direction, DirectionSpec, Fate};
+use bentpipe_flow::{PathState, PathUse};
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
-    Session, SessionId, Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, LeaseMode,
+    PathSettings, Read, SecretKey, Session, SessionId, Settings, SnapshotLimits, Write,
 };
 use bentpipe_units::{BitRate, Ratio};
 use rand::{Rng, SeedableRng};
@@ -35,6 +36,10 @@ const PATIENCE_TICKS: u32 = 10_000;
 const OBJECT_BYTES: usize = 10_000;
 /// Flows that take turns with the objects. Each belongs to a different passenger.
 const OBJECT_FLOWS: u32 = 16;
+
+/// Addresses of the ends. Each path of the air has its own port.
+const AIR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), 40_000);
+const HUB: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)), 4_500);
 
 /// Buffer for the largest packet.
 const PACKET_BYTES: usize = 1500;
@@ -57,6 +62,8 @@ pub struct Load {
     pub traffic: Traffic,
     /// Fraction of packets lost, in both directions independently.
     pub loss: Ratio,
+    /// Number of paths, which share the rate equally.
+    pub paths: u8,
 }
 
 /// One part of the work.
@@ -81,6 +88,15 @@ pub struct Costs {
     pub take_report: Cost,
 }
 
+impl Costs {
+    /// Processor time of all parts for each data packet, in seconds.
+    pub fn of_data_packet(&self) -> f64 {
+        let parts = [&self.send, &self.receive, &self.report, &self.take_report];
+        let time: Duration = parts.iter().map(|part| part.time).sum();
+        time.as_secs_f64() / self.send.datagrams.len().max(1) as f64
+    }
+}
+
 type FlowKey = (SessionId, u64);
 
 /// Both ends, and the wires between them.
@@ -89,14 +105,17 @@ pub struct Rig {
     now: Duration,
     air: AirCore,
     hub: HubCore,
-    to_air: Wire,
-    to_hub: Wire,
+    to_air: Wires,
+    to_hub: Wires,
     /// The sender's flows.
     flows: Vec<FlowKey>,
     turn: usize,
     /// Bytes from the sender's owner, and bytes to the receiver's owner.
     pub moved: (u64, u64),
 }
+
+/// One direction of all paths.
+struct Wires(Vec<Wire>);
 
 struct Wire {
     direction: Direction,
@@ -109,12 +128,21 @@ impl Rig {
     pub fn new(load: Load, seed: u64) -> Option<Self> {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
-        let addresses: [SocketAddr; 2] =
-            [([198, 18, 0, 1], 40_000).into(), ([198, 18, 0, 2], 4_500).into()];
-        let settings = Settings { rate: RATE, ..Settings::default() };
+        let rate = BitRate::from_bps(RATE.bps() / u64::from(load.paths));
+        let settings = Settings { rate, ..Settings::default() };
+        let further = PathSettings {
+            name: String::new(),
+            rate,
+            lease: LeaseMode::Static,
+            mtu_bytes: settings.mtu_bytes,
+            metered: false,
+            quota: None,
+        };
+        let paths = (1..load.paths).map(|_| further.clone()).collect();
+        let settings = Settings { paths, ..settings };
         let (key, highest_class) = (air.public(), Class::BestEffort);
         let aircraft = vec![Aircraft { key, settings: settings.clone(), highest_class }];
-        let (address, first_counter) = (addresses[1], 1);
+        let (address, first_counter) = (HUB, 1);
         let air_config =
             AirConfig { secret: air, hub: hub.public(), address, settings, first_counter };
         let mut rig = Self {
@@ -122,13 +150,18 @@ impl Rig {
             now: Duration::ZERO,
             air: AirCore::new(air_config, rng.random()),
             hub: HubCore::new(HubConfig { secret: hub, aircraft }, rng.random()),
-            to_air: Wire::new(load.loss, rng.random(), addresses[1]),
-            to_hub: Wire::new(load.loss, rng.random(), addresses[0]),
+            to_air: Wires::new(load, &mut rng, |_| HUB),
+            to_hub: Wires::new(load, &mut rng, air_address),
             flows: Vec::new(),
             turn: 0,
             moved: (0, 0),
         };
         rig.open().then_some(rig)
+    }
+
+    /// The load.
+    pub fn load(&self) -> Load {
+        self.load
     }
 
     /// Runs one tick. If `writes` is `true`, the sender's owner writes the load's data.
@@ -141,13 +174,13 @@ impl Rig {
         };
         let (came, told) = (out.arrived(now), back.arrived(now));
         let mut clock = cpu::now();
-        take(receiver, &came, out.from, now);
+        take(receiver, &came, now);
         receiver.handle_timeout(now);
         self.moved.1 += read_all(receiver, now);
         costs.receive.add(&came, &mut clock);
         let reports = transmit(receiver, now);
         costs.report.add(&reports, &mut clock);
-        take(sender, &told, back.from, now);
+        take(sender, &told, now);
         costs.take_report.add(&told, &mut clock);
         sender.handle_timeout(now);
         while sender.next_event().is_some() {}
@@ -173,6 +206,17 @@ impl Rig {
         false
     }
 
+    /// Returns `true` if the hub may use every path.
+    fn has_all_paths(&mut self) -> bool {
+        if self.load.paths == 1 {
+            return true;
+        }
+        let Some((_, _, session)) = self.hub.sessions().next() else { return false };
+        let states = session.traffic(SnapshotLimits { passengers: 0, flows: 0 }, self.now).paths;
+        let is_used = |path: &&PathState| matches!(path.use_now, PathUse::All | PathUse::Bulk);
+        states.iter().filter(is_used).count() == usize::from(self.load.paths)
+    }
+
     /// Opens the flows at the air and waits until the hub knows them.
     fn open(&mut self) -> bool {
         let count = match self.load.traffic {
@@ -184,8 +228,8 @@ impl Rig {
         for _ in 0..PATIENCE_TICKS {
             self.now += TICK;
             let now = self.now;
-            take(&mut self.hub, &self.to_hub.arrived(now), self.to_hub.from, now);
-            take(&mut self.air, &self.to_air.arrived(now), self.to_air.from, now);
+            take(&mut self.hub, &self.to_hub.arrived(now), now);
+            take(&mut self.air, &self.to_air.arrived(now), now);
             self.hub.handle_timeout(now);
             self.air.handle_timeout(now);
             while let Some((session, event)) = self.hub.next_event() {
@@ -193,7 +237,7 @@ impl Rig {
                     at_hub.push((session, flow));
                 }
             }
-            if at_hub.len() == count as usize {
+            if at_hub.len() == count as usize && self.has_all_paths() {
                 self.flows = match self.load.traffic {
                     Traffic::Bulk => at_hub,
                     Traffic::Objects => at_air,
@@ -214,12 +258,34 @@ impl Rig {
 }
 
 impl Cost {
-    fn add(&mut self, datagrams: &[Vec<u8>], clock: &mut Duration) {
+    fn add<P>(&mut self, datagrams: &[(P, Vec<u8>)], clock: &mut Duration) {
         let now = cpu::now();
         self.time += now.saturating_sub(*clock);
-        self.datagrams.extend(datagrams.iter().map(Vec::len));
+        self.datagrams.extend(datagrams.iter().map(|(_, datagram)| datagram.len()));
         // The time of this call itself belongs to no part.
         *clock = cpu::now();
+    }
+}
+
+impl Wires {
+    fn new(load: Load, rng: &mut ChaCha20Rng, from: impl Fn(u8) -> SocketAddr) -> Self {
+        let wire = |path| Wire::new(load.loss, rng.random(), from(path));
+        Self((0..load.paths).map(wire).collect())
+    }
+
+    fn offer(&mut self, datagrams: Vec<(u8, Vec<u8>)>, now: Duration) {
+        for (path, datagram) in datagrams {
+            self.0[usize::from(path)].offer(datagram, now);
+        }
+    }
+
+    /// Datagrams that have arrived, and their senders.
+    fn arrived(&mut self, now: Duration) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.0.iter_mut().flat_map(|wire| wire.arrived(now)).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|wire| wire.under_way.is_empty())
     }
 }
 
@@ -229,22 +295,16 @@ impl Wire {
         Self { direction, from, under_way: VecDeque::new() }
     }
 
-    fn offer(&mut self, datagrams: Vec<Vec<u8>>, now: Duration) {
-        for datagram in datagrams {
-            let fate = self.direction.offer(now, datagram.len() + OUTER_BYTES);
-            if let Fate::Delivered { at } = fate {
-                self.under_way.push_back((at, datagram));
-            }
+    fn offer(&mut self, datagram: Vec<u8>, now: Duration) {
+        let fate = self.direction.offer(now, datagram.len() + OUTER_BYTES);
+        if let Fate::Delivered { at } = fate {
+            self.under_way.push_back((at, datagram));
         }
     }
 
-    fn arrived(&mut self, now: Duration) -> Vec<Vec<u8>> {
+    fn arrived(&mut self, now: Duration) -> Vec<(SocketAddr, Vec<u8>)> {
         let count = self.under_way.partition_point(|(at, _)| *at <= now);
-        self.under_way.drain(..count).map(|(_, datagram)| datagram).collect()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.under_way.is_empty()
+        self.under_way.drain(..count).map(|(_, datagram)| (self.from, datagram)).collect()
     }
 }
 
@@ -253,25 +313,36 @@ impl fmt::Display for Load {
         f.write_str(match self.traffic {
             Traffic::Bulk => "bulk",
             Traffic::Objects => "object-10k",
-        })
+        })?;
+        match self.paths {
+            1 => Ok(()),
+            paths => write!(f, ", {paths} paths"),
+        }
     }
 }
 
 /// Either end of the link.
 type End = dyn Core<Session = Session>;
 
-fn take(core: &mut End, datagrams: &[Vec<u8>], from: SocketAddr, now: Duration) {
-    for datagram in datagrams {
-        core.handle_datagram(datagram, from, false, now);
+fn air_address(path: u8) -> SocketAddr {
+    SocketAddr::new(AIR.ip(), AIR.port() + u16::from(path))
+}
+
+fn take(core: &mut End, datagrams: &[(SocketAddr, Vec<u8>)], now: Duration) {
+    for (from, datagram) in datagrams {
+        core.handle_datagram(datagram, *from, false, now);
     }
 }
 
-fn transmit(core: &mut End, now: Duration) -> Vec<Vec<u8>> {
+/// Everything that an end sends now, with its path.
+fn transmit(core: &mut End, now: Duration) -> Vec<(u8, Vec<u8>)> {
     let mut datagrams = Vec::new();
     let room = || Vec::with_capacity(PACKET_BYTES);
     let mut datagram = room();
-    while core.transmit(now, &mut datagram).is_some() {
-        datagrams.push(std::mem::replace(&mut datagram, room()));
+    while let Some(to) = core.transmit(now, &mut datagram) {
+        // The hub sends to the address of the path.
+        let path = if to == HUB { core.path() } else { (to.port() - AIR.port()) as u8 };
+        datagrams.push((path, std::mem::replace(&mut datagram, room())));
     }
     core.next_timeout(now);
     datagrams
@@ -313,7 +384,9 @@ mod tests {
 
     /// Counters of the sender's and the receiver's sessions, and losses on the wires.
     fn counted(rig: &mut Rig) -> [(Counters, u64); 2] {
-        let lost = |wire: &Wire| wire.direction.counters().lost.packets;
+        let lost = |wires: &Wires| {
+            wires.0.iter().map(|wire| wire.direction.counters().lost.packets).sum::<u64>()
+        };
         let air = (rig.air.current().unwrap().1.counters(), lost(&rig.to_hub));
         let hub = (rig.hub.sessions().next().unwrap().2.counters(), lost(&rig.to_air));
         match rig.load.traffic {
@@ -325,9 +398,9 @@ mod tests {
     /// Every datagram is part of a cost, and every byte arrives.
     #[test]
     fn all_work_is_counted_once() {
-        for traffic in [Traffic::Bulk, Traffic::Objects] {
+        for (traffic, paths) in [(Traffic::Bulk, 1), (Traffic::Objects, 1), (Traffic::Bulk, 2)] {
             for percent in ["0 %", "6 %"] {
-                let load = Load { traffic, loss: percent.parse().unwrap() };
+                let load = Load { traffic, loss: percent.parse().unwrap(), paths };
                 let mut rig = Rig::new(load, 1).unwrap();
                 let (before, mut costs) = (counted(&mut rig), Costs::default());
                 (0..200).for_each(|_| rig.tick(true, &mut costs));

@@ -24,7 +24,8 @@ use crate::profile::Profile;
 use crate::result::{Row, Samples};
 use crate::sim::parallel;
 use crate::system::{BENTPIPE, SystemUnderTest};
-use site::Page;
+use crate::traffic::emu::FurtherRates;
+pub use site::Page;
 use testbed::Testbed;
 
 /// Default number of loads of each page.
@@ -104,13 +105,28 @@ async fn load_with(
     is_split: bool,
     reader: Reader,
 ) -> anyhow::Result<f64> {
-    let testbed = Arc::new(Testbed::start(profile, seed, is_split).await?);
+    let (links, rates) = (std::slice::from_ref(profile), FurtherRates::Typed);
+    let testbed = Arc::new(Testbed::start(links, rates, seed, is_split).await?);
     let first = load(&testbed, 1, page).await?;
     if reader == Reader::First {
         return Ok(first.as_secs_f64());
     }
     tokio::time::sleep(Duration::from_secs(60)).await;
     Ok(load(&testbed, 2, page).await?.as_secs_f64())
+}
+
+/// Time in seconds of a load of `page` with Split HTTP in virtual time, over `links`, which one session
+/// uses at once.
+pub fn time_over(
+    links: &[Profile],
+    rates: FurtherRates,
+    page: Page,
+    seed: u64,
+) -> anyhow::Result<f64> {
+    virtually(async {
+        let testbed = Arc::new(Testbed::start(links, rates, seed, true).await?);
+        Ok(load(&testbed, 1, page).await?.as_secs_f64())
+    })
 }
 
 /// Time from the request for the document to the last byte of all objects.

@@ -26,26 +26,31 @@ const RTT: Duration = Duration::from_millis(20);
 /// Buffer of a connection, larger than what the link carries in a round trip of it.
 const PIPE_BYTES: usize = 256 << 10;
 
-/// One of the nine pages (section VIII of the paper), identified by its total size and that of its
-/// objects.
+/// A page, identified by its total size and that of its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
     /// Size of all objects together, in KB.
     pub total_kb: u64,
-    /// Size of each object, in KB.
-    pub object_kb: u64,
+    /// Size of each object.
+    pub object_bytes: u64,
 }
 
 impl Page {
-    /// All nine pages.
+    /// A page of 175 objects.
+    pub const LARGE: Self = Self { total_kb: 2500, object_bytes: 14_286 };
+
+    /// All nine pages of the paper (section VIII).
     pub fn all() -> impl Iterator<Item = Self> {
         let sizes = [500, 1500, 2500].into_iter();
-        sizes.flat_map(|total_kb| [5, 20, 100].map(|object_kb| Self { total_kb, object_kb }))
+        sizes.flat_map(|total_kb| {
+            [5, 20, 100].map(|object_kb| Self { total_kb, object_bytes: 1000 * object_kb })
+        })
     }
 
     /// Paths of its objects. Their lengths differ by a few bytes.
     pub fn paths(self) -> Vec<String> {
-        let lengths = (0..self.total_kb / self.object_kb).map(|n| 1000 * self.object_kb + n % 100);
+        let count = (1000 * self.total_kb + self.object_bytes / 2) / self.object_bytes;
+        let lengths = (0..count).map(|n| self.object_bytes + n % 100);
         lengths.enumerate().map(|(n, length)| format!("/object/{length}?{n}")).collect()
     }
 
@@ -64,16 +69,20 @@ impl Page {
 
     /// Path of its document.
     pub fn path(self) -> String {
-        format!("/{}/{}", self.total_kb, self.object_kb)
+        format!("/{}/{}", self.total_kb, self.object_kb())
     }
 
     fn at(path: &str) -> Option<Self> {
-        Self::all().find(|page| page.path() == path)
+        Self::all().chain([Self::LARGE]).find(|page| page.path() == path)
     }
 
     /// Name in rows.
     pub fn name(self) -> String {
-        format!("page-{}k-{}k", self.total_kb, self.object_kb)
+        format!("page-{}k-{}k", self.total_kb, self.object_kb())
+    }
+
+    fn object_kb(self) -> u64 {
+        self.object_bytes / 1000
     }
 }
 

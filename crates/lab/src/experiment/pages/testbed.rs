@@ -31,6 +31,7 @@ use tokio::time::sleep;
 use super::site::{HOST, Site, body};
 use crate::experiment::virtual_link::VirtualLink;
 use crate::profile::Profile;
+use crate::traffic::emu::FurtherRates;
 
 /// Time after which the link is quiet.
 const QUIET: Duration = Duration::from_secs(5);
@@ -53,9 +54,15 @@ struct Cabin {
 }
 
 impl Testbed {
-    /// Starts both ends over `profile`'s link and waits until it is up and quiet.
-    pub async fn start(profile: &Profile, seed: u64, is_split: bool) -> anyhow::Result<Self> {
-        let link = VirtualLink::start(profile, seed, ["", ""])?;
+    /// Starts both ends over `links`, which one session uses at once, and waits until it is up and
+    /// quiet.
+    pub async fn start(
+        links: &[Profile],
+        rates: FurtherRates,
+        seed: u64,
+        is_split: bool,
+    ) -> anyhow::Result<Self> {
+        let link = VirtualLink::over(links, rates, seed, ["", ""])?;
         let half = GroundSplitHttp::default().settings(&[], link.ground.limits.relay().idle);
         tokio::spawn(serve(link.hub.clone(), Arc::new(GroundPages::new(half, Arc::default()))));
         let half = AirSplitHttp::default().settings(link.air.limits.relay().idle);

@@ -57,6 +57,7 @@ pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> anyhow::Result<Loaded
     let spec = Spec {
         system,
         profile: choice.profile,
+        beside: &[],
         granted: choice.profile,
         seed,
         tunings: Tunings::default(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bentpipe_channel::{DirectionSpec, LinkSpec, SpecError};
 use bentpipe_units::{BitRate, Ratio};
 
+use crate::experiment::pages::Page;
 use crate::profile::Profile;
 
 /// Delay of a queue that others fill on a path.
@@ -29,6 +30,27 @@ loss = "1 %"
 queue = "1 BDP"
 outages = { packets = "lost", scheduled = [["7 s", "100 ms"]], repeat = "15 s" }
 "#;
+
+/// Rate and losses of da2gc over cells of 400 s: each edge is dark for 2 s, and then the round trip is
+/// 100 ms longer or shorter.
+const CELLS: &str = r#"
+[forward]
+rate = "468 kbit/s"
+delay = { series = { steps = [["0 s", "131 ms"], ["102 s", "181 ms"], ["502 s", "131 ms"]], repeat = "800 s" } }
+loss = "3.3 %"
+queue = "1 BDP"
+outages = { packets = "lost", scheduled = [["100 s", "2 s"]], repeat = "400 s" }
+
+[return]
+rate = "468 kbit/s"
+delay = { series = { steps = [["0 s", "131 ms"], ["102 s", "181 ms"], ["502 s", "131 ms"]], repeat = "800 s" } }
+loss = "3.3 %"
+queue = "1 BDP"
+outages = { packets = "lost", scheduled = [["100 s", "2 s"]], repeat = "400 s" }
+"#;
+
+/// Times at which the first two edges begin.
+pub const EDGES: [Duration; 2] = [Duration::from_secs(100), Duration::from_secs(500)];
 
 /// Way in which a path is of no use beside a good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +83,17 @@ impl Fault {
         }
         Ok(link)
     }
+}
+
+/// Way in which a radio dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// Both directions lose everything, and nobody reports it.
+    Silent,
+    /// The same, and the aircraft's interface loses its carrier.
+    Carrier,
+    /// Only the direction from the aircraft loses everything.
+    Uplink,
 }
 
 /// Links of one session, one for each path.
@@ -99,6 +132,19 @@ impl Bundle {
         Self(self.0.iter().cloned().chain([leo]).collect())
     }
 
+    /// The same links, except that the first one has cells with edges.
+    pub fn with_cells(&self) -> Self {
+        let link: LinkSpec = toml::from_str(CELLS).expect("the link is well formed");
+        let about = "da2gc with cells of 400 s, 2 s dark and 100 ms apart".into();
+        let cells = Profile { name: "da2gc-cells".into(), about, link, terrestrial: None };
+        Self(std::iter::once(cells).chain(self.0[1..].iter().cloned()).collect())
+    }
+
+    /// The same links in the reverse order.
+    pub fn reversed(&self) -> Self {
+        Self(self.0.iter().rev().cloned().collect())
+    }
+
     /// Only the path at `index`.
     pub fn only(&self, index: usize) -> Self {
         Self(vec![self.0[index].clone()])
@@ -130,6 +176,13 @@ impl Bundle {
             (bits, bps, at) = (bits - carried, bps + rate, begins);
         }
         at + bits / bps
+    }
+
+    /// Least time until a page can have arrived: the limit of its bytes, and the shortest round trip for
+    /// its document.
+    pub fn limit_of_page_s(&self, page: Page) -> f64 {
+        let rtts = self.0.iter().map(|link| link.rtt().as_secs_f64());
+        self.limit_s(page.bytes()) + rtts.fold(f64::INFINITY, f64::min)
     }
 
     /// Sum of the paths' rates less their losses, in bit/s.

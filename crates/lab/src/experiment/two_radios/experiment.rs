@@ -28,12 +28,15 @@ impl Experiment for TwoRadios {
     fn engines(&self) -> Vec<Kind> {
         match self.choice.baseline {
             Some(_) => vec![Kind::Emu],
+            None if self.cells.iter().all(|cell| cell.play.is_simulated()) => vec![Kind::Sim],
             None => vec![Kind::Sim, Kind::Emu],
         }
     }
 
     fn run(&self, engine: &Engine<'_>) -> anyhow::Result<Report> {
-        let outcomes = run(&self.cells, self.choice, engine)?;
+        let has = |cell: &&Cell| matches!(engine, Engine::Sim) || !cell.play.is_simulated();
+        let cells: Vec<Cell> = self.cells.iter().filter(has).cloned().collect();
+        let outcomes = run(&cells, self.choice, engine)?;
         if let (Some(file), Engine::Sim) = (&self.golden, engine) {
             std::fs::write(file, golden::text(&outcomes))
                 .with_context(|| format!("cannot write {}", file.display()))?;

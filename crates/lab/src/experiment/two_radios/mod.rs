@@ -3,16 +3,22 @@
 //! Each [`Cell`] is a bundle of links with something that happens on it, and the bound of its figure.
 
 pub mod bundle;
+mod call;
+mod death;
 mod experiment;
+mod figures;
 pub mod golden;
 mod play;
 mod stage;
 
 use bentpipe_channel::SpecError;
+use bentpipe_link::Class;
 
 use super::report::{Bound, Goal};
+use crate::experiment::pages::Page;
+use crate::profile::Profile;
 use crate::result::Row;
-use bundle::{Bundle, Fault};
+use bundle::{Bundle, Death, Fault};
 pub use experiment::TwoRadios;
 pub use play::{Choice, run};
 
@@ -29,18 +35,43 @@ pub enum Play {
     Reports,
     /// The same. The figure is the share of the rate back of the path at this index that is used.
     ReportsOn(usize),
-    /// The first path dies 0.2 s after the request of 10 KB. The figure is p95 in seconds.
-    DiesAfterRequest,
+    /// The first path dies 0.2 s after the request of 10 KB in this class. The figure is p95 in
+    /// seconds.
+    DiesAfterRequest(Class),
+    /// The path at this index dies in a call of the operator's class. The figure is the share of
+    /// packets that came too late or never.
+    CallLost(usize),
+    /// The same. The figure is p95 of the delay of packets sent after the death, beyond the one-way
+    /// delay of the other path.
+    CallDelay(usize),
     /// The path at this index dies under an endless download. The figure is the longest gap that
     /// begins within 2 s, in seconds.
-    DiesUnderBulk(usize),
+    DiesUnderBulk(usize, Death),
+    /// As [`Self::Bulk`], after the path at this index has died.
+    BulkAfter(usize, Death),
+    /// An endless download over a path with two edges between cells. The figure is the longest gap that
+    /// begins within 2 s of one, in seconds.
+    Edges,
+    /// As [`Self::Bulk`], over two such edges.
+    BulkThroughEdges,
+    /// A page of 2,500 KB in 175 objects with Split HTTP, loaded once in each session. The figure is
+    /// p95 over the limit.
+    Page,
+    /// The same, relative to the first path alone.
+    PageAgainstOne,
+    /// The same. The figure is the share of sessions in which the first path alone is faster with the
+    /// same seed.
+    PageSlower,
+    /// One endless download. The figure is the maximum memory of an end, in sums of the rates times the
+    /// longest round trip.
+    Memory,
     /// As [`Self::Object`], relative to the first path alone.
     UselessForObject(u64),
     /// As [`Self::Bulk`], relative to the first path alone.
     UselessForBulk,
     /// The path at this index is dead under an endless download for 20 s. The figure is the longest
     /// time in seconds from its return until it carries data again.
-    Returns(usize),
+    Returns(usize, Death),
     /// The same, until it carries data at its full rate. The figure is in round trips of the path and
     /// counts from when it carries data again.
     Recovers(usize),
@@ -51,12 +82,33 @@ pub enum Play {
 impl Play {
     /// Returns `true` if the figure should be at least the bound, `false` if at most.
     fn is_goodput(self) -> bool {
-        matches!(self, Self::Bulk | Self::UselessForBulk)
+        matches!(
+            self,
+            Self::Bulk | Self::UselessForBulk | Self::BulkAfter(..) | Self::BulkThroughEdges
+        )
     }
 
     /// Returns `true` if the figure is relative to that of the first path alone.
     fn is_relative(self) -> bool {
-        matches!(self, Self::UselessForObject(_) | Self::UselessForBulk)
+        matches!(
+            self,
+            Self::UselessForObject(_)
+                | Self::UselessForBulk
+                | Self::PageAgainstOne
+                | Self::PageSlower
+        )
+    }
+
+    /// Returns `true` if only the simulator has it.
+    fn is_simulated(self) -> bool {
+        match self {
+            Self::Page | Self::PageAgainstOne | Self::PageSlower | Self::Memory => true,
+            Self::Edges | Self::BulkThroughEdges => true,
+            Self::DiesUnderBulk(_, death) | Self::BulkAfter(_, death) | Self::Returns(_, death) => {
+                death != Death::Silent
+            }
+            _ => false,
+        }
     }
 }
 
@@ -100,10 +152,17 @@ impl Outcome {
             Play::ObjectBesideBulk(bytes) => {
                 format!("limit {:.3} s, ", bundle.limit_of_share_s(bytes, 0.5))
             }
-            Play::Bulk => format!("limit {:.3} Mbit/s, ", bundle.capacity_bps() / 1e6),
+            Play::Page => format!("limit {:.3} s, ", bundle.limit_of_page_s(Page::LARGE)),
+            Play::Bulk | Play::BulkThroughEdges => {
+                format!("limit {:.3} Mbit/s, ", bundle.capacity_bps() / 1e6)
+            }
             _ => String::new(),
         };
-        let note = format!("{limit}{:.2} sent per byte", self.overhead);
+        let note = if self.overhead > 0.0 {
+            format!("{limit}{:.2} sent per byte", self.overhead)
+        } else {
+            limit.trim_end_matches(", ").to_owned()
+        };
         let figure = Goal { note, ..Goal::new(name, self.figure, bound, self.unit()) };
         let overhead = max_overhead.map(|most| {
             Goal::ratio_at_most(format!("{name}: sent per byte"), Some(self.overhead), most)
@@ -134,19 +193,28 @@ impl Outcome {
             Play::Object(_)
             | Play::ObjectBesideBulk(_)
             | Play::UselessForObject(_)
-            | Play::DiesAfterRequest => "completion",
+            | Play::DiesAfterRequest(_) => "completion",
+            Play::Page | Play::PageAgainstOne => "plt",
+            Play::PageSlower => "slower",
+            Play::Memory => "memory",
+            Play::CallLost(_) => "residual-loss",
+            Play::CallDelay(_) => "delay",
             Play::Reports | Play::ReportsOn(_) => "reports",
-            Play::Bulk | Play::UselessForBulk => "goodput",
-            Play::DiesUnderBulk(_) | Play::ReturnsUnnoticed(_) => "gap",
-            Play::Returns(_) | Play::Recovers(_) => "recovery",
+            Play::Bulk | Play::UselessForBulk | Play::BulkAfter(..) | Play::BulkThroughEdges => {
+                "goodput"
+            }
+            Play::DiesUnderBulk(..) | Play::Edges | Play::ReturnsUnnoticed(_) => "gap",
+            Play::Returns(..) | Play::Recovers(_) => "recovery",
         }
     }
 
     fn unit(&self) -> &'static str {
         match self.cell.play {
-            Play::DiesAfterRequest
-            | Play::DiesUnderBulk(_)
-            | Play::Returns(_)
+            Play::DiesAfterRequest(_)
+            | Play::CallDelay(_)
+            | Play::DiesUnderBulk(..)
+            | Play::Edges
+            | Play::Returns(..)
             | Play::ReturnsUnnoticed(_) => "s",
             _ => "ratio",
         }
@@ -158,19 +226,64 @@ const PROBE_INTERVAL_S: f64 = 2.0;
 /// Longest gap of a download over da2gc and mss alone.
 const GAP_S: [f64; 2] = [1.0, 2.3];
 
+/// Names of the paper's links, in the order of their paths.
+const NAMES: [&str; 2] = ["da2gc", "mss"];
+/// Slack of a bound in round trips.
+const SLACK_S: f64 = 0.050;
+
+/// Loss of a redundant call besides the packets that both paths lose.
+const CALL_LOSS: f64 = 0.001;
+/// Delay of a redundant call beyond the one-way delay of the surviving path.
+const CALL_DELAY_S: f64 = 0.020;
+
+fn cell(name: &str, bundle: &Bundle, play: Play, bound: f64, max_overhead: Option<f64>) -> Cell {
+    Cell { name: name.into(), bundle: bundle.clone(), play, bound, max_overhead }
+}
+
+/// Cells in which the aircraft has news of the carrier.
+fn cells_of_news(both: &Bundle) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (path, name) in NAMES.into_iter().enumerate() {
+        let [rtt, other] = [path, 1 - path].map(|at| both.0[at].rtt().as_secs_f64());
+        let death = Death::Carrier;
+        let dies = Play::DiesUnderBulk(path, death);
+        cells.push(cell(&format!("{name}'s carrier goes"), both, dies, other + SLACK_S, None));
+        let back = Play::Returns(path, death);
+        cells.push(cell(
+            &format!("{name}'s carrier returns: used"),
+            both,
+            back,
+            2.0 * rtt + SLACK_S,
+            None,
+        ));
+    }
+    cells
+}
+
+/// Cells in which one direction dies, and those of a radio whose cells have edges.
+fn cells_of_edges(both: &Bundle) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (path, name) in NAMES.into_iter().enumerate() {
+        let [rtt, other] = [path, 1 - path].map(|at| both.0[at].rtt().as_secs_f64());
+        let named = |what: &str| format!("{name}'s uplink dies: {what}");
+        let death = Death::Uplink;
+        let gap = 2.0 * rtt + other + SLACK_S;
+        cells.push(cell(&named("gap"), both, Play::DiesUnderBulk(path, death), gap, None));
+        cells.push(cell(&named("bulk"), both, Play::BulkAfter(path, death), 0.95, None));
+    }
+    let edges = both.with_cells();
+    let [rtt, other] = [0, 1].map(|at| edges.0[at].rtt().as_secs_f64());
+    cells.push(cell("cell edges: gap", &edges, Play::Edges, 2.0 * rtt + other + SLACK_S, None));
+    cells.push(cell("cell edges: bulk", &edges, Play::BulkThroughEdges, 0.95, None));
+    cells
+}
+
 /// All cells.
 ///
 /// # Errors
 ///
 /// Returns an error if a link cannot have the losses of a cell.
 pub fn cells() -> Result<Vec<Cell>, SpecError> {
-    let cell = |name: &str, bundle: &Bundle, play, bound, max_overhead| Cell {
-        name: name.into(),
-        bundle: bundle.clone(),
-        play,
-        bound,
-        max_overhead,
-    };
     let (both, fours, twenties) =
         (Bundle::of_paper(1.0)?, Bundle::of_paper(4.0)?, Bundle::of_paper(20.0)?);
     let object = |kilobytes: u64| Play::Object(1000 * kilobytes);
@@ -188,28 +301,55 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         cell("reports per byte of bulk", &both, Play::Reports, 0.02, None),
         cell("reports on da2gc's rate back", &both, Play::ReportsOn(0), 0.10, None),
         cell("reports on mss's rate back", &both, Play::ReportsOn(1), 0.10, None),
-        cell("the short path dies after the request", &both, Play::DiesAfterRequest, 1.25, None),
         // Two round trips of the dead path and one of the other.
-        cell("da2gc dies under bulk", &both, Play::DiesUnderBulk(0), 1.335, None),
-        cell("mss dies under bulk", &both, Play::DiesUnderBulk(1), 1.834, None),
+        cell("da2gc dies under bulk", &both, Play::DiesUnderBulk(0, Death::Silent), 1.335, None),
+        cell("mss dies under bulk", &both, Play::DiesUnderBulk(1, Death::Silent), 1.834, None),
     ];
-    for (path, name) in ["da2gc", "mss"].into_iter().enumerate() {
+    for (how, class, bound) in [
+        ("", Class::BestEffort, 1.25),
+        (", fastest", stage::FASTEST, 1.25),
+        (", redundant", stage::REDUNDANT, 0.62),
+    ] {
+        let name = format!("the short path dies after the request{how}");
+        cells.push(cell(&name, &both, Play::DiesAfterRequest(class), bound, None));
+    }
+    cells.push(cell("page", &both, Play::Page, 1.2, None));
+    let mss_first = both.reversed();
+    cells.push(cell("page: against mss alone", &mss_first, Play::PageAgainstOne, 0.8, None));
+    cells.push(cell("page: slower than mss alone", &mss_first, Play::PageSlower, 0.0, None));
+    cells.push(cell("memory", &both, Play::Memory, 8.0, None));
+    let lost_on_both: f64 = both.0.iter().map(Profile::forward_loss).product();
+    for (path, name) in NAMES.into_iter().enumerate() {
+        let named = |what: &str| format!("operator's call, {name} dies: {what}");
+        let lost = lost_on_both + CALL_LOSS;
+        cells.push(cell(&named("lost"), &both, Play::CallLost(path), lost, None));
+        cells.push(cell(&named("delay"), &both, Play::CallDelay(path), CALL_DELAY_S, None));
+    }
+    for (path, name) in NAMES.into_iter().enumerate() {
         let rtt = both.0[path].rtt().as_secs_f64();
         let used = 2.0 * rtt + rtt.max(PROBE_INTERVAL_S);
-        cells.push(cell(&format!("{name} returns: used"), &both, Play::Returns(path), used, None));
+        cells.push(cell(
+            &format!("{name} returns: used"),
+            &both,
+            Play::Returns(path, Death::Silent),
+            used,
+            None,
+        ));
         let full = Play::Recovers(path);
         cells.push(cell(&format!("{name} returns: full rate"), &both, full, 4.0, None));
         // What the losses of the other path alone cause.
         let gap = Play::ReturnsUnnoticed(path);
         cells.push(cell(&format!("{name} returns: gap"), &both, gap, GAP_S[1 - path], None));
     }
+    cells.extend(cells_of_news(&both));
+    cells.extend(cells_of_edges(&both));
     let three = both.and_leo();
     for (name, play) in [("10 KB", object(10)), ("100 KB", object(100)), ("1 MB", object(1000))] {
         cells.push(cell(&format!("with a low orbit: {name}"), &three, play, 1.15, None));
     }
     cells.push(cell("with a low orbit: bulk", &three, Play::Bulk, 0.93, None));
     for (fault, what) in Fault::ALL {
-        for (good, name) in ["da2gc", "mss"].into_iter().enumerate() {
+        for (good, name) in NAMES.into_iter().enumerate() {
             let bundle = both.beside_useless(good, fault)?;
             let named = |of: &str| format!("useless-{of}: {name} beside {what}");
             let object = Play::UselessForObject(10_000);

@@ -3,19 +3,23 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use bentpipe_link::Settings;
-use bentpipe_results::statistics::percentile;
+use bentpipe_link::Class;
 
-use super::stage::{self, Stage};
+use super::bundle::Death;
+use super::call::{self, Heard};
+use super::death::{self, dies_after_request, dies_under_bulk, returned};
+use super::figures::{Part, outcome};
+use super::stage::{self, Cabin, NEIGHBOUR, PATIENCE, Radios, STEADY, Stage};
 use super::{Cell, Outcome, Play};
 use crate::experiment::engine::Engine;
+use crate::experiment::pages::{self, Page};
 use crate::experiment::runner;
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::parallel;
 use crate::system::SystemUnderTest;
-use crate::traffic::ENDLESS;
 use crate::traffic::emu::FurtherRates;
+use crate::traffic::{Carry, ENDLESS, Passing, REQUEST_BYTES};
 
 /// Sessions of a cell.
 const SESSIONS: u64 = 10;
@@ -26,55 +30,24 @@ const SESSIONS_OF_OBJECTS: u64 = 60;
 const SMALL_BYTES: u64 = 100_000;
 /// The same if the figure is the ratio of two, which differ by chance.
 const SESSIONS_OF_RATIOS: u64 = 30;
+/// Loads of a page.
+const PAGES: u64 = 20;
 /// Sessions of a cell in the emulator, which takes real time.
 const EMULATED_SESSIONS: u64 = 4;
 /// Maximum concurrent testbeds. A bundle of the paper's links carries 2.4 Mbit/s, and each testbed has
 /// as many threads with high priority as links.
 const TESTBEDS_AT_ONCE: usize = 4;
-/// Passenger of single objects, and the one with an endless download.
-const READER: u32 = 1;
-const NEIGHBOUR: u32 = 2;
 /// Objects that warm up a session.
 const WARM_OBJECTS: usize = 4;
 const WARM_BYTES: u64 = 100_000;
 /// Pause after an object, until nothing of it is in flight.
 const QUIET: Duration = Duration::from_secs(4);
-/// Time after which an object counts as lost.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Time until a download is steady, and length of its measurement.
-const STEADY: Duration = Duration::from_secs(30);
+/// Length of the measurement of a download.
 const MEASURED: Duration = Duration::from_secs(120);
-/// Time from a request to the death of a path.
-const DEATH: Duration = Duration::from_millis(200);
-/// Interval at which gaps are looked for, time for which, and the latest beginning of a gap that the
-/// death causes. Later ones are those of the losses of a single path.
-const TICK: Duration = Duration::from_millis(5);
-const WATCHED: Duration = Duration::from_secs(10);
-const CAUSED: Duration = Duration::from_secs(2);
-/// Time for which a path is dead before it returns.
-const DEAD: Duration = Duration::from_secs(20);
-/// Time in which a path that returned should be in use again.
-const RETURNED: Duration = Duration::from_secs(30);
-/// Packet times in which two packets show that a path carries data again, and the share of its rate
-/// over a round trip that counts as all of it.
-const DATA_PACKET_TIMES: f64 = 4.0;
-const FULL_SHARE: f64 = 0.9;
-/// Bytes of the object whose path dies.
-const REQUESTED_BYTES: u64 = 10_000;
-
-/// Samples of one session.
-#[derive(Debug, Default)]
-struct Part {
-    samples: Vec<Option<f64>>,
-    sent_bytes: u64,
-    delivered_bytes: u64,
-}
-
-impl Part {
-    fn broken() -> Self {
-        Self { samples: vec![None], ..Self::default() }
-    }
-}
+/// The same with cells that have edges: two of them.
+const THROUGH_EDGES: Duration = Duration::from_secs(800);
+/// Interval at which the memory is measured.
+const MEMORY_TICK: Duration = Duration::from_millis(50);
 
 /// Number and seeds of the runs.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +62,13 @@ pub struct Choice {
     pub rates: FurtherRates,
     /// Baseline that crosses the emulated links instead of the gateways.
     pub baseline: Option<&'static dyn SystemUnderTest>,
+}
+
+impl Play {
+    /// Time for which the goodput of a download is measured.
+    fn measured(self) -> Duration {
+        if self == Self::BulkThroughEdges { THROUGH_EDGES } else { MEASURED }
+    }
 }
 
 /// Runs `cells`. A figure that is relative to the first path alone has twice the sessions.
@@ -129,56 +109,14 @@ pub fn run(cells: &[Cell], choice: Choice, engine: &Engine<'_>) -> anyhow::Resul
 fn sessions(play: Play, engine: &Engine<'_>) -> u64 {
     match (engine, play) {
         (Engine::Emu(_), _) => EMULATED_SESSIONS,
-        (_, Play::Bulk | Play::Reports | Play::ReportsOn(_)) => 3,
+        (_, Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges | Play::Memory) => 3,
+        (_, Play::Reports | Play::ReportsOn(_)) => 3,
+        (_, Play::Page | Play::PageAgainstOne) => PAGES,
         (_, Play::UselessForObject(_)) => SESSIONS_OF_RATIOS,
+        (_, Play::DiesAfterRequest(_)) => SESSIONS_OF_OBJECTS,
         (_, Play::Object(bytes)) if bytes <= SMALL_BYTES => SESSIONS_OF_OBJECTS,
         _ => SESSIONS,
     }
-}
-
-fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
-    let (values, reference) = (sorted(parts), sorted(alone));
-    let p95 = |values: &[f64]| percentile(values, 0.95).unwrap_or(f64::INFINITY);
-    let p50 = |values: &[f64]| percentile(values, 0.5).unwrap_or(f64::INFINITY);
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let median = match cell.play {
-        Play::Object(bytes) => p50(&values) / cell.bundle.limit_s(bytes),
-        Play::ObjectBesideBulk(bytes) => p50(&values) / cell.bundle.limit_of_share_s(bytes, 0.5),
-        Play::UselessForObject(_) => p50(&values) / p50(&reference),
-        Play::Bulk => p50(&values) / cell.bundle.capacity_bps(),
-        Play::UselessForBulk => p50(&values) / p50(&reference),
-        _ => p50(&values),
-    };
-    let figure = match cell.play {
-        Play::Object(bytes) => p95(&values) / cell.bundle.limit_s(bytes),
-        Play::ObjectBesideBulk(bytes) => p95(&values) / cell.bundle.limit_of_share_s(bytes, 0.5),
-        Play::Reports | Play::ReportsOn(_) => mean(&values),
-        Play::UselessForObject(_) => p95(&values) / p95(&reference),
-        Play::DiesAfterRequest => p95(&values),
-        Play::Bulk => mean(&values) / cell.bundle.capacity_bps(),
-        Play::UselessForBulk => mean(&values) / mean(&reference),
-        Play::DiesUnderBulk(_)
-        | Play::Returns(_)
-        | Play::Recovers(_)
-        | Play::ReturnsUnnoticed(_) => values.last().copied().unwrap_or(f64::INFINITY),
-    };
-    let sent: u64 = parts.iter().map(|part| part.sent_bytes).sum();
-    let delivered: u64 = parts.iter().map(|part| part.delivered_bytes).sum();
-    Outcome {
-        cell: cell.clone(),
-        figure: Some(figure).filter(|figure| figure.is_finite()),
-        median: Some(median).filter(|median| median.is_finite()),
-        overhead: sent as f64 / delivered.max(1) as f64,
-        samples: values.len(),
-    }
-}
-
-/// Samples of all sessions, ascending. One that did not end is infinite.
-fn sorted(parts: &[Part]) -> Vec<f64> {
-    let samples = parts.iter().flat_map(|part| &part.samples);
-    let mut values: Vec<f64> = samples.map(|sample| sample.unwrap_or(f64::INFINITY)).collect();
-    values.sort_by(f64::total_cmp);
-    values
 }
 
 /// One session of a cell. In virtual time, a session that broke has one sample that did not end.
@@ -189,6 +127,18 @@ fn one(
     seed: u64,
     engine: &Engine<'_>,
 ) -> anyhow::Result<Part> {
+    if let Play::CallLost(dies) | Play::CallDelay(dies) = play {
+        return call(play, links, dies, choice, seed, engine);
+    }
+    if let Play::Page | Play::PageAgainstOne | Play::PageSlower = play {
+        let time_s = pages::time_over(links, choice.rates, Page::LARGE, seed)?;
+        return Ok(Part { samples: vec![Some(time_s)], ..Part::default() });
+    }
+    if play == Play::Memory {
+        let mut cabin = stage::start_cabin(engine, choice.baseline, links, choice.rates, seed)?;
+        let most = memory(cabin.as_mut());
+        return Ok(Part { samples: vec![Some(most as f64 / products(links))], ..Part::default() });
+    }
     let mut stage = match (stage::start(engine, choice.baseline, links, choice.rates, seed), engine)
     {
         (Err(_), Engine::Sim) => return Ok(Part::broken()),
@@ -197,6 +147,47 @@ fn one(
     let part = played(stage.as_mut(), play, links, choice.runs);
     stage.finish()?;
     Ok(part.unwrap_or_else(Part::broken))
+}
+
+/// One call.
+fn call(
+    play: Play,
+    links: &[Profile],
+    dies: usize,
+    choice: &Choice,
+    seed: u64,
+    engine: &Engine<'_>,
+) -> anyhow::Result<Part> {
+    let mut cabin = stage::start_cabin(engine, choice.baseline, links, choice.rates, seed)?;
+    let before = sent_bytes(cabin.as_mut(), links.len());
+    let heard = call::play(cabin.as_mut(), links, dies, seed);
+    let sent_bytes = sent_bytes(cabin.as_mut(), links.len()) - before;
+    cabin.finish()?;
+    let Some(Heard { lost, added_s, delivered_bytes }) = heard else { return Ok(Part::broken()) };
+    let values = if matches!(play, Play::CallLost(_)) { lost } else { added_s };
+    let samples = values.into_iter().map(Some).collect();
+    Ok(Part { samples, sent_bytes, delivered_bytes })
+}
+
+/// Maximum bytes in the memory of an end during a download.
+fn memory(cabin: &mut dyn Cabin) -> u64 {
+    let (class, down) = (Class::BestEffort, ENDLESS);
+    cabin.open(Carry { class, passenger: NEIGHBOUR, up: REQUEST_BYTES, down });
+    let (mut most, end) = (0, cabin.now() + STEADY + MEASURED);
+    while cabin.now() < end {
+        cabin.pass(MEMORY_TICK);
+        let of_ends = cabin.counted().sent.map(|end| end.held_bytes + end.coded_bytes);
+        most = most.max(of_ends[0]).max(of_ends[1]);
+    }
+    most
+}
+
+/// Sum of the links' rates times the longest round trip, in bytes.
+fn products(links: &[Profile]) -> f64 {
+    let rates = links.iter().filter_map(|link| link.link.forward.rate());
+    let bps: u64 = rates.map(|rate| rate.bps()).sum();
+    let rtts = links.iter().map(|link| link.rtt().as_secs_f64());
+    bps as f64 / 8.0 * rtts.fold(0.0, f64::max)
 }
 
 /// The part of a session after its start; `None` if it broke.
@@ -217,19 +208,36 @@ fn played(
             objects(stage, bytes, runs.unwrap_or(if bytes > 500_000 { 10 } else { 30 }))
         }
         Play::ObjectBesideBulk(bytes) => {
-            let download = stage.start(NEIGHBOUR, ENDLESS)?;
+            let download = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
             stage.pass(STEADY);
             let (samples, delivered) = objects(stage, bytes, runs.unwrap_or(30));
             (samples, delivered + stage.bytes_read(download))
         }
-        Play::Bulk | Play::UselessForBulk => bulk(stage)?,
+        Play::Bulk | Play::UselessForBulk | Play::BulkThroughEdges => bulk(stage, play.measured())?,
+        Play::BulkAfter(path, death) => {
+            stage.kill(path, death);
+            bulk(stage, MEASURED)?
+        }
         Play::Reports => reports(stage, links)?,
         Play::ReportsOn(path) => reports_on(stage, path, &links[path])?,
-        Play::DiesAfterRequest => dies_after_request(stage)?,
-        Play::DiesUnderBulk(path) => dies_under_bulk(stage, path)?,
-        Play::Returns(path) => returned(stage, path, &links[path], |it| Some(it.used_s))?,
-        Play::Recovers(path) => returned(stage, path, &links[path], |it| it.full_rtts)?,
-        Play::ReturnsUnnoticed(path) => returned(stage, path, &links[path], |it| Some(it.gap_s))?,
+        Play::DiesAfterRequest(class) => dies_after_request(stage, class)?,
+        Play::CallLost(_)
+        | Play::CallDelay(_)
+        | Play::Page
+        | Play::PageAgainstOne
+        | Play::PageSlower
+        | Play::Memory => return None,
+        Play::DiesUnderBulk(path, death) => dies_under_bulk(stage, path, death)?,
+        Play::Edges => death::edges(stage)?,
+        Play::Returns(path, death) => {
+            returned(stage, (path, death), &links[path], |it| Some(it.used_s))?
+        }
+        Play::Recovers(path) => {
+            returned(stage, (path, Death::Silent), &links[path], |it| it.full_rtts)?
+        }
+        Play::ReturnsUnnoticed(path) => {
+            returned(stage, (path, Death::Silent), &links[path], |it| Some(it.gap_s))?
+        }
     };
     let sent_bytes = sent_bytes(stage, links.len()) - before;
     Some(Part { samples, sent_bytes, delivered_bytes })
@@ -243,8 +251,8 @@ fn finished(sample: Sample) -> Option<f64> {
 }
 
 /// Bytes offered to all links towards the aircraft.
-fn sent_bytes(stage: &mut dyn Stage, paths: usize) -> u64 {
-    (0..paths).map(|path| stage.sent_bytes(path)).sum()
+fn sent_bytes<R: Radios + ?Sized>(radios: &mut R, paths: usize) -> u64 {
+    (0..paths).map(|path| radios.sent_bytes(path)).sum()
 }
 
 fn objects(stage: &mut dyn Stage, bytes: u64, count: usize) -> (Vec<Option<f64>>, u64) {
@@ -260,18 +268,18 @@ fn objects(stage: &mut dyn Stage, bytes: u64, count: usize) -> (Vec<Option<f64>>
 }
 
 /// Goodput of a download in bit/s. All that it delivered counts, as all that was sent does.
-fn bulk(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
+fn bulk(stage: &mut dyn Stage, measured: Duration) -> Option<(Vec<Option<f64>>, u64)> {
+    let flow = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     let before = stage.bytes_read(flow);
-    stage.pass(MEASURED);
+    stage.pass(measured);
     let after = stage.bytes_read(flow);
-    Some((vec![Some(8.0 * (after - before) as f64 / MEASURED.as_secs_f64())], after))
+    Some((vec![Some(8.0 * (after - before) as f64 / measured.as_secs_f64())], after))
 }
 
 /// Bytes back on all paths per byte towards the aircraft, during a download.
 fn reports(stage: &mut dyn Stage, links: &[Profile]) -> Option<(Vec<Option<f64>>, u64)> {
-    let download = stage.start(NEIGHBOUR, ENDLESS)?;
+    let download = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     let count = |stage: &mut dyn Stage| {
         let back: u64 = (0..links.len()).map(|path| stage.returned_bytes(path)).sum();
@@ -290,112 +298,13 @@ fn reports_on(
     path: usize,
     link: &Profile,
 ) -> Option<(Vec<Option<f64>>, u64)> {
-    let download = stage.start(NEIGHBOUR, ENDLESS)?;
+    let download = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
     stage.pass(STEADY);
     let before = stage.returned_bytes(path);
     stage.pass(MEASURED);
     let bytes = stage.returned_bytes(path) - before;
     let possible = link.link.return_.rate()?.bytes_in(MEASURED);
     Some((vec![Some(bytes as f64 / possible as f64)], stage.bytes_read(download)))
-}
-
-fn dies_after_request(stage: &mut dyn Stage) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(READER, REQUESTED_BYTES)?;
-    let began = stage.now();
-    stage.pass(DEATH);
-    stage.cut(0, true);
-    let end = began + PATIENCE;
-    while stage.bytes_read(flow) < REQUESTED_BYTES && stage.now() < end {
-        stage.pass(TICK);
-    }
-    let came = stage.bytes_read(flow) >= REQUESTED_BYTES;
-    let took = (stage.now() - began).as_secs_f64();
-    Some((vec![came.then_some(took)], stage.bytes_read(flow)))
-}
-
-/// Longest time without a byte that begins soon after the death of a path.
-fn dies_under_bulk(stage: &mut dyn Stage, path: usize) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
-    stage.pass(STEADY);
-    stage.cut(path, true);
-    let (mut read, mut at) = (stage.bytes_read(flow), stage.now());
-    let (end, caused) = (at + WATCHED, at + CAUSED);
-    let mut longest = Duration::ZERO;
-    while stage.now() < end {
-        stage.pass(TICK);
-        let now = stage.now();
-        if at <= caused {
-            longest = longest.max(now - at);
-        }
-        if stage.bytes_read(flow) > read {
-            (read, at) = (stage.bytes_read(flow), now);
-        }
-    }
-    Some((vec![Some(longest.as_secs_f64())], read))
-}
-
-/// The return of a path.
-#[derive(Debug, Default)]
-struct Return {
-    /// Time until it carried data.
-    used_s: f64,
-    /// Round trips from then until it carried its full rate.
-    full_rtts: Option<f64>,
-    /// Longest time without a byte of the download.
-    gap_s: f64,
-}
-
-/// A figure of the return of a path that was dead for a while under a download.
-fn returned(
-    stage: &mut dyn Stage,
-    path: usize,
-    link: &Profile,
-    figure: impl Fn(&Return) -> Option<f64>,
-) -> Option<(Vec<Option<f64>>, u64)> {
-    let flow = stage.start(NEIGHBOUR, ENDLESS)?;
-    stage.pass(STEADY);
-    stage.cut(path, true);
-    stage.pass(DEAD);
-    stage.cut(path, false);
-    let bps = link.link.forward.rate()?.bps() as f64;
-    let packet_s = 8.0 * link_mtu() / bps;
-    let (began, rtt_s) = (stage.now(), link.rtt().as_secs_f64());
-    let offered = |stage: &mut dyn Stage| stage.sent_bytes(path) as f64;
-    // Bytes offered to the path, by tick.
-    let mut sent = vec![offered(stage)];
-    let (mut read, mut at, mut gap) = (stage.bytes_read(flow), began, Duration::ZERO);
-    while stage.now() < began + RETURNED {
-        stage.pass(TICK);
-        sent.push(offered(stage));
-        let now = stage.now();
-        if now < began + WATCHED {
-            gap = gap.max(now - at);
-        }
-        if stage.bytes_read(flow) > read {
-            (read, at) = (stage.bytes_read(flow), now);
-        }
-    }
-    let within = |from: usize, time_s: f64| {
-        let end = from + (time_s / TICK.as_secs_f64()).ceil() as usize;
-        sent.get(end).map(|bytes| bytes - sent[from])
-    };
-    let is_data = |from: &usize| {
-        within(*from, DATA_PACKET_TIMES * packet_s).is_some_and(|it| it > 1.5 * link_mtu())
-    };
-    let used = (0..sent.len()).find(is_data)?;
-    let is_full = |from: &usize| {
-        within(*from, rtt_s).is_some_and(|bytes| 8.0 * bytes >= FULL_SHARE * bps * rtt_s)
-    };
-    let full = (used..sent.len()).find(is_full);
-    let ticks_s = |ticks: usize| ticks as f64 * TICK.as_secs_f64();
-    let full_rtts = full.map(|full| ticks_s(full - used) / rtt_s);
-    let found = Return { used_s: ticks_s(used), full_rtts, gap_s: gap.as_secs_f64() };
-    Some((vec![figure(&found)], read))
-}
-
-/// Bytes of a full packet.
-fn link_mtu() -> f64 {
-    Settings::default().mtu_bytes as f64
 }
 
 #[cfg(test)]

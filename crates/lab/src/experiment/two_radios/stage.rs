@@ -1,34 +1,41 @@
 //! A session over a bundle of links in either engine.
 
+use std::path::Path;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Settings};
+use bentpipe_link::{Class, ClassPaths, Core, Settings, Spread};
 
+use super::bundle::Death;
 use crate::emu::{LinkCounters, Testbed};
 use crate::experiment::engine::{Emulator, Engine};
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::pair::{FlowKey, Pair};
 use crate::sim::trace::Digest;
+use crate::sim::traffic::SimTraffic;
 use crate::sim::tunnel::Tunnel;
 use crate::system::SystemUnderTest;
 use crate::traffic::emu::{EmuTraffic, FurtherRates};
 use crate::traffic::{Carry, DOWN, Passing, REQUEST_BYTES, Traffic};
 
-/// A session over several radios.
-pub trait Stage {
-    /// Time since the session began.
-    fn now(&mut self) -> Duration;
-    /// Advances the time by `length`.
-    fn pass(&mut self, length: Duration);
-    /// Fetches one object of `bytes`. Returns its duration.
-    fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample;
-    /// Starts a download for a passenger. Returns its number, or `None` if there is no session.
-    fn start(&mut self, passenger: u32, bytes: u64) -> Option<usize>;
-    /// Bytes of a download that have arrived.
-    fn bytes_read(&mut self, download: usize) -> u64;
-    /// The link of this path loses everything from now on, or carries it again.
-    fn cut(&mut self, path: usize, is_cut: bool);
+/// Passenger of single objects, and the one with an endless download.
+pub const READER: u32 = 1;
+pub const NEIGHBOUR: u32 = 2;
+/// Time after which an object counts as lost.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Time until a download is steady.
+pub const STEADY: Duration = Duration::from_secs(30);
+/// Class whose packets go by the fastest radio only.
+pub const FASTEST: Class = Class::Assured;
+/// Class whose packets go by each radio. The gateways need no setting for that.
+pub const REDUNDANT: Class = Class::Operator;
+
+/// Radios of a session, which may fail.
+pub trait Radios {
+    /// The radio of this path dies.
+    fn kill(&mut self, path: usize, death: Death);
+    /// It works again after this death.
+    fn revive(&mut self, path: usize, death: Death);
     /// IP bytes offered to the link of this path towards the aircraft so far.
     fn sent_bytes(&mut self, path: usize) -> u64;
     /// The same away from the aircraft.
@@ -36,6 +43,26 @@ pub trait Stage {
     /// Checks that the engine followed its model until now.
     fn finish(&mut self) -> anyhow::Result<()>;
 }
+
+/// A session over several radios, for downloads.
+pub trait Stage: Radios {
+    /// Time since the session began.
+    fn now(&mut self) -> Duration;
+    /// Advances the time by `length`.
+    fn pass(&mut self, length: Duration);
+    /// Fetches one object of `bytes`. Returns its duration.
+    fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample;
+    /// Starts a download of `class` for a passenger. Returns its number, or `None` if there is no
+    /// session.
+    fn start(&mut self, class: Class, passenger: u32, bytes: u64) -> Option<usize>;
+    /// Bytes of a download that have arrived.
+    fn bytes_read(&mut self, download: usize) -> u64;
+}
+
+/// The same, for all kinds of traffic.
+pub trait Cabin: Radios + Traffic {}
+
+impl<T: Radios + Traffic> Cabin for T {}
 
 /// A session over `links`, which is up. The emulator's crosses them with `baseline` instead of the
 /// gateways, if there is one.
@@ -51,20 +78,50 @@ pub fn start(
         let tunnel = Tunnel::over(pair, &links[0])?;
         return Ok(Box::new(Simulated { tunnel, flows: Vec::new() }));
     };
-    let specs: Vec<_> = links.iter().map(|profile| &profile.link).collect();
-    let testbed = Testbed::bundle(&specs, seed)?;
-    testbed.measure()?;
-    let traffic = match baseline {
-        Some(baseline) => EmuTraffic::over_baseline(testbed, &links[0], baseline, folder)?,
-        None => EmuTraffic::bundle(testbed, links, rates, folder)?,
-    };
-    Ok(Box::new(traffic))
+    Ok(Box::new(emulated(folder, baseline, links, rates, seed)?))
+}
+
+/// Like [`start`], for all kinds of traffic.
+pub fn start_cabin(
+    engine: &Engine<'_>,
+    baseline: Option<&'static dyn SystemUnderTest>,
+    links: &[Profile],
+    rates: FurtherRates,
+    seed: u64,
+) -> anyhow::Result<Box<dyn Cabin>> {
+    Ok(match engine {
+        Engine::Sim => Box::new(SimTraffic::over(pair(links, rates, seed), &links[0])?),
+        Engine::Emu(Emulator { folder, .. }) => {
+            Box::new(emulated(folder, baseline, links, rates, seed)?)
+        }
+    })
 }
 
 fn pair(links: &[Profile], rates: FurtherRates, seed: u64) -> Pair {
+    let mut settings = Settings::default();
+    for (class, spread) in [(FASTEST, Spread::Fastest), (REDUNDANT, Spread::Each)] {
+        settings.classes[class].paths = ClassPaths { spread, ..ClassPaths::default() };
+    }
     match rates {
-        FurtherRates::Typed => Pair::bundle(links, &Settings::default(), seed),
-        FurtherRates::Learned => Pair::bundle_learning(links, &Settings::default(), seed),
+        FurtherRates::Typed => Pair::bundle(links, &settings, seed),
+        FurtherRates::Learned => Pair::bundle_learning(links, &settings, seed),
+    }
+}
+
+fn emulated(
+    folder: &Path,
+    baseline: Option<&'static dyn SystemUnderTest>,
+    links: &[Profile],
+    rates: FurtherRates,
+    seed: u64,
+) -> anyhow::Result<EmuTraffic> {
+    let specs: Vec<_> = links.iter().map(|profile| &profile.link).collect();
+    let testbed = Testbed::bundle(&specs, seed)?;
+    testbed.measure()?;
+    let tables = format!("\n[classes.{FASTEST}]\npaths = \"fastest\"\n");
+    match baseline {
+        Some(baseline) => EmuTraffic::over_baseline(testbed, &links[0], baseline, folder),
+        None => EmuTraffic::bundle(testbed, links, rates, &tables, folder),
     }
 }
 
@@ -72,6 +129,59 @@ fn pair(links: &[Profile], rates: FurtherRates, seed: u64) -> Pair {
 struct Simulated {
     tunnel: Tunnel,
     flows: Vec<FlowKey>,
+}
+
+/// A session in virtual time with its links.
+trait Virtual {
+    fn ends(&mut self) -> &mut Pair;
+}
+
+impl Virtual for Simulated {
+    fn ends(&mut self) -> &mut Pair {
+        self.tunnel.pair()
+    }
+}
+
+impl Virtual for SimTraffic {
+    fn ends(&mut self) -> &mut Pair {
+        self.pair()
+    }
+}
+
+impl<T: Virtual> Radios for T {
+    fn kill(&mut self, path: usize, death: Death) {
+        let pair = self.ends();
+        let now = pair.now();
+        match death {
+            Death::Silent => pair.set_path_mtu(path, Some(0)),
+            Death::Uplink => pair.set_return_mtu(path, Some(0)),
+            Death::Carrier => {
+                pair.set_path_mtu(path, Some(0));
+                pair.air.unsendable(path as u8, now);
+            }
+        }
+    }
+
+    fn revive(&mut self, path: usize, death: Death) {
+        let pair = self.ends();
+        pair.set_path_mtu(path, None);
+        if death == Death::Carrier {
+            let now = pair.now();
+            pair.air.sendable(path as u8, now);
+        }
+    }
+
+    fn sent_bytes(&mut self, path: usize) -> u64 {
+        self.ends().counters_of(path).map_or(0, |(forward, _)| forward.offered.bytes)
+    }
+
+    fn returned_bytes(&mut self, path: usize) -> u64 {
+        self.ends().counters_of(path).map_or(0, |(_, back)| back.offered.bytes)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 impl Stage for Simulated {
@@ -87,31 +197,13 @@ impl Stage for Simulated {
         self.tunnel.fetch(bytes, patience)
     }
 
-    fn start(&mut self, passenger: u32, bytes: u64) -> Option<usize> {
-        self.flows.push(self.tunnel.start(passenger, bytes)?);
+    fn start(&mut self, class: Class, passenger: u32, bytes: u64) -> Option<usize> {
+        self.flows.push(self.tunnel.start_in(class, passenger, bytes)?);
         Some(self.flows.len() - 1)
     }
 
     fn bytes_read(&mut self, download: usize) -> u64 {
         self.tunnel.bytes_read(self.flows[download])
-    }
-
-    fn cut(&mut self, path: usize, is_cut: bool) {
-        self.tunnel.pair().set_path_mtu(path, is_cut.then_some(0));
-    }
-
-    fn sent_bytes(&mut self, path: usize) -> u64 {
-        let counters = self.tunnel.pair().counters_of(path);
-        counters.map_or(0, |(forward, _)| forward.offered.bytes)
-    }
-
-    fn returned_bytes(&mut self, path: usize) -> u64 {
-        let counters = self.tunnel.pair().counters_of(path);
-        counters.map_or(0, |(_, back)| back.offered.bytes)
-    }
-
-    fn finish(&mut self) -> anyhow::Result<()> {
-        Ok(())
     }
 }
 
@@ -125,7 +217,7 @@ impl Stage for EmuTraffic {
     }
 
     fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample {
-        let stream = self.open(carry(1, bytes));
+        let stream = self.open(carry(Class::BestEffort, 1, bytes));
         self.wait(patience, |traffic| traffic.course(stream).is_done());
         match self.course(stream).took() {
             Some(took) => Sample::Finished(took.as_secs_f64()),
@@ -133,16 +225,25 @@ impl Stage for EmuTraffic {
         }
     }
 
-    fn start(&mut self, passenger: u32, bytes: u64) -> Option<usize> {
-        Some(self.open(carry(passenger, bytes)))
+    fn start(&mut self, class: Class, passenger: u32, bytes: u64) -> Option<usize> {
+        Some(self.open(carry(class, passenger, bytes)))
     }
 
     fn bytes_read(&mut self, download: usize) -> u64 {
         self.course(download).got[DOWN]
     }
+}
 
-    fn cut(&mut self, path: usize, is_cut: bool) {
-        self.testbed().cut(path, is_cut);
+impl Radios for EmuTraffic {
+    fn kill(&mut self, path: usize, death: Death) {
+        if death != Death::Silent {
+            self.failed("the death of a radio", "the emulator has only silent ones");
+        }
+        self.testbed().cut(path, true);
+    }
+
+    fn revive(&mut self, path: usize, _death: Death) {
+        self.testbed().cut(path, false);
     }
 
     fn sent_bytes(&mut self, path: usize) -> u64 {
@@ -166,6 +267,6 @@ fn counters(traffic: &EmuTraffic, path: usize) -> LinkCounters {
     })
 }
 
-fn carry(passenger: u32, bytes: u64) -> Carry {
-    Carry { class: Class::BestEffort, passenger, up: REQUEST_BYTES, down: bytes }
+fn carry(class: Class, passenger: u32, bytes: u64) -> Carry {
+    Carry { class, passenger, up: REQUEST_BYTES, down: bytes }
 }

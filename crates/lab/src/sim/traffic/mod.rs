@@ -44,12 +44,22 @@ impl SimTraffic {
         hub: &Settings,
         seed: u64,
     ) -> Result<Self, NoSession> {
-        let pair = Pair::between(profile, air, hub, seed).with_digest(Digest::of_sizes());
+        Self::over(Pair::between(profile, air, hub, seed), profile)
+    }
+
+    /// The same over `pair`, whose first link is that of `profile`.
+    pub fn over(pair: Pair, profile: &Profile) -> Result<Self, NoSession> {
+        let pair = pair.with_digest(Digest::of_sizes());
         let (streams, live, beats) = (Vec::new(), Vec::new(), Vec::new());
         let buffer = vec![0; CHUNK_BYTES];
         let mut cabin = Self { pair, streams, live, beats, hub_session: None, buffer };
         let up = cabin.pair.run(CONNECT_LIMIT, |pair| pair.air.current().is_some());
         if up { Ok(cabin) } else { Err(NoSession::over(profile, CONNECT_LIMIT)) }
+    }
+
+    /// Both ends and their links.
+    pub fn pair(&mut self) -> &mut Pair {
+        &mut self.pair
     }
 
     /// Lets clients, servers and talkers read and write as much as possible.

@@ -18,7 +18,6 @@ mod log;
 mod order;
 mod server;
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +26,10 @@ use bentpipe_link::Class;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
-use crate::emu::{RADIO_INTERFACES, Service, Testbed};
+use crate::emu::{Service, Testbed};
 use crate::profile::Profile;
 use crate::scratch::no_folder;
-use crate::system::pair::{PassedQuic, Rates};
+use crate::system::pair::{PassedQuic, Rates, radios};
 use crate::system::{Running, Stage, SystemUnderTest};
 use fault::Fault;
 use gateways::{Gateways, More};
@@ -96,11 +95,12 @@ impl EmuTraffic {
     }
 
     /// A session over all of `links` at once, in a testbed that has been measured and has these
-    /// links.
+    /// links. `tables` are in both gateways' files.
     pub fn bundle(
         testbed: Testbed,
         links: &[Profile],
         rates: FurtherRates,
+        tables: &str,
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let further = links[1..].iter().filter_map(|link| link.link.forward.rate());
@@ -108,7 +108,8 @@ impl EmuTraffic {
             FurtherRates::Typed => further.collect(),
             FurtherRates::Learned => Vec::new(),
         };
-        let more = More { air: radios(links), ground_rates, ..More::default() };
+        let (air, ground) = (radios(&links.iter().collect::<Vec<_>>()) + tables, tables.to_owned());
+        let more = More { air, ground, ground_rates, ..More::default() };
         Self::with(testbed, &links[0], &ClassLimits::default(), more, folder)
     }
 
@@ -138,6 +139,7 @@ impl EmuTraffic {
         let stage = Stage {
             testbed: &testbed,
             profile,
+            beside: &[],
             folder: folder.path(),
             program: Path::new(""),
             hosts: &[],
@@ -241,17 +243,4 @@ impl Traffic for EmuTraffic {
     fn class_bytes(&mut self, class: Class) -> [u64; 2] {
         self.gateways().map(|gateways| gateways.class_bytes(class)).unwrap_or_default()
     }
-}
-
-/// Tables of `air.toml` for the radios of a testbed: each with its interface and its rate.
-fn radios(links: &[Profile]) -> String {
-    let mut text = String::new();
-    for (Profile { name, link, .. }, interface) in links.iter().zip(RADIO_INTERFACES) {
-        writeln!(text, "\n[[path]]\nname = \"{name} by {interface}\"\ninterface = {interface:?}")
-            .expect("a string takes all");
-        if let Some(rate) = link.return_.rate() {
-            writeln!(text, "rate = \"{} bit/s\"", rate.bps()).expect("a string takes all");
-        }
-    }
-    text
 }

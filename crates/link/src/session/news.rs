@@ -1,0 +1,142 @@
+//! News of paths: what interfaces and modems report, and which paths lose at the same times.
+
+use std::time::Duration;
+
+use super::Session;
+use super::paths::terms_of;
+use super::sent::Outcomes;
+use crate::wire::frame::{self, DOWN_BYTES};
+use crate::wire::header::MAX_PATHS;
+
+/// Number of packets that report news of a path, because packets are lost.
+const NEWS_PACKETS: u8 = 3;
+
+impl Session {
+    /// Notes that a path cannot send, so that nothing need be waited for. The ground learns it from the
+    /// next packets on other paths.
+    pub(crate) fn path_failed(&mut self, id: u8, now: Duration) {
+        if self.select(id) && self.has_other_live() && self.is_in_use() {
+            self.begin_outage(now);
+            self.report_news(true);
+        }
+        self.select_first();
+    }
+
+    /// Notes that a path may work again, so that both ends probe it at once.
+    pub(crate) fn path_returned(&mut self, id: u8, now: Duration) {
+        if self.select(id) {
+            self.probe_now(now);
+            if let Some(validation) = &mut self.path.validation {
+                validation.next_try = now;
+            }
+            if self.path.is_down {
+                self.report_news(false);
+            }
+        }
+        self.select_first();
+    }
+
+    fn probe_now(&mut self, now: Duration) {
+        if let Some(outage) = &mut self.path.outage {
+            outage.probe_at = now;
+        }
+    }
+
+    /// Reports to the ground that the aircraft can use the path in hand again, or no longer.
+    fn report_news(&mut self, is_down: bool) {
+        self.path.is_down = is_down;
+        if self.opens && self.max_paths > 1 {
+            self.path.news_left = NEWS_PACKETS;
+            self.others.iter_mut().for_each(|path| path.ping |= path.is_live());
+        }
+    }
+
+    /// Length of the DOWN that [`Self::put_down`] puts.
+    pub(super) fn down_bytes(&self) -> usize {
+        if self.paths().any(|path| path.news_left > 0) { DOWN_BYTES } else { 0 }
+    }
+
+    /// Puts a DOWN, if there is news of a path. The path in hand is not down if the packet arrives. A
+    /// path that is silent carries one next to its probe only.
+    pub(super) fn put_down(&mut self) {
+        let may_carry = self.path.is_live() || self.path.ping;
+        if self.path.is_down || !may_carry || self.down_bytes() == 0 {
+            return;
+        }
+        let mut down = 0_u8;
+        self.path.news_left = self.path.news_left.saturating_sub(1);
+        for path in &mut self.others {
+            path.news_left = path.news_left.saturating_sub(1);
+            if path.is_down && path.outage.is_some() {
+                down |= 1_u8.checked_shl(path.id.into()).unwrap_or_default();
+            }
+        }
+        frame::put_down(&mut self.plaintext, down);
+    }
+
+    /// Stops data on the paths that the aircraft cannot use, and probes those that it can use again.
+    pub(super) fn take_down(&mut self, down: u8, now: Duration) {
+        let here = self.path.id;
+        for id in 0..self.max_paths {
+            if !self.select(id) {
+                continue;
+            }
+            let is_down = id != here && down & (1 << id) != 0;
+            let was_down = std::mem::replace(&mut self.path.is_down, is_down);
+            if is_down && self.is_in_use() {
+                self.begin_outage(now);
+            } else if was_down && !is_down {
+                self.probe_now(now);
+            }
+        }
+        self.select(here);
+    }
+
+    /// Returns `true` if the path in hand is live or doubted.
+    fn is_in_use(&self) -> bool {
+        self.path.outage.is_none() && (self.path.is_live() || self.path.is_doubted)
+    }
+
+    /// Notes the outcomes of packets on the path in hand.
+    pub(super) fn note_losses(&mut self, outcomes: &Outcomes, now: Duration) {
+        // Radios fade where the aircraft is: it sends there, and the ground's packets arrive there.
+        let later = if self.opens { Duration::ZERO } else { self.path.rtt.get() / 2 };
+        let (id, settings) = (self.path.id, &self.settings);
+        let Some(coincidence) = &mut self.coincidence else { return };
+        for packet in outcomes.judged.iter().filter(|it| !it.sent.contents.probe) {
+            coincidence.note(id, packet.lost, packet.sent.at + later);
+        }
+        coincidence.settle(now, |paths, are| {
+            let [one, other] = paths.map(|path| terms_of(settings, path as u8).0);
+            match are {
+                true => tracing::info!(
+                    one,
+                    other,
+                    ?paths,
+                    "two radios lose at the same times: a repair on the other one gains nothing"
+                ),
+                false => tracing::info!(one, other, ?paths, "two radios lose at different times"),
+            }
+        });
+    }
+
+    /// Notes that the path in hand has become silent.
+    pub(super) fn note_silence(&mut self, now: Duration) {
+        let (id, since) = (self.path.id, self.path.waiting_since.unwrap_or(now));
+        let later = if self.opens { Duration::ZERO } else { self.path.rtt.get() / 2 };
+        if let Some(coincidence) = &mut self.coincidence {
+            coincidence.silent(id, since + later);
+        }
+    }
+
+    /// The first path that loses at the same times as `path`.
+    pub(super) fn loses_with(&self, path: u8) -> Option<u8> {
+        (0..MAX_PATHS).find(|other| self.lose_together(path, *other))
+    }
+
+    /// Returns `true` if the two paths lose at the same times.
+    pub(super) fn lose_together(&self, a: u8, b: u8) -> bool {
+        let coincidence = self.coincidence.as_ref();
+        coincidence.is_some_and(|it| it.is_correlated(usize::from(a), usize::from(b)))
+    }
+}
