@@ -26,10 +26,6 @@ const FLOWS_ENDING: u32 = 64;
 /// not fill a link of up to 10 Mbit/s and 800 ms any sooner.
 const MAX_RESERVE_BYTES: u64 = 1_000_000;
 
-/// Maximum interval of an air's handshakes while flows wait for a hub: 4 kbit/s of handshakes. The end of
-/// an outage is noticed as late.
-const MAX_CALL_INTERVAL: Duration = Duration::from_millis(500);
-
 /// Configuration for [`bentpipe_link::io::Air::start`], for a ground at `address` and a handshake counter above every
 /// earlier one (see [`crate::handshake_counter::claim`]).
 pub fn air_config(
@@ -50,9 +46,7 @@ pub fn air_config(
     let settings =
         Settings { lease, learn_bytes, control, coding, classes, datagram_idle, ..settings };
     let mut settings = with_paths(settings, &config.paths);
-    if link.keep_flows || !config.hubs.is_empty() {
-        settings.max_call_interval = MAX_CALL_INTERVAL;
-    }
+    settings.calls_often = link.keep_flows || !config.hubs.is_empty();
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key.clone(),

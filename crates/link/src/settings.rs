@@ -79,9 +79,9 @@ pub struct Settings {
     pub session_lifetime: Duration,
     /// Round trip assumed before the first measurement.
     pub initial_rtt: Duration,
-    /// At the air: maximum interval of handshakes in the first two minutes without an answer. Longer
-    /// ones follow.
-    pub max_call_interval: Duration,
+    /// At the air: handshakes are 1.5 round trips apart in the first two minutes without an answer,
+    /// because flows wait for a hub.
+    pub calls_often: bool,
     /// The bytes of the first path cost money: see [`PathSettings::metered`].
     pub metered: bool,
     /// Quota of the first path: see [`PathSettings::quota`].
@@ -171,7 +171,7 @@ impl Default for Settings {
             keepalive: Duration::from_secs(15),
             session_lifetime: DEFAULT_SESSION_LIFETIME,
             initial_rtt: Duration::from_secs(1),
-            max_call_interval: Duration::from_secs(10),
+            calls_often: false,
             metered: false,
             quota: None,
             path_name: String::new(),

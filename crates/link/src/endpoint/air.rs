@@ -79,7 +79,7 @@ impl AirCore {
         let AirConfig { secret, hub, first_counter, .. } = &config;
         let mut initiator =
             Initiator::new(PROLOGUE, secret.clone(), *hub, *first_counter, &mut rng);
-        initiator.set_max_interval(config.settings.max_call_interval);
+        initiator.set_calls_often(config.settings.calls_often);
         Self {
             initiator,
             addresses: PeerAddresses::new(config.address),

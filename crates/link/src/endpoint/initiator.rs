@@ -23,9 +23,11 @@ pub(super) const MAX_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
 /// … and during a session, whose flows wait. Each interval is up to a quarter shorter, so that a
 /// fleet that lost its hub at one moment does not call it again at one moment.
 const MAX_SESSION_ATTEMPT_INTERVAL: Duration = Duration::from_secs(4);
-/// Time without an answer in which the owner may want shorter intervals: as long as flows wait for
-/// another hub.
-const MAX_HASTE: Duration = Duration::from_secs(120);
+/// Minimum interval of frequent calls. They wait for 1.5 round trips, so that a RESPONSE or a COOKIE comes
+/// before the next call.
+const MIN_FREQUENT_INTERVAL: Duration = Duration::from_millis(500);
+/// Time without an answer in which calls are frequent, if flows wait for a hub: as long as they wait.
+const MAX_FREQUENT: Duration = Duration::from_secs(120);
 
 /// Initiator of a peer, with the calls that may still be answered.
 pub struct Initiator {
@@ -43,8 +45,8 @@ pub struct Initiator {
     attempts: VecDeque<SentInit>,
     next_attempt: Duration,
     attempt_interval: Option<Duration>,
-    /// Maximum interval within [`MAX_HASTE`].
-    max_hasty_interval: Duration,
+    /// Calls are frequent for [`MAX_FREQUENT`].
+    calls_often: bool,
     /// Maximum number of paths that we offer.
     max_paths: u8,
     /// Path of the next call.
@@ -90,7 +92,7 @@ impl Initiator {
             attempts: VecDeque::new(),
             next_attempt: Duration::ZERO,
             attempt_interval: None,
-            max_hasty_interval: MAX_ATTEMPT_INTERVAL,
+            calls_often: false,
             max_paths: 1,
             path: 0,
             unanswered_since: None,
@@ -112,9 +114,9 @@ impl Initiator {
         self.unanswered_since
     }
 
-    /// Sets the maximum interval of calls in the first two minutes without an answer.
-    pub fn set_max_interval(&mut self, max: Duration) {
-        self.max_hasty_interval = max.clamp(MIN_ATTEMPT_INTERVAL, MAX_ATTEMPT_INTERVAL);
+    /// Makes calls frequent in the first two minutes without an answer, or not.
+    pub fn set_calls_often(&mut self, calls_often: bool) {
+        self.calls_often = calls_often;
     }
 
     /// Sets the number of paths to offer, and the path of the next call.
@@ -161,13 +163,14 @@ impl Initiator {
         }
         self.attempts.push_back(attempt);
         let before = self.attempt_interval.unwrap_or(round_trip);
-        let max = match now.saturating_sub(since) < MAX_HASTE {
-            true => self.max_hasty_interval,
+        let is_frequent = self.calls_often && now.saturating_sub(since) < MAX_FREQUENT;
+        let max = match is_frequent {
+            true => (round_trip * 3 / 2).clamp(MIN_FREQUENT_INTERVAL, MAX_ATTEMPT_INTERVAL),
             false => MAX_ATTEMPT_INTERVAL,
         };
         let interval = (before * 3 / 2).clamp(MIN_ATTEMPT_INTERVAL, max);
         self.attempt_interval = Some(interval);
-        self.next_attempt = now + self.jittered(interval);
+        self.next_attempt = now + self.jittered(interval, is_frequent.then_some(max));
         out.extend_from_slice(&message);
     }
 
@@ -193,15 +196,18 @@ impl Initiator {
         self.session_instance = 0;
     }
 
-    /// Shortens an interval during a session.
-    fn jittered(&self, interval: Duration) -> Duration {
-        if self.session_instance == 0 || interval < MAX_SESSION_ATTEMPT_INTERVAL {
-            return interval;
-        }
+    /// Shortens an interval during a session, or between frequent calls, which are at most `frequent`
+    /// apart.
+    fn jittered(&self, interval: Duration, frequent: Option<Duration>) -> Duration {
+        let session = (self.session_instance != 0).then_some(MAX_SESSION_ATTEMPT_INTERVAL);
+        let max = match frequent.into_iter().chain(session).min() {
+            Some(max) if interval >= max => max,
+            _ => return interval,
+        };
         // SplitMix64's last step spreads what differs by aircraft and by call.
         let mixed = (self.instance ^ self.counter).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let share = (mixed >> 56) as u32; // of 256
-        MAX_SESSION_ATTEMPT_INTERVAL - MAX_SESSION_ATTEMPT_INTERVAL * share / 1024
+        max - max * share / 1024
     }
 
     fn take_response(&mut self, message: &[u8], now: Duration) -> Option<Answer> {
