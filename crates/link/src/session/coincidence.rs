@@ -101,8 +101,8 @@ impl Coincidence {
     /// Notes that `path` was dark at this time, because it has become silent.
     pub fn silent(&mut self, path: u8, at: Duration) {
         let number = slot_of(at);
-        let seen = self.paths.get_mut(usize::from(path));
-        if let Some(seen) = seen.filter(|_| self.oldest <= number) {
+        let is_open = (self.oldest..self.oldest + SLOTS as u64).contains(&number);
+        if let Some(seen) = self.paths.get_mut(usize::from(path)).filter(|_| is_open) {
             seen.slots[number as usize % SLOTS] = (MIN_LOST, MIN_LOST);
         }
     }

@@ -125,6 +125,8 @@ pub struct Session {
     resends: bool,
     /// Losses over time, if there are several paths.
     coincidence: Option<Box<Coincidence>>,
+    /// Number of the newest news of paths: at the aircraft its own.
+    news_number: u8,
     /// Maximum number of paths that both ends permit.
     max_paths: u8,
     /// Measurements of the path from an earlier session.
@@ -202,6 +204,7 @@ impl Session {
             first_path: path,
             resends: false,
             coincidence: None,
+            news_number: 0,
             max_paths: settings.max_paths().min(peer.max_paths).max(1),
             prior,
             send: Senders::new(kept),

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::Session;
+use super::path::Outage;
 use super::paths::terms_of;
 use super::sent::Outcomes;
-use crate::wire::frame::{self, DOWN_BYTES};
+use crate::wire::down::{DOWN_BYTES, Down};
+use crate::wire::frame;
 use crate::wire::header::MAX_PATHS;
 
 /// Number of packets that report news of a path, because packets are lost.
@@ -29,7 +31,7 @@ impl Session {
             if let Some(validation) = &mut self.path.validation {
                 validation.next_try = now;
             }
-            if self.path.is_down {
+            if self.path.news.is_down {
                 self.report_news(false);
             }
         }
@@ -37,52 +39,61 @@ impl Session {
     }
 
     fn probe_now(&mut self, now: Duration) {
+        // An aircraft cannot make the ground probe more often.
+        let wait = |outage: &Outage| if self.opens { Duration::ZERO } else { outage.min_interval };
         if let Some(outage) = &mut self.path.outage {
-            outage.probe_at = now;
+            outage.probe_at = now.max(outage.probed_at + wait(outage));
         }
     }
 
     /// Reports to the ground that the aircraft can use the path in hand again, or no longer.
     fn report_news(&mut self, is_down: bool) {
-        self.path.is_down = is_down;
+        self.path.news.is_down = is_down;
         if self.opens && self.max_paths > 1 {
-            self.path.news_left = NEWS_PACKETS;
+            self.news_number = self.news_number.wrapping_add(1);
+            self.path.news.left = NEWS_PACKETS;
             self.others.iter_mut().for_each(|path| path.ping |= path.is_live());
         }
     }
 
     /// Length of the DOWN that [`Self::put_down`] puts.
     pub(super) fn down_bytes(&self) -> usize {
-        if self.paths().any(|path| path.news_left > 0) { DOWN_BYTES } else { 0 }
+        if self.paths().any(|path| path.news.left > 0) { DOWN_BYTES } else { 0 }
     }
 
     /// Puts a DOWN, if there is news of a path. The path in hand is not down if the packet arrives. A
     /// path that is silent carries one next to its probe only.
     pub(super) fn put_down(&mut self) {
         let may_carry = self.path.is_live() || self.path.ping;
-        if self.path.is_down || !may_carry || self.down_bytes() == 0 {
+        // A path that returned by a probe carries again what an interface has said.
+        let is_down = self.path.news.is_down && self.path.outage.is_some();
+        if is_down || !may_carry || self.down_bytes() == 0 {
             return;
         }
         let mut down = 0_u8;
-        self.path.news_left = self.path.news_left.saturating_sub(1);
+        self.path.news.left = self.path.news.left.saturating_sub(1);
         for path in &mut self.others {
-            path.news_left = path.news_left.saturating_sub(1);
-            if path.is_down && path.outage.is_some() {
+            path.news.left = path.news.left.saturating_sub(1);
+            if path.news.is_down && path.outage.is_some() {
                 down |= 1_u8.checked_shl(path.id.into()).unwrap_or_default();
             }
         }
-        frame::put_down(&mut self.plaintext, down);
+        frame::put_down(&mut self.plaintext, Down { number: self.news_number, paths: down });
     }
 
     /// Stops data on the paths that the aircraft cannot use, and probes those that it can use again.
-    pub(super) fn take_down(&mut self, down: u8, now: Duration) {
+    pub(super) fn take_down(&mut self, down: Down, now: Duration) {
+        if down.number.wrapping_sub(self.news_number) > u8::MAX / 2 {
+            return;
+        }
+        self.news_number = down.number;
         let here = self.path.id;
         for id in 0..self.max_paths {
             if !self.select(id) {
                 continue;
             }
-            let is_down = id != here && down & (1 << id) != 0;
-            let was_down = std::mem::replace(&mut self.path.is_down, is_down);
+            let is_down = id != here && down.paths & (1 << id) != 0;
+            let was_down = std::mem::replace(&mut self.path.news.is_down, is_down);
             if is_down && self.is_in_use() {
                 self.begin_outage(now);
             } else if was_down && !is_down {
@@ -99,13 +110,32 @@ impl Session {
 
     /// Notes the outcomes of packets on the path in hand.
     pub(super) fn note_losses(&mut self, outcomes: &Outcomes, now: Duration) {
-        // Radios fade where the aircraft is: it sends there, and the ground's packets arrive there.
-        let later = if self.opens { Duration::ZERO } else { self.path.rtt.get() / 2 };
-        let (id, settings) = (self.path.id, &self.settings);
+        self.settle_coincidence(now);
+        let (id, later) = (self.path.id, self.later_at_aircraft());
         let Some(coincidence) = &mut self.coincidence else { return };
         for packet in outcomes.judged.iter().filter(|it| !it.sent.contents.probe) {
-            coincidence.note(id, packet.lost, packet.sent.at + later);
+            coincidence.note(id, packet.lost, (packet.sent.at + later).min(now));
         }
+    }
+
+    /// Notes that the path in hand has become silent.
+    pub(super) fn note_silence(&mut self, now: Duration) {
+        self.settle_coincidence(now);
+        let (id, later) = (self.path.id, self.later_at_aircraft());
+        let since = self.path.waiting_since.unwrap_or(now);
+        if let Some(coincidence) = &mut self.coincidence {
+            coincidence.silent(id, (since + later).min(now));
+        }
+    }
+
+    /// Time from sending a packet on the path in hand until it is at the aircraft: radios fade there.
+    fn later_at_aircraft(&self) -> Duration {
+        if self.opens { Duration::ZERO } else { self.path.rtt.get() / 2 }
+    }
+
+    fn settle_coincidence(&mut self, now: Duration) {
+        let settings = &self.settings;
+        let Some(coincidence) = &mut self.coincidence else { return };
         coincidence.settle(now, |paths, are| {
             let [one, other] = paths.map(|path| terms_of(settings, path as u8).0);
             match are {
@@ -113,20 +143,11 @@ impl Session {
                     one,
                     other,
                     ?paths,
-                    "two radios lose at the same times: a repair on the other one gains nothing"
+                    "two radios lose at the same times: repairs do not prefer the other one"
                 ),
                 false => tracing::info!(one, other, ?paths, "two radios lose at different times"),
             }
         });
-    }
-
-    /// Notes that the path in hand has become silent.
-    pub(super) fn note_silence(&mut self, now: Duration) {
-        let (id, since) = (self.path.id, self.path.waiting_since.unwrap_or(now));
-        let later = if self.opens { Duration::ZERO } else { self.path.rtt.get() / 2 };
-        if let Some(coincidence) = &mut self.coincidence {
-            coincidence.silent(id, since + later);
-        }
     }
 
     /// The first path that loses at the same times as `path`.

@@ -92,10 +92,8 @@ pub struct Path {
     pub validation: Option<Validation>,
     /// The symbols in flight went again elsewhere, because nothing was heard of the path.
     pub is_doubted: bool,
-    /// The aircraft cannot use the path: its interface or modem says so.
-    pub is_down: bool,
-    /// Number of packets that still have to report that it can, or cannot.
-    pub news_left: u8,
+    /// Report of its interface or modem.
+    pub news: News,
     /// The path carries data only while no other one does, because its bytes cost money.
     pub is_standby: bool,
     /// Limit of its bytes.
@@ -108,11 +106,22 @@ pub struct Path {
     pub new_below: [u64; Lane::RELIABLE.len()],
 }
 
+/// Report of the interface or the modem of a path.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct News {
+    /// The aircraft cannot use the path.
+    pub is_down: bool,
+    /// Number of packets that still have to report that it can, or cannot.
+    pub left: u8,
+}
+
 /// An outage: data has stopped, and probes are sent, less and less often.
 #[derive(Debug, Clone, Copy)]
 pub struct Outage {
     pub since: Duration,
     pub probe_at: Duration,
+    /// Time of the last probe; zero before the first.
+    pub probed_at: Duration,
     pub min_interval: Duration,
     /// The last probe carried no symbol, so that it was small.
     pub bare: bool,
@@ -186,8 +195,7 @@ impl Path {
             outage: None,
             validation: None,
             is_doubted: false,
-            is_down: false,
-            news_left: 0,
+            news: News::default(),
             is_standby: settings.metered,
             volume: Volume::new(settings.quota.clone(), now),
             copies: Copies::default(),

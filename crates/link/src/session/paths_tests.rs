@@ -381,7 +381,7 @@ fn news_of_a_path_that_is_down_is_repeated() {
     world.run(2 * DELAY);
     world.dead = [true; 2];
     world.air.unsendable(1, world.now);
-    while path_of(world.air(), 1).news_left == 3 {
+    while path_of(world.air(), 1).news.left == 3 {
         world.run(STEP);
     }
     world.run(DELAY);
@@ -403,6 +403,11 @@ fn a_path_that_works_again_is_not_reported_as_down() {
     assert_eq!(world.live(), [[true; 2]; 2], "its return is not taken back");
     world.run(Duration::from_secs(1));
     assert_eq!(world.read(flow), 20_000);
+    // The path that was refused for a moment reports the death of the other one.
+    world.dead[0] = true;
+    world.air.unsendable(0, world.now);
+    world.run(DELAY + 3 * STEP);
+    assert_eq!(world.live(), [[false, true]; 2]);
 }
 
 #[test]
@@ -416,6 +421,8 @@ fn a_path_that_returns_for_one_end_is_probed_by_the_other_at_once() {
     while due(world.hub()) < world.now + Duration::from_secs(1) {
         world.run(STEP);
     }
+    // Probes are at least a round trip apart.
+    world.run(3 * DELAY);
     let before = path_of(world.hub(), 1).next_packet();
     world.dead[1] = false;
     world.air.sendable(1, world.now);

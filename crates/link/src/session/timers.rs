@@ -39,6 +39,7 @@ impl Outage {
     pub(super) fn next_probe(&mut self, volume: &Volume, now: Duration) {
         let max = volume.max_probe_interval(MAX_PROBE_INTERVAL);
         let interval = (now.saturating_sub(self.since) / PROBE_INTERVAL_PART).min(max);
+        self.probed_at = now;
         self.probe_at = now + interval.max(self.min_interval);
     }
 }
@@ -114,7 +115,13 @@ impl Session {
         let peer = self.settings.peer_label(&self.path.peer);
         tracing::info!(%peer, "nothing heard: data stops, probing");
         self.note_silence(now);
-        self.path.outage = Some(Outage { since: now, probe_at: now, min_interval, bare: true });
+        self.path.outage = Some(Outage {
+            since: now,
+            probe_at: now,
+            probed_at: Duration::ZERO,
+            min_interval,
+            bare: true,
+        });
         self.drop_copies();
         self.path.mtu.on_outage(now);
         if let Some(congestion) = &mut self.path.congestion {

@@ -12,6 +12,7 @@ use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
 use crate::wire::codec::{Reader, put_varint};
 use crate::wire::curve::{Back, Curve};
+use crate::wire::down::Down;
 use crate::wire::frame::{self, Frame, PADDING, Packet, Slide};
 use crate::wire::report::{LaneReport, Report};
 
@@ -71,7 +72,7 @@ fn frames() {
         ("ping", &|out| frame::put_ping(out)),
         ("standby", &|out| frame::put_standby(out)),
         ("volume_5000000", &|out| out.extend(frame::volume(5_000_000))),
-        ("down_of_paths_1_and_3", &|out| frame::put_down(out, 0b1010)),
+        ("down_of_paths_1_and_3", &|out| frame::put_down(out, Down { number: 7, paths: 0b1010 })),
         ("close", &|out| frame::put_close(out)),
         ("slide_datagrams_to_70000", &|out| {
             frame::put_slide(out, Slide { lane: Lane::Datagram, base: 70_000 });

@@ -21,7 +21,7 @@
 //! | `0x09` | CURVE | with a REPORT, to a sender that learns its rate, see [`Curve`] |
 //! | `0x0a` | STANDBY | none; from the aircraft: this path carries data only if no other does |
 //! | `0x0b` | VOLUME | u64; from the aircraft: total bytes that the hub may send on this path; from the hub: total that it has sent |
-//! | `0x0c` | DOWN | u8; from the aircraft: paths that it cannot use now, a bit for each |
+//! | `0x0c` | DOWN | u8, u8; from the aircraft: number of the news, and paths that it cannot use now, a bit for each |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, number of symbols − 1 varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
@@ -48,6 +48,7 @@ use bentpipe_schedule::Class;
 
 use super::codec::{Malformed, Reader, put_varint, varint_len};
 use super::curve::Curve;
+use super::down::Down;
 use super::lane::Lane;
 use super::lease::{Demand, Grant};
 use super::report::Report;
@@ -86,9 +87,8 @@ const DATAGRAM_LEN: u8 = 0x0d;
 const CLAIM: u8 = 0x0e;
 const CLASS: u8 = 0x0f;
 
-/// Lengths of a VOLUME, a DOWN and a path challenge.
+/// Lengths of a VOLUME and a path challenge.
 pub const VOLUME_BYTES: usize = 9;
-pub const DOWN_BYTES: usize = 2;
 pub const CHALLENGE_BYTES: usize = 8;
 
 /// Random bytes of a path challenge.
@@ -107,7 +107,7 @@ pub struct Packet<'a> {
     pub ping: bool,
     pub standby: bool,
     pub volume: Option<u64>,
-    pub down: Option<u8>,
+    pub down: Option<Down>,
     pub close: bool,
     pub carried: Option<Carried<'a>>,
 }
@@ -205,7 +205,7 @@ impl<'a> Packet<'a> {
                 PING => packet.ping = true,
                 STANDBY => packet.standby = true,
                 VOLUME => packet.volume = Some(reader.u64()?),
-                DOWN => packet.down = Some(reader.u8()?),
+                DOWN => packet.down = Some(Down::parse(&mut reader)?),
                 CLOSE => packet.close = true,
                 PADDING => {}
                 tag => {
@@ -287,8 +287,8 @@ pub fn put_standby(out: &mut Vec<u8>) {
     out.push(STANDBY);
 }
 
-pub fn put_down(out: &mut Vec<u8>, paths: u8) {
-    out.extend([DOWN, paths]);
+pub fn put_down(out: &mut Vec<u8>, down: Down) {
+    out.extend([DOWN, down.number, down.paths]);
 }
 
 /// VOLUME, which begins every packet of a limited path.

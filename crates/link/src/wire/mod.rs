@@ -7,6 +7,7 @@
 //! | `frame` | frames of a packet, and of a symbol |
 //! | `report` | REPORT |
 //! | `curve` | CURVE |
+//! | `down` | DOWN |
 //! | `lease` | DEMAND and LEASE |
 //! | `claim` | CLAIM |
 //! | `open` | OPEN_DATAGRAMS |
@@ -15,6 +16,7 @@
 pub mod claim;
 pub mod codec;
 pub mod curve;
+pub mod down;
 pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;

@@ -11,6 +11,7 @@ use super::codec::Reader;
 use super::curve::{Back, Curve, MAX_KNOTS};
 use bentpipe_coding::Span;
 
+use super::down::Down;
 use super::frame::{self, Carried, Fragment, Frame, Packet, Repair, Slide, Symbol};
 use super::header::DataHeader;
 use super::lane::Lane;
@@ -151,7 +152,7 @@ proptest! {
         ping: bool,
         standby: bool,
         volume: Option<u64>,
-        down: Option<u8>,
+        down: Option<(u8, u8)>,
         close: bool,
         padding in 0usize..40,
         fragment in prop::option::of((any::<u64>(), 0usize..30_000, 1usize..30_000)),
@@ -171,7 +172,8 @@ proptest! {
         if ping { frame::put_ping(&mut out) }
         if standby { frame::put_standby(&mut out) }
         if let Some(volume) = volume { out.extend(frame::volume(volume)) }
-        if let Some(paths) = down { frame::put_down(&mut out, paths) }
+        let down = down.map(|(number, paths)| Down { number, paths });
+        if let Some(down) = down { frame::put_down(&mut out, down) }
         if close { frame::put_close(&mut out) }
         out.resize(out.len() + padding, frame::PADDING);
         let before = out.len();
