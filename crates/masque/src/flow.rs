@@ -135,7 +135,9 @@ impl Flow {
 
     /// Confirms the client's claim in the answer. Has no effect once the request is answered.
     pub fn confirm_class(&mut self, class: u8) {
-        self.class = Some(class);
+        if self.answer.is_some() {
+            self.class = Some(class);
+        }
     }
 
     /// Class that the server gave the flow for its claim. `None` until a read has received the
