@@ -240,6 +240,28 @@ fn cell(name: &str, bundle: &Bundle, play: Play, bound: f64, max_overhead: Optio
     Cell { name: name.into(), bundle: bundle.clone(), play, bound, max_overhead }
 }
 
+/// Cells in which a silent radio returns.
+fn cells_of_returns(both: &Bundle) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (path, name) in NAMES.into_iter().enumerate() {
+        let rtt = both.0[path].rtt().as_secs_f64();
+        let used = 2.0 * rtt + rtt.max(PROBE_INTERVAL_S);
+        cells.push(cell(
+            &format!("{name} returns: used"),
+            both,
+            Play::Returns(path, Death::Silent),
+            used,
+            None,
+        ));
+        let full = Play::Recovers(path);
+        cells.push(cell(&format!("{name} returns: full rate"), both, full, 4.0, None));
+        // What the losses of the other path alone cause.
+        let gap = Play::ReturnsUnnoticed(path);
+        cells.push(cell(&format!("{name} returns: gap"), both, gap, GAP_S[1 - path], None));
+    }
+    cells
+}
+
 /// Cells in which the aircraft has news of the carrier.
 fn cells_of_news(both: &Bundle) -> Vec<Cell> {
     let mut cells = Vec::new();
@@ -305,12 +327,10 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         cell("da2gc dies under bulk", &both, Play::DiesUnderBulk(0, Death::Silent), 1.335, None),
         cell("mss dies under bulk", &both, Play::DiesUnderBulk(1, Death::Silent), 1.834, None),
     ];
-    for (how, class, bound) in [
-        ("", Class::BestEffort, 1.25),
-        (", fastest", stage::FASTEST, 1.25),
-        (", redundant", stage::REDUNDANT, 0.62),
-    ] {
-        let name = format!("the short path dies after the request{how}");
+    for (how, class, bound) in
+        [("fastest", stage::FASTEST, 1.25), ("redundant", stage::REDUNDANT, 0.62)]
+    {
+        let name = format!("the short path dies after the request, {how}");
         cells.push(cell(&name, &both, Play::DiesAfterRequest(class), bound, None));
     }
     cells.push(cell("page", &both, Play::Page, 1.2, None));
@@ -325,22 +345,7 @@ pub fn cells() -> Result<Vec<Cell>, SpecError> {
         cells.push(cell(&named("lost"), &both, Play::CallLost(path), lost, None));
         cells.push(cell(&named("delay"), &both, Play::CallDelay(path), CALL_DELAY_S, None));
     }
-    for (path, name) in NAMES.into_iter().enumerate() {
-        let rtt = both.0[path].rtt().as_secs_f64();
-        let used = 2.0 * rtt + rtt.max(PROBE_INTERVAL_S);
-        cells.push(cell(
-            &format!("{name} returns: used"),
-            &both,
-            Play::Returns(path, Death::Silent),
-            used,
-            None,
-        ));
-        let full = Play::Recovers(path);
-        cells.push(cell(&format!("{name} returns: full rate"), &both, full, 4.0, None));
-        // What the losses of the other path alone cause.
-        let gap = Play::ReturnsUnnoticed(path);
-        cells.push(cell(&format!("{name} returns: gap"), &both, gap, GAP_S[1 - path], None));
-    }
+    cells.extend(cells_of_returns(&both));
     cells.extend(cells_of_news(&both));
     cells.extend(cells_of_edges(&both));
     let three = both.and_leo();

@@ -44,8 +44,9 @@ const WARM_BYTES: u64 = 100_000;
 const QUIET: Duration = Duration::from_secs(4);
 /// Length of the measurement of a download.
 const MEASURED: Duration = Duration::from_secs(120);
-/// The same with cells that have edges: two of them.
-const THROUGH_EDGES: Duration = Duration::from_secs(800);
+/// The same with cells that have edges: two of them. A flow whose request nobody reads ends after 600 s, and
+/// the simulated server does not read it.
+const THROUGH_EDGES: Duration = Duration::from_secs(500);
 /// Interval at which the memory is measured.
 const MEMORY_TICK: Duration = Duration::from_millis(50);
 
@@ -274,7 +275,8 @@ fn bulk(stage: &mut dyn Stage, measured: Duration) -> Option<(Vec<Option<f64>>, 
     let before = stage.bytes_read(flow);
     stage.pass(measured);
     let after = stage.bytes_read(flow);
-    Some((vec![Some(8.0 * (after - before) as f64 / measured.as_secs_f64())], after))
+    let bytes = after.checked_sub(before)?;
+    Some((vec![Some(8.0 * bytes as f64 / measured.as_secs_f64())], after))
 }
 
 /// Bytes back on all paths per byte towards the aircraft, during a download.
