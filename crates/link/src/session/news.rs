@@ -14,8 +14,8 @@ use crate::wire::header::MAX_PATHS;
 const NEWS_PACKETS: u8 = 3;
 
 impl Session {
-    /// Notes that a path cannot send, so that nothing need be waited for. The ground learns it from the
-    /// next packets on other paths.
+    /// Notes that a path cannot send, so that no timer has to expire. The next packets on other paths tell
+    /// the ground.
     pub(crate) fn path_failed(&mut self, id: u8, now: Duration) {
         if self.select(id) && self.has_other_live() && self.is_in_use() {
             self.begin_outage(now);
@@ -65,7 +65,7 @@ impl Session {
     /// path that is silent carries one next to its probe only.
     pub(super) fn put_down(&mut self) {
         let may_carry = self.path.is_live() || self.path.ping;
-        // A path that returned by a probe carries again what an interface has said.
+        // A path that a probe has revived carries again, whatever its interface reported.
         let is_down = self.path.news.is_down && self.path.outage.is_some();
         if is_down || !may_carry || self.down_bytes() == 0 {
             return;

@@ -32,7 +32,7 @@ pub struct Heard {
     /// Share of packets that came too late or never, for each direction.
     pub lost: Vec<f64>,
     /// Delay of each packet that left after the death, beyond the one-way delay of the other radio.
-    /// Of packets that never came, it is infinite.
+    /// It is infinite for a packet that never came.
     pub added_s: Vec<f64>,
     /// Bytes of speech that arrived on the aircraft.
     pub delivered_bytes: u64,
