@@ -24,6 +24,19 @@ const CURVE_OPERATIONS: u64 = 1000;
 /// Datagram in flight: the air it goes to, unless to the hub; the air it concerns; its bytes.
 type Flying = (Option<usize>, usize, Vec<u8>);
 
+/// A restart of the hub.
+#[derive(Default)]
+struct Restart {
+    seed: u64,
+    outage: Duration,
+    /// Strangers who call when the hub is back.
+    strangers: usize,
+    /// Shards of the hub beyond the first.
+    more_shards: usize,
+    /// Aircraft that can go on at another hub, so they call often.
+    calls_often: bool,
+}
+
 struct Fleet {
     now: Duration,
     rng: ChaCha8Rng,
@@ -46,15 +59,17 @@ fn address(air: usize) -> SocketAddr {
 }
 
 impl Fleet {
-    fn new(seed: u64, strangers: usize, shards: usize) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    fn new(restart: &Restart) -> Self {
+        let Restart { strangers, calls_often, .. } = *restart;
+        let mut rng = ChaCha8Rng::seed_from_u64(restart.seed);
         let secret = SecretKey::generate(&mut rng);
         let secrets: Vec<_> =
             (0..AIRCRAFT + strangers).map(|_| SecretKey::generate(&mut rng)).collect();
         let keys = secrets[..AIRCRAFT].iter().map(SecretKey::public).collect();
         let hub = secret.public();
         let air = |own: SecretKey| {
-            let (address, settings) = (HUB.parse().unwrap(), Settings::default());
+            let settings = Settings { calls_often, ..Settings::default() };
+            let address = HUB.parse().unwrap();
             let config = AirConfig { secret: own, hub, address, settings, first_counter: 1 };
             AirCore::new(config, rng.random())
         };
@@ -66,7 +81,7 @@ impl Fleet {
             secret,
             keys,
             hub: None,
-            shards,
+            shards: 1 + restart.more_shards,
             airs,
             due,
             hub_due: Duration::MAX,
@@ -180,17 +195,16 @@ impl Fleet {
     }
 }
 
-/// Connects all aircraft, and restarts the hub after `outage`, when `strangers` call too. Returns
-/// the time until all aircraft are back.
-fn storm(seed: u64, outage: Duration, strangers: usize, shards: usize) -> Duration {
-    let mut fleet = Fleet::new(seed, strangers, shards);
+/// Connects all aircraft, and restarts the hub. Returns the time until all aircraft are back.
+fn storm(restart: &Restart) -> Duration {
+    let mut fleet = Fleet::new(restart);
     fleet.run(Duration::from_secs(120), |fleet| fleet.is_up());
     assert!(fleet.is_up());
     fleet.run(fleet.now + Duration::from_secs(5), |_| false);
     fleet.talk();
     let homes = fleet.kill_hub();
     assert_eq!(homes.len(), AIRCRAFT);
-    fleet.run(fleet.now + outage, |_| false);
+    fleet.run(fleet.now + restart.outage, |_| false);
     fleet.start_hub(&homes);
     let began = fleet.now;
     fleet.due[AIRCRAFT..].fill(began);
@@ -205,28 +219,42 @@ fn storm(seed: u64, outage: Duration, strangers: usize, shards: usize) -> Durati
     fleet.now - began
 }
 
+/// Time without a hub, after which calls without another hub are 30 s apart.
+const LONG_OUTAGE: Duration = Duration::from_secs(61);
+
+#[track_caller]
+fn assert_soon(restart: &Restart) {
+    let took = storm(restart);
+    assert!(took <= BOUND, "{took:?}");
+}
+
 #[test]
 fn a_fleet_is_back_soon_after_its_hub_restarted() {
-    let took = storm(1, Duration::ZERO, 0, 1);
-    assert!(took <= BOUND, "{took:?}");
+    assert_soon(&Restart { seed: 1, ..Restart::default() });
 }
 
 #[test]
 fn a_fleet_is_back_soon_after_its_hub_was_down() {
-    let took = storm(2, Duration::from_secs(61), 0, 1);
-    assert!(took <= BOUND, "{took:?}");
+    assert_soon(&Restart { seed: 2, outage: LONG_OUTAGE, ..Restart::default() });
 }
 
 #[test]
 fn a_fleet_goes_before_strangers_with_true_addresses() {
-    let took = storm(3, Duration::from_secs(61), 300, 1);
-    assert!(took <= BOUND, "{took:?}");
+    assert_soon(&Restart { seed: 3, outage: LONG_OUTAGE, strangers: 300, ..Restart::default() });
 }
 
 #[test]
 fn a_fleet_returns_to_a_sharded_hub_within_the_same_budget() {
-    for shards in [2, 4] {
-        let took = storm(4, Duration::from_secs(61), 300, shards);
-        assert!(took <= BOUND, "{took:?} with {shards} shards");
+    for more_shards in [1, 3] {
+        let one = Restart { seed: 4, outage: LONG_OUTAGE, strangers: 300, ..Restart::default() };
+        assert_soon(&Restart { more_shards, ..one });
+    }
+}
+
+#[test]
+fn a_fleet_that_calls_often_is_back_as_soon() {
+    for (outage, strangers) in [(Duration::ZERO, 0), (LONG_OUTAGE, 0), (LONG_OUTAGE, 300)] {
+        let often = Restart { seed: 5, outage, strangers, calls_often: true, ..Restart::default() };
+        assert_soon(&often);
     }
 }
