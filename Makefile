@@ -18,6 +18,7 @@ demo: setup
 
 test: setup
 	@scripts/setup.sh python
+	@scripts/setup.sh busybox
 	@scripts/setup.sh browser
 	@scripts/masque-client/install.sh target/masque-client
 	@scripts/setup.sh vega

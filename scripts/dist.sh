@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds a release into target/dist: static programs, Debian packages, images of containers, the list of their
-# parts, checksums.
+# Builds a release into target/dist: static programs, packages for Debian and OpenWrt, images of containers, the
+# list of their parts, checksums.
 #
 #   scripts/dist.sh [TARGET...]     Rust targets of the gateways [x86_64, aarch64 and armv7 on musl]
 #
@@ -112,6 +112,13 @@ scripts/setup.sh dist-deb
 for target in "${built[@]}"; do
     say "package for $target"
     cargo deb --quiet --no-build --no-strip --locked -p bentpipe --profile dist --target "$target" --output "$out"
+done
+
+for target in "${built[@]}"; do
+    machine=${target%%-*}
+    [ "$machine" != armv7 ] || machine=armv7l
+    say "package of OpenWrt for $machine"
+    scripts/ipk.sh "$out/bentpipe-$version-${target%%-*}" "$machine" "$version" "$out"
 done
 
 say "images of containers"

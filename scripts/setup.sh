@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs missing tools for building and for the lab, and prints each step. An argument selects others:
 #   python   for the tests' MASQUE client
+#   busybox  the shell and the tools of a router, for the tests of the package for OpenWrt
 #   browser  Chromium, which loads pages through the gateways
 #   unbound  the resolver for comparisons, a signer for zones, and dnsperf for scripts/bench-dns
 #   squid    the caching proxy for a test of the probe
@@ -45,6 +46,10 @@ python_needs() {
     if ! python3 -c 'import ensurepip' 2>/dev/null; then
         echo 'python-with-venv python3-venv python3 python3 python'
     fi
+}
+
+busybox_needs() {
+    echo 'busybox busybox busybox busybox busybox'
 }
 
 browser_needs() {
@@ -99,6 +104,7 @@ nothing_needs() {
 list=needs
 case ${1:-} in
 python | vega | axe) list=python_needs ;;
+busybox) list=busybox_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
 squid) list=squid_needs ;;

@@ -13,11 +13,8 @@ use clap::Args;
 
 use super::files::{Files, existing, quoted};
 use super::join::JoinLine;
-use super::service::{FOLDER, Service};
+use super::service::{AIR_UNIT, FOLDER, Service};
 use crate::{bridge, keys};
-
-/// Service of the air gateway.
-const UNIT: &str = "bentpipe-air.service";
 
 /// Time for the ground to answer: 5 s for a lookup of its name, and the rest for repeated handshakes
 /// over a link with a round trip of up to 2 s.
@@ -64,7 +61,7 @@ pub fn run(args: &AirArgs) -> Result<(), Box<dyn Error>> {
             files.config(&config, &text, None)?;
         }
         eprintln!("would call the ground at {}, and report what it measured", line.ground);
-        if let Some(service) = Service::of(UNIT, &args.folder) {
+        if let Some(service) = Service::of(AIR_UNIT, &args.folder) {
             eprintln!("would start {}", service.name());
         }
         return Ok(());
@@ -83,7 +80,7 @@ pub fn run(args: &AirArgs) -> Result<(), Box<dyn Error>> {
     for note in args.interfaces.iter().filter_map(|name| bridge::note(name)) {
         eprintln!("note: {note}");
     }
-    start(&checked, &config, Service::of(UNIT, &args.folder))
+    start(&checked, &config, Service::of(AIR_UNIT, &args.folder))
 }
 
 fn read_line(written: &str) -> Result<String, Box<dyn Error>> {

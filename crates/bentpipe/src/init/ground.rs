@@ -14,14 +14,11 @@ use clap::Args;
 
 use super::files::{Files, existing, quoted};
 use super::join::{JoinLine, check_name};
-use super::service::{FOLDER, Service};
+use super::service::{FOLDER, GROUND_UNIT, Service};
 use crate::keys;
 
 /// Port of a new ground gateway.
 const PORT: u16 = 4500;
-
-/// The ground gateway's service.
-const UNIT: &str = "bentpipe-ground.service";
 
 /// Destinations whose routes show this machine's own addresses. No packet is sent to them.
 const SOMEWHERE: [&str; 2] = ["192.0.2.1:9", "[2001:db8::1]:9"];
@@ -201,7 +198,7 @@ fn with_aircraft(
 
 /// Starts the service, or says what to do. `is_known` is `true` if there was a configuration.
 fn serve(args: &GroundArgs, config: &Path, is_known: bool) -> Result<(), Box<dyn Error>> {
-    let (name, service) = (&args.name, Service::of(UNIT, &args.folder));
+    let (name, service) = (&args.name, Service::of(GROUND_UNIT, &args.folder));
     match service {
         Some(service) if service.runs() && args.dry_run => {
             eprintln!("would let {} read its configuration again", service.name());

@@ -9,6 +9,7 @@ mod kill;
 mod lab;
 mod log;
 mod masque;
+mod openwrt;
 mod out;
 mod quick_start;
 mod reload;
