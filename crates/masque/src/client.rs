@@ -53,7 +53,7 @@ impl Client {
     /// Starts to connect in the background, and retries until the server is up. Must be called within a
     /// tokio runtime.
     pub fn connect(config: ClientConfig, socket: Socket) -> Result<Client, StartError> {
-        let mut quic = tls::client()?;
+        let mut quic = tls::client(&config.trust)?;
         quic.transport_config(config.transport.client()?);
         let endpoint = socket.endpoint(None)?;
         let (alive, dropped) = mpsc::channel(1);

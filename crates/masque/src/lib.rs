@@ -29,6 +29,7 @@
 //! | `flow`, `datagrams` | byte streams and datagram flows |
 //! | `incoming` | a request that the server's owner accepts or refuses |
 //! | `auth`, `login` | proofs of keys, and tokens of standard clients |
+//! | `trust` | a server that is a gateway, or any MASQUE proxy |
 //! | `unproven`, `gateways`, `settings` | limits |
 //! | `refusal` | reasons of refusals and resets |
 //! | `quic`, `stream`, `wire`, `capsule`, `template` | HTTP/3 on quinn, and encodings |
@@ -121,6 +122,12 @@
 //! (RFC 6750). Requests without a right token are answered 407 as above. `bentpipe-protocol` is
 //! answered 403.
 //!
+//! ## Other proxies
+//!
+//! The server need not be a gateway ([`Trust::Certificate`]). Then a client verifies the server's
+//! certificate, sends SNI, and shows its `proxy-authorization` with each request. It sends no field of
+//! Bentpipe's own, and no flow of another protocol than TCP and UDP.
+//!
 //! # Limitations
 //!
 //! Flows end with the connection that carries them, because HTTP/3 cannot resume requests. On one
@@ -148,6 +155,7 @@ mod stream;
 mod task;
 mod template;
 mod tls;
+mod trust;
 mod unproven;
 mod wire;
 
@@ -169,6 +177,7 @@ pub use server::{Server, ServerConfig};
 pub use settings::{Congestion, SettingsError, Transport};
 pub use socket::Socket;
 pub use tls::{Certificate, TlsError};
+pub use trust::{InvalidName, Proxy, Trust};
 pub use unproven::{MAX_UNPROVEN, RefusedConnections};
 
 /// Path of the request that proves a client's key.

@@ -14,6 +14,8 @@ use rustls::{
     },
 };
 
+use crate::trust::{Proxy, Trust};
+
 /// Name in the certificate and in requests to the gateway itself. It does not resolve (RFC 6761).
 pub(crate) const SERVER_NAME: &str = "bentpipe.invalid";
 
@@ -24,20 +26,33 @@ const ALPN_H3: &[u8] = b"h3";
 #[error("preparing TLS: {0}")]
 pub struct TlsError(String);
 
-pub(crate) fn client() -> Result<quinn::ClientConfig, TlsError> {
+pub(crate) fn client(trust: &Trust) -> Result<quinn::ClientConfig, TlsError> {
     let provider = provider();
-    let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
+    let builder = rustls::ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(failed)?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        .with_no_client_auth();
+        .map_err(failed)?;
+    let verified = match trust {
+        Trust::Keys { .. } => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+        }
+        Trust::Certificate(proxy) => builder.with_root_certificates(roots(proxy)?),
+    };
+    let mut config = verified.with_no_client_auth();
     config.alpn_protocols = vec![ALPN_H3.to_vec()];
-    config.enable_sni = false;
+    config.enable_sni = matches!(trust, Trust::Certificate(_));
     // Every connection has its own proofs, so resuming a session would save nothing.
     config.resumption = rustls::client::Resumption::disabled();
     let quic = QuicClientConfig::try_from(config).map_err(failed)?;
     Ok(quinn::ClientConfig::new(Arc::new(quic)))
+}
+
+fn roots(proxy: &Proxy) -> Result<rustls::RootCertStore, TlsError> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add_parsable_certificates(proxy.authorities().iter().cloned());
+    if roots.is_empty() {
+        return Err(TlsError("there is no certificate of an authority".into()));
+    }
+    Ok(roots)
 }
 
 /// Configures a server with `certificate`, or with a generated one.

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::{
     Client, ClientConfig, ConnectError, INFO_HEADER, SecretKey, Server, ServerConfig, Socket,
-    Transport, auth,
+    Transport, Trust, auth,
     client::connection::Response,
     public_key,
     quic::{self, H3Requests, Request},
@@ -109,12 +109,16 @@ impl Stranger {
     }
 }
 
+fn trust() -> Trust {
+    Trust::Keys { server_key: public_key(&secret(2)), secret: secret(1) }
+}
+
 /// A bare connection, which ends with its endpoint.
 async fn dial(
     to: SocketAddr,
     transport: Arc<quinn::TransportConfig>,
 ) -> (quinn::Endpoint, quinn::Connection) {
-    let mut config = tls::client().unwrap();
+    let mut config = tls::client(&trust()).unwrap();
     config.transport_config(transport);
     let endpoint = socket().endpoint(None).unwrap();
     let conn = endpoint.connect_with(config, to, tls::SERVER_NAME).unwrap().await.unwrap();
@@ -177,7 +181,7 @@ async fn unproven_connections_per_address_are_bounded() {
     for _ in 0..MAX_UNPROVEN_PER_SOURCE {
         held.push(dial(at, Transport::default().client().unwrap()).await);
     }
-    let mut config = tls::client().unwrap();
+    let mut config = tls::client(&trust()).unwrap();
     config.transport_config(Transport::default().client().unwrap());
     let endpoint = socket().endpoint(None).unwrap();
     let connect = || endpoint.connect_with(config.clone(), at, tls::SERVER_NAME).unwrap();

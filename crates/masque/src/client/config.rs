@@ -5,6 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use crate::{
     auth::{PublicKey, SecretKey},
     settings::Transport,
+    trust::{Proxy, Trust},
 };
 
 /// Configuration of a client.
@@ -14,10 +15,8 @@ pub struct ClientConfig {
     pub server: SocketAddr,
     /// Further addresses of the server, tried in turn if the one before does not answer.
     pub others: Vec<SocketAddr>,
-    /// Public key of the server.
-    pub server_key: PublicKey,
-    /// Secret key of the client. The server must know its public key.
-    pub secret: SecretKey,
+    /// Proof of the server's identity, and of the client's.
+    pub trust: Trust,
     /// QUIC transport settings.
     pub transport: Transport,
     /// Maximum time that a flow waits for a connection. After it the flow is reset as unreachable.
@@ -29,13 +28,21 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// Creates a configuration with the default settings.
+    /// Creates a configuration with the default settings, for a server that is a gateway.
     pub fn new(server: SocketAddr, server_key: PublicKey, secret: SecretKey) -> ClientConfig {
+        Self::with(server, Trust::Keys { server_key, secret })
+    }
+
+    /// Creates a configuration with the default settings, for any MASQUE proxy.
+    pub fn proxy(server: SocketAddr, proxy: Proxy) -> ClientConfig {
+        Self::with(server, Trust::Certificate(proxy))
+    }
+
+    fn with(server: SocketAddr, trust: Trust) -> ClientConfig {
         ClientConfig {
             server,
             others: Vec::new(),
-            server_key,
-            secret,
+            trust,
             transport: Transport::default(),
             open_timeout: Duration::from_secs(30),
             reconnect_min: Duration::from_secs(1),

@@ -1,6 +1,6 @@
 //! The connection to a server: its state, and requests on it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bentpipe_flow::ResetCode;
 use bytes::Bytes;
@@ -12,6 +12,8 @@ use crate::{
     datagrams::router::{Peer, Router},
     quic::{H3Requests, Opener, Request},
     stream::RawSend,
+    tls,
+    trust::Proxy,
 };
 
 /// Time within which an attempt must connect and prove both keys: about 40 round trips, so that 40 %
@@ -65,6 +67,21 @@ pub struct Live {
     pub router: Router,
     pub requests: Requests,
     pub h3_requests: H3Requests,
+    /// The server, if it need not be a gateway.
+    pub proxy: Option<Arc<Proxy>>,
+}
+
+impl Live {
+    /// Name of the server in requests to itself.
+    pub fn server_name(&self) -> String {
+        self.proxy.as_ref().map_or_else(|| tls::SERVER_NAME.to_owned(), |proxy| proxy.name())
+    }
+
+    /// `proxy-authorization` for each request.
+    pub fn authorization(&self) -> Option<(&'static str, &str)> {
+        let value = self.proxy.as_ref()?.authorization()?;
+        Some(("proxy-authorization", value))
+    }
 }
 
 pub type Requests = h3::client::SendRequest<Opener, Bytes>;

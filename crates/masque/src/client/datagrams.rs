@@ -7,7 +7,7 @@ use tokio::{sync::watch, time::timeout};
 
 use super::{
     Client,
-    connection::{Response, State, final_response, live, start},
+    connection::{Live, Response, State, final_response, live, start},
 };
 use crate::{
     AIRCRAFT_HEADER, Behalf, CAPSULE_HEADER, CLASS_HEADER, CONNECT_UDP, PASSENGER_HEADER,
@@ -115,20 +115,23 @@ struct DatagramRequest {
 }
 
 impl DatagramRequest {
-    fn headers(&self) -> Bytes {
-        let path = self.target.path();
+    fn headers(&self, live: &Live) -> Bytes {
+        let (path, server) = (self.target.path(), live.server_name());
         let (class, passenger) = (self.class.to_string(), self.passenger.to_string());
         let (protocol, source) = (self.protocol.to_string(), self.source.to_string());
         let mut fields = vec![
             (":method", "CONNECT"),
             (":protocol", CONNECT_UDP),
             (":scheme", "https"),
-            (":authority", tls::SERVER_NAME),
+            (":authority", &server),
             (":path", &path),
             (CAPSULE_HEADER, "?1"),
-            (CLASS_HEADER, &class),
-            (PASSENGER_HEADER, &passenger),
         ];
+        fields.extend(live.authorization());
+        if live.proxy.is_some() {
+            return wire::headers(&fields);
+        }
+        fields.extend([(CLASS_HEADER, &*class), (PASSENGER_HEADER, &*passenger)]);
         if self.protocol != UDP {
             fields.push((PROTOCOL_HEADER, &protocol));
         }
@@ -154,6 +157,9 @@ async fn begin(
     core: &Core,
 ) -> Result<SentRequest, ResetCode> {
     let mut live = live(state).await?;
+    if live.proxy.is_some() && flow.protocol != UDP {
+        return Err(ResetCode::Forbidden);
+    }
     // The server must have announced support (RFC 9220 §3).
     let peer = &mut live.peer;
     peer.wait_for(|peer| peer.extended_connect).await.map_err(|_| ResetCode::Unreachable)?;
@@ -161,7 +167,7 @@ async fn begin(
     let connect = http::Request::connect(authority).body(()).map_err(|_| ResetCode::Internal)?;
     let (response, request, mut send) = start(&mut live, connect).await?;
     let route = live.router.register(response.id().into_inner(), core.inbox.clone());
-    send.write(flow.headers()).await?;
+    send.write(flow.headers(&live)).await?;
     Ok(SentRequest { request, response, send, route })
 }
 

@@ -91,14 +91,13 @@ pub async fn begin(
         http::Request::connect(&to.authority).body(()).map_err(|_| ResetCode::Internal)?;
     let (response, request, mut send) = start(&mut live, connect).await?;
     let (class, passenger) = (to.class.to_string(), to.passenger.to_string());
-    let mut fields = vec![
-        (":method", "CONNECT"),
-        (":authority", &*to.authority),
-        (CLASS_HEADER, &class),
-        (PASSENGER_HEADER, &passenger),
-    ];
-    fields.extend(to.claim.as_deref().map(|claim| (CLAIM_HEADER, claim)));
-    fields.extend(to.behalf.as_deref().map(|behalf| (AIRCRAFT_HEADER, behalf)));
+    let mut fields = vec![(":method", "CONNECT"), (":authority", &*to.authority)];
+    fields.extend(live.authorization());
+    if live.proxy.is_none() {
+        fields.extend([(CLASS_HEADER, &*class), (PASSENGER_HEADER, &*passenger)]);
+        fields.extend(to.claim.as_deref().map(|claim| (CLAIM_HEADER, claim)));
+        fields.extend(to.behalf.as_deref().map(|behalf| (AIRCRAFT_HEADER, behalf)));
+    }
     let mut together = BytesMut::from(wire::headers(&fields));
     if !first.is_empty() {
         wire::data_header(first.len(), &mut together);

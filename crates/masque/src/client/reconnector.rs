@@ -17,14 +17,16 @@ use super::{
 };
 use crate::{
     INFO_HEADER, SESSION_PATH,
-    auth::{self, Proofs, Side},
+    auth::{self, Proofs, PublicKey, SecretKey, Side},
     datagrams::{
         queue::QueueBudget,
         router::{Peer, Router},
     },
     quic::{self, MAX_HEADERS_BYTES},
     stream::var_int,
-    tls, wire,
+    tls,
+    trust::Trust,
+    wire,
 };
 
 /// Keeps the connection up.
@@ -94,9 +96,14 @@ impl Reconnector {
 
     async fn establish(&self, server: SocketAddr, number: u64) -> Result<Live, ConnectError> {
         let failed = |error: &dyn std::fmt::Display| ConnectError::Quic(error.to_string());
+        let proxy = match &self.config.trust {
+            Trust::Keys { .. } => None,
+            Trust::Certificate(proxy) => Some(Arc::new(proxy.clone())),
+        };
+        let name = proxy.as_ref().map_or_else(|| tls::SERVER_NAME.to_owned(), |it| it.name());
         let conn = self
             .endpoint
-            .connect_with(self.quic.clone(), server, tls::SERVER_NAME)
+            .connect_with(self.quic.clone(), server, &name)
             .map_err(|error| match error {
                 quinn::ConnectError::EndpointStopping => ConnectError::Closed,
                 other => failed(&other),
@@ -126,59 +133,63 @@ impl Reconnector {
             .await
         });
         let router = Router::new(conn.clone(), peer.clone(), self.budget.clone());
-        let mut live = Live { number, conn, peer, router, requests, h3_requests };
-        self.prove(&mut live).await?;
+        let mut live = Live { number, conn, peer, router, requests, h3_requests, proxy };
+        if let Trust::Keys { server_key, secret } = &self.config.trust {
+            prove(&mut live, server_key, secret).await?;
+        }
         tokio::spawn(live.router.clone().run());
         Ok(live)
     }
+}
 
-    /// Proves our key and checks the server's proof. Passengers' data is sent only afterwards.
-    async fn prove(&self, live: &mut Live) -> Result<(), ConnectError> {
-        let mut exporter = [0; 32];
-        live.conn
-            .export_keying_material(&mut exporter, auth::EXPORTER_LABEL, b"")
-            .map_err(|_| ConnectError::Quic("the TLS session has no exporter".into()))?;
-        let proofs =
-            Proofs::new(&self.config.secret, Side::Client, &self.config.server_key, exporter)
-                .ok_or(ConnectError::UnusableKey)?;
-        let own = auth::public_key(&self.config.secret);
-        let authorization = auth::write_authorization(&own, &proofs.prove(Side::Client));
-        let headers = wire::headers(&[
-            (":method", "GET"),
-            (":scheme", "https"),
-            (":authority", tls::SERVER_NAME),
-            (":path", SESSION_PATH),
-            (header::PROXY_AUTHORIZATION.as_str(), &authorization),
-        ]);
-        let answer = async {
-            let uri =
-                Uri::builder().scheme("https").authority(tls::SERVER_NAME).path_and_query("/");
-            let request = http::Request::get(uri.build().ok()?).body(()).ok()?;
-            let (mut stream, _request, mut send) = start(live, request).await.ok()?;
-            send.write(headers).await.ok()?;
-            send.finish();
-            let response = stream.recv_response().await.ok()?;
-            let info = response.headers().get(INFO_HEADER)?.to_str().ok()?;
-            auth::read_info(info).filter(|_| response.status().is_success())
-        };
-        match answer.await {
-            Some(proof) if proofs.verify(Side::Server, &proof) => Ok(()),
-            Some(_) => {
-                live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
-                Err(ConnectError::Impostor)
-            }
-            None => Err(match live.conn.close_reason() {
-                Some(quinn::ConnectionError::ApplicationClosed(close))
-                    if close.error_code.into_inner() == Code::H3_REQUEST_REJECTED.value() =>
-                {
-                    ConnectError::Refused
-                }
-                Some(other) => ConnectError::Quic(other.to_string()),
-                None => {
-                    live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
-                    ConnectError::Refused
-                }
-            }),
+/// Proves our key and checks the server's proof. Passengers' data is sent only afterwards.
+async fn prove(
+    live: &mut Live,
+    server_key: &PublicKey,
+    secret: &SecretKey,
+) -> Result<(), ConnectError> {
+    let mut exporter = [0; 32];
+    live.conn
+        .export_keying_material(&mut exporter, auth::EXPORTER_LABEL, b"")
+        .map_err(|_| ConnectError::Quic("the TLS session has no exporter".into()))?;
+    let proofs =
+        Proofs::new(secret, Side::Client, server_key, exporter).ok_or(ConnectError::UnusableKey)?;
+    let own = auth::public_key(secret);
+    let authorization = auth::write_authorization(&own, &proofs.prove(Side::Client));
+    let headers = wire::headers(&[
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", tls::SERVER_NAME),
+        (":path", SESSION_PATH),
+        (header::PROXY_AUTHORIZATION.as_str(), &authorization),
+    ]);
+    let answer = async {
+        let uri = Uri::builder().scheme("https").authority(tls::SERVER_NAME).path_and_query("/");
+        let request = http::Request::get(uri.build().ok()?).body(()).ok()?;
+        let (mut stream, _request, mut send) = start(live, request).await.ok()?;
+        send.write(headers).await.ok()?;
+        send.finish();
+        let response = stream.recv_response().await.ok()?;
+        let info = response.headers().get(INFO_HEADER)?.to_str().ok()?;
+        auth::read_info(info).filter(|_| response.status().is_success())
+    };
+    match answer.await {
+        Some(proof) if proofs.verify(Side::Server, &proof) => Ok(()),
+        Some(_) => {
+            live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
+            Err(ConnectError::Impostor)
         }
+        None => Err(match live.conn.close_reason() {
+            Some(quinn::ConnectionError::ApplicationClosed(close))
+                if close.error_code.into_inner() == Code::H3_REQUEST_REJECTED.value() =>
+            {
+                ConnectError::Refused
+            }
+            Some(other) => ConnectError::Quic(other.to_string()),
+            None => {
+                live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
+                ConnectError::Refused
+            }
+        }),
     }
 }

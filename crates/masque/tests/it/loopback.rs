@@ -11,7 +11,7 @@ use std::{
 use bentpipe_flow::ResetCode;
 use bentpipe_masque::{
     Client, ClientConfig, ConnectError, Flow, FlowReset, SecretKey, Server, ServerConfig, Socket,
-    public_key,
+    Trust, public_key,
 };
 use bytes::Bytes;
 use tokio::{
@@ -268,11 +268,16 @@ async fn status_after_a_try(config: ClientConfig) -> ConnectError {
 async fn keys_that_do_not_match_are_refused() {
     let server = start_server(loopback());
     let at = server.local_addr().unwrap();
-    let unknown_client = ClientConfig { secret: secret(9), ..client_config(at) };
+    let with = |server_key, secret| ClientConfig {
+        trust: Trust::Keys { server_key, secret },
+        ..client_config(at)
+    };
+    let own = public_key(&secret(2));
+    let unknown_client = with(own, secret(9));
     assert_eq!(status_after_a_try(unknown_client).await, ConnectError::Refused);
-    let other_server = ClientConfig { server_key: public_key(&secret(9)), ..client_config(at) };
+    let other_server = with(public_key(&secret(9)), secret(1));
     assert_eq!(status_after_a_try(other_server).await, ConnectError::Refused);
-    let low_order = ClientConfig { server_key: [0; 32], ..client_config(at) };
+    let low_order = with([0; 32], secret(1));
     assert_eq!(status_after_a_try(low_order).await, ConnectError::UnusableKey);
 }
 

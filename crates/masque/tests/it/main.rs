@@ -2,4 +2,5 @@
 
 mod datagrams;
 mod loopback;
+mod proxy;
 mod standard;
