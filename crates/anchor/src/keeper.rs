@@ -1,5 +1,6 @@
 //! The choice of an aircraft's hub: another one is called when the present one is silent or stops.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ const DOWN_WAIT: Duration = Duration::from_secs(5);
 
 /// Pause before a hub is asked (again) to announce its end.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// Interval of looks at the present hub. It is doubtful for a round trip before it is out.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time for a hub to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,6 +59,50 @@ pub async fn answered(link: impl Connector) -> Option<Arc<dyn Connector>> {
     is_up.then(|| Arc::new(link) as Arc<dyn Connector>)
 }
 
+/// Answer to a call, or the lack of one.
+type Answer = Option<Arc<dyn Connector>>;
+
+/// Call to the next hub while the present one is doubtful, so that the answer is there once it is out.
+struct EarlyCall<'a, C> {
+    calls: &'a C,
+    number: usize,
+    call: Option<BoxFuture<'a, Answer>>,
+    answer: Option<Answer>,
+}
+
+impl<'a, C: Calls> EarlyCall<'a, C> {
+    fn new(calls: &'a C, number: usize) -> Self {
+        Self { calls, number, call: None, answer: None }
+    }
+
+    /// Calls while `hub` is doubtful, and forgets the answer when it is not. Never returns.
+    async fn watch(&mut self, hub: &dyn Connector) -> Infallible {
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            if !hub.is_doubtful() {
+                (self.call, self.answer) = (None, None);
+                continue;
+            }
+            if self.answer.is_none() {
+                let call = self.call.get_or_insert_with(|| self.calls.call(self.number));
+                // Until the next look.
+                if let Ok(answer) = timeout(LOOK_INTERVAL, call).await {
+                    (self.call, self.answer) = (None, Some(answer));
+                }
+            }
+        }
+    }
+
+    /// The answer, or that of a new call.
+    async fn answer(self) -> Answer {
+        match (self.answer, self.call) {
+            (Some(answer), _) => answer,
+            (None, Some(call)) => call.await,
+            (None, None) => self.calls.call(self.number).await,
+        }
+    }
+}
+
 /// Reason for another hub.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
@@ -71,7 +119,9 @@ async fn follow(watch: HubsWatch, calls: impl Calls) {
         let Some(hubs) = watch.hubs() else { return };
         let (mut reach, hub) = (hubs.watch_reach(), hubs.hub());
         drop(hubs);
+        let mut early = EarlyCall::new(&calls, next(candidate, present, calls.hubs()));
         let reason = tokio::select! {
+            never = early.watch(&*hub) => match never {},
             () = sleep(WATCH_PAUSE), if leaving.is_some() => Reason::Departure,
             is_silent = silence(&mut reach) => match is_silent {
                 true => Reason::Silence,
@@ -84,12 +134,12 @@ async fn follow(watch: HubsWatch, calls: impl Calls) {
             () = sleep(RETURN_INTERVAL), if present != 0 => Reason::Return,
         };
         drop(hub);
-        candidate = match reason {
-            Reason::Return => 0,
-            Reason::Silence | Reason::Departure => next(candidate, present, calls.hubs()),
-        };
+        candidate = if reason == Reason::Return { 0 } else { early.number };
         tracing::info!(hub = candidate, "calling another hub");
-        let answer = calls.call(candidate).await;
+        let answer = match reason {
+            Reason::Return => calls.call(candidate).await,
+            Reason::Silence | Reason::Departure => early.answer().await,
+        };
         let is_back = reason == Reason::Silence && *reach.borrow() == Reach::Up;
         match answer {
             // The present hub is back, and its flows need no other.
@@ -162,7 +212,93 @@ async fn departure(hub: &dyn Connector) -> Box<dyn FlowStream> {
 
 #[cfg(test)]
 mod tests {
-    use super::next;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    use bentpipe_flow::OpenDatagrams;
+    use bentpipe_transport::{FlowDatagrams, OpenError};
+
+    use super::*;
+
+    /// A hub that opens no flows.
+    struct Silent {
+        reach: watch::Receiver<Reach>,
+        is_doubtful: AtomicBool,
+    }
+
+    impl Silent {
+        fn new() -> (watch::Sender<Reach>, Arc<Self>) {
+            let (sender, reach) = watch::channel(Reach::Up);
+            (sender, Arc::new(Self { reach, is_doubtful: AtomicBool::new(false) }))
+        }
+    }
+
+    impl Connector for Silent {
+        fn open(&self, _: Open) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
+            Box::pin(pending())
+        }
+
+        fn open_datagrams(
+            &self,
+            _: OpenDatagrams,
+        ) -> BoxFuture<'_, Result<Box<dyn FlowDatagrams>, OpenError>> {
+            Box::pin(pending())
+        }
+
+        fn watch_reach(&self) -> watch::Receiver<Reach> {
+            self.reach.clone()
+        }
+
+        fn is_doubtful(&self) -> bool {
+            self.is_doubtful.load(Relaxed)
+        }
+    }
+
+    /// A second hub that answers after a round trip.
+    struct Second {
+        hub: Arc<dyn Connector>,
+        calls: Arc<AtomicUsize>,
+    }
+
+    const ROUND_TRIP: Duration = Duration::from_millis(760);
+
+    impl Calls for Second {
+        fn hubs(&self) -> usize {
+            2
+        }
+
+        fn call(&self, number: usize) -> BoxFuture<'_, Answer> {
+            assert_eq!(number, 1);
+            self.calls.fetch_add(1, Relaxed);
+            Box::pin(async move {
+                sleep(ROUND_TRIP).await;
+                Some(self.hub.clone())
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_hub_has_answered_when_the_present_one_is_out() {
+        let (reach, first) = Silent::new();
+        let (_reach, second) = Silent::new();
+        let calls = Arc::<AtomicUsize>::default();
+        let hubs = Hubs::new(first.clone());
+        let is_second = || Arc::ptr_eq(&hubs.hub(), &(second.clone() as Arc<dyn Connector>));
+        keep(&hubs, Second { hub: second.clone(), calls: calls.clone() });
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(calls.load(Relaxed), 0);
+        // It returns before it is out.
+        first.is_doubtful.store(true, Relaxed);
+        sleep(ROUND_TRIP * 2).await;
+        first.is_doubtful.store(false, Relaxed);
+        sleep(ROUND_TRIP).await;
+        assert_eq!((calls.load(Relaxed), is_second()), (1, false));
+        first.is_doubtful.store(true, Relaxed);
+        sleep(ROUND_TRIP + LOOK_INTERVAL * 2).await;
+        assert!(!is_second());
+        reach.send_replace(Reach::Out);
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!((calls.load(Relaxed), is_second()), (2, true));
+    }
 
     #[test]
     fn all_hubs_but_the_present_one_are_called_in_turn() {

@@ -279,6 +279,10 @@ impl Connector for Awaited {
         self.connector.borrow().as_ref().and_then(|connector| connector.pulse())
     }
 
+    fn is_doubtful(&self) -> bool {
+        self.connector.borrow().as_ref().is_some_and(|connector| connector.is_doubtful())
+    }
+
     fn outages(&self) -> Outages {
         self.connector.borrow().as_ref().map(|connector| connector.outages()).unwrap_or_default()
     }

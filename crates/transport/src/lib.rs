@@ -163,6 +163,12 @@ pub trait Connector: Send + Sync + 'static {
         None
     }
 
+    /// Returns `true` if the peer is silent, so that the session will be [out](Reach::Out) in a round
+    /// trip. Always `false` for a transport that does not know it.
+    fn is_doubtful(&self) -> bool {
+        false
+    }
+
     /// Outages of the session. Always zero for a transport that ends its flows if the peer is silent.
     fn outages(&self) -> Outages {
         Outages::default()

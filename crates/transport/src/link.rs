@@ -77,6 +77,10 @@ impl Connector for Air {
         Air::round_trip(self)
     }
 
+    fn is_doubtful(&self) -> bool {
+        Air::is_doubtful(self)
+    }
+
     fn outages(&self) -> Outages {
         let (now, all) = Air::outages(self);
         Outages { now, all }

@@ -162,6 +162,11 @@ impl Air {
         outages.unwrap_or_default()
     }
 
+    /// Returns `true` if the hub is silent, and the session will be out in a round trip.
+    pub fn is_doubtful(&self) -> bool {
+        self.0.look(|core, now| core.current().is_some_and(|(_, session)| session.is_doubtful(now)))
+    }
+
     /// Smoothed round trip; `None` before the first session.
     pub fn round_trip(&self) -> Option<Duration> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.round_trip()))

@@ -388,6 +388,15 @@ impl Session {
         Some(stalled.map_or(keepalive, |at| keepalive.min(at + self.patience())))
     }
 
+    /// Returns `true` if the peer is silent on all paths, and all of them will be out in a round trip.
+    pub fn is_doubtful(&self, now: Duration) -> bool {
+        self.paths().all(|path| {
+            let rtt = path.rtt.get();
+            let wait = (rtt * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT) - rtt;
+            path.outage.is_some() || path.waiting_since.is_some_and(|since| now >= since + wait)
+        })
+    }
+
     /// Time within which an answer must arrive before an outage begins.
     fn patience(&self) -> Duration {
         if self.has_other_live() {
