@@ -27,8 +27,10 @@ const WATCH_PAUSE: Duration = Duration::from_secs(1);
 /// Interval of looks at the present hub. It is doubtful for a round trip before it is out.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time for a hub to answer.
+/// Time for a hub to answer if there are others to call …
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// … and if there are none. Its name is looked up again then.
+const ONLY_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Interval of calls to the first hub while the aircraft is at another one.
 const RETURN_INTERVAL: Duration = Duration::from_secs(60);
@@ -38,9 +40,9 @@ pub trait Calls: Send + Sync + 'static {
     /// Number of hubs, at least one.
     fn hubs(&self) -> usize;
 
-    /// Calls the hub `number`. Returns its link once it answers, and `None` if it does not, after a
-    /// limited time that is not zero.
-    fn call(&self, number: usize) -> BoxFuture<'_, Option<Arc<dyn Connector>>>;
+    /// Calls the hub `number`. Returns its link once it answers, and `None` if it does not for about
+    /// `patience`, but not at once.
+    fn call(&self, number: usize, patience: Duration) -> BoxFuture<'_, Option<Arc<dyn Connector>>>;
 }
 
 /// Moves `hubs`, which began with hub 0, to the next one when the present hub is silent or about to
@@ -51,11 +53,12 @@ pub fn keep(hubs: &Hubs, calls: impl Calls) {
     tokio::spawn(follow(hubs.watch(), calls));
 }
 
-/// Waits until a hub answers on its link. Returns the link, or `None` if the hub does not answer.
-pub async fn answered(link: impl Connector) -> Option<Arc<dyn Connector>> {
+/// Waits until a hub answers on its link. Returns the link, or `None` if the hub does not answer for
+/// `patience`.
+pub async fn answered(link: impl Connector, patience: Duration) -> Option<Arc<dyn Connector>> {
     let mut reach = link.watch_reach();
     let up = async { reach.wait_for(|reach| *reach == Reach::Up).await.is_ok() };
-    let is_up = timeout(CALL_TIMEOUT, up).await.unwrap_or(false);
+    let is_up = timeout(patience, up).await.unwrap_or(false);
     is_up.then(|| Arc::new(link) as Arc<dyn Connector>)
 }
 
@@ -84,7 +87,8 @@ impl<'a, C: Calls> EarlyCall<'a, C> {
                 continue;
             }
             if self.answer.is_none() {
-                let call = self.call.get_or_insert_with(|| self.calls.call(self.number));
+                let call = self.call.take().unwrap_or_else(|| self.begin());
+                let call = self.call.insert(call);
                 // Until the next look.
                 if let Ok(answer) = timeout(LOOK_INTERVAL, call).await {
                     (self.call, self.answer) = (None, Some(answer));
@@ -93,12 +97,17 @@ impl<'a, C: Calls> EarlyCall<'a, C> {
         }
     }
 
+    fn begin(&self) -> BoxFuture<'a, Answer> {
+        let patience = if self.calls.hubs() > 2 { CALL_TIMEOUT } else { ONLY_CALL_TIMEOUT };
+        self.calls.call(self.number, patience)
+    }
+
     /// The answer, or that of a new call.
-    async fn answer(self) -> Answer {
-        match (self.answer, self.call) {
+    async fn answer(mut self) -> Answer {
+        match (self.answer.take(), self.call.take()) {
             (Some(answer), _) => answer,
             (None, Some(call)) => call.await,
-            (None, None) => self.calls.call(self.number).await,
+            (None, None) => self.begin().await,
         }
     }
 }
@@ -137,13 +146,16 @@ async fn follow(watch: HubsWatch, calls: impl Calls) {
         candidate = if reason == Reason::Return { 0 } else { early.number };
         tracing::info!(hub = candidate, "calling another hub");
         let answer = match reason {
-            Reason::Return => calls.call(candidate).await,
-            Reason::Silence | Reason::Departure => early.answer().await,
+            Reason::Return => calls.call(candidate, CALL_TIMEOUT).await,
+            Reason::Departure => early.answer().await,
+            Reason::Silence => tokio::select! {
+                biased;
+                // The present hub is back, and its flows need no other.
+                Ok(_) = reach.wait_for(|reach| *reach == Reach::Up) => continue,
+                answer = early.answer() => answer,
+            },
         };
-        let is_back = reason == Reason::Silence && *reach.borrow() == Reach::Up;
         match answer {
-            // The present hub is back, and its flows need no other.
-            Some(_) if is_back => {}
             Some(air) => {
                 let Some(hubs) = watch.hubs() else { return };
                 tracing::info!(hub = candidate, "the flows go on at another hub");
@@ -266,7 +278,7 @@ mod tests {
             2
         }
 
-        fn call(&self, number: usize) -> BoxFuture<'_, Answer> {
+        fn call(&self, number: usize, _: Duration) -> BoxFuture<'_, Answer> {
             assert_eq!(number, 1);
             self.calls.fetch_add(1, Relaxed);
             Box::pin(async move {

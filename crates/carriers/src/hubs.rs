@@ -42,11 +42,11 @@ impl Calls for Configured {
         self.0.len()
     }
 
-    fn call(&self, number: usize) -> BoxFuture<'_, Option<Arc<dyn Connector>>> {
+    fn call(&self, number: usize, patience: Duration) -> BoxFuture<'_, Option<Arc<dyn Connector>>> {
         let config = &self.0[number];
         Box::pin(async move {
             let pause = sleep(CALL_PAUSE);
-            let answer = answering(config).await;
+            let answer = answering(config, patience).await;
             if answer.is_none() {
                 pause.await;
             }
@@ -55,13 +55,13 @@ impl Calls for Configured {
     }
 }
 
-/// Calls the hub of `config`, and returns its link once it answers; `None` if it does not.
-async fn answering(config: &AirConfig) -> Option<Arc<dyn Connector>> {
+/// Calls the hub of `config`, and returns its link once it answers; `None` if it does not for `patience`.
+async fn answering(config: &AirConfig, patience: Duration) -> Option<Arc<dyn Connector>> {
     let peer = &config.link.peer;
     let addresses = timeout(NAME_TIMEOUT, resolved(peer)).await;
     let addresses = addresses.ok().and_then(Result::ok).filter(|found| !found.is_empty())?;
     match radio(config, &mut Inherited::default(), &addresses) {
-        Ok(air) => keeper::answered(air).await,
+        Ok(air) => keeper::answered(air, patience).await,
         Err(error) => {
             tracing::warn!(%peer, %error, "the hub cannot be called");
             None

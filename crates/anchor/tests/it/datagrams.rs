@@ -104,7 +104,7 @@ impl Calls for Second {
     fn hubs(&self) -> usize {
         2
     }
-    fn call(&self, number: usize) -> BoxFuture<'_, Option<Arc<dyn Connector>>> {
+    fn call(&self, number: usize, _: Duration) -> BoxFuture<'_, Option<Arc<dyn Connector>>> {
         let hub: Option<Arc<dyn Connector>> = match number {
             1 => Some(self.0.clone()),
             _ => None,

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::bail;
 use bentpipe_anchor::acceptor::AnchorAcceptor;
@@ -226,8 +227,8 @@ impl Calls for Simulated {
         self.hubs.len()
     }
 
-    fn call(&self, number: usize) -> BoxFuture<'_, Option<Arc<dyn Connector>>> {
-        Box::pin(async move { answered(self.begin(number).ok()?).await })
+    fn call(&self, number: usize, patience: Duration) -> BoxFuture<'_, Option<Arc<dyn Connector>>> {
+        Box::pin(async move { answered(self.begin(number).ok()?, patience).await })
     }
 }
 
