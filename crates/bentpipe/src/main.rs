@@ -11,6 +11,7 @@ mod commands;
 mod confine;
 mod explain;
 mod gateways;
+mod geofeed;
 mod init;
 mod keys;
 mod preload;
@@ -140,6 +141,11 @@ enum Command {
     /// Passengers keep theirs at a site for 15 minutes after its last flow. docs/several-hubs.md
     /// says more.
     Explain(explain::Explain),
+    /// Print the places of the ground's source addresses as a geofeed (RFC 8805).
+    ///
+    /// Publish the output over HTTPS, and name it in the registry entry of your networks (RFC 9632).
+    /// Those who look up addresses then find the country that you mean.
+    Geofeed(geofeed::Geofeed),
     /// Fetch the portal's content into a running air gateway's cache, and show the result.
     ///
     /// The gateway goes through the manifest of its [preload] once. A timer of the service manager
@@ -215,6 +221,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(&status),
         Command::Reload(gateway) => reload::run(&gateway),
         Command::Explain(explain) => explain::run(&explain),
+        Command::Geofeed(args) => geofeed::run(&args),
         Command::Preload(preload) => preload::run(&preload),
         #[cfg(feature = "probe")]
         Command::Probe(args) => bentpipe_probe_host::run(&args).map_err(Into::into),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::classes::ClassName;
 use super::placed::placed_text;
 use super::rate::{self, LeaseSource};
-use super::{Beam, Classes, ConfigError, GroundLink, Memory, Placed, Source, least};
+use super::{Beam, Classes, ConfigError, Country, GroundLink, Memory, Placed, Source, least};
 
 /// One aircraft.
 #[derive(Deserialize, JsonSchema)]
@@ -56,6 +56,9 @@ pub(super) struct AircraftTable {
     /// Its maximum of the beam's return rate. Needs `[beam]`.
     #[schemars(extend("x-default" = "all of it"))]
     pub return_rate: Option<Placed<BitRate>>,
+    /// Country whose `sources` under `[dial]` its passengers get, as in `"FR"`.
+    #[schemars(with = "Option<String>", title = "two letters", extend("x-default" = "none: all `sources`"))]
+    country: Option<Country>,
     /// Its TCP flows at once. The next one ends the idlest flow of its heaviest passenger.
     #[serde(default = "default_max_flows", deserialize_with = "least::one")]
     max_flows: usize,
@@ -102,6 +105,8 @@ pub struct AircraftConfig {
     pub classes: Classes,
     /// Share of the beam.
     pub share: Share,
+    /// Country of its passengers' source addresses.
+    pub country: Option<Country>,
     /// Concurrent TCP flows of the aircraft.
     pub max_flows: usize,
     /// Concurrent UDP flows of the aircraft, counted separately.
@@ -146,6 +151,7 @@ impl AircraftTable {
             name: self.name.into_inner(),
             key: *self.public_key,
             rate: self.rate,
+            country: self.country,
             mtu: self.mtu,
             memory: self.memory,
             lease,

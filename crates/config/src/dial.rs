@@ -1,6 +1,7 @@
 //! `[dial]`: permitted destinations, and the source addresses of outgoing connections.
 
 mod destinations;
+mod place;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,6 +16,9 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Source, from_text, least, network, seconds};
 use crate::ConfigError;
+
+use place::SourceEntry;
+pub use place::{Country, GeofeedPlace, SourceAddress};
 
 /// Maximum number of entries in `deny`, because each new flow is compared with all of them.
 const MAX_DENIED: usize = 256;
@@ -53,9 +57,12 @@ pub struct Dial {
     #[schemars(with = "Vec<String>", title = "list of prefixes", extend("default" = []))]
     pub nat64: Vec<Nat64>,
     /// Addresses of this machine for passengers' TCP, UDP and pings; each has all of the kernel's
-    /// ports. A passenger keeps one address of each family. Empty: the kernel chooses; at most 64.
-    #[schemars(title = "list of addresses")]
-    pub sources: Vec<IpAddr>,
+    /// ports. A passenger keeps one address of each family. Empty: the kernel chooses; at most 64. An
+    /// entry may have a place, as in `{ address = "198.51.100.7", country = "FR", region = "FR-IDF",
+    /// city = "Paris" }`: passengers of aircraft with this `country` get the addresses there, and
+    /// `bentpipe geofeed` prints the places for those who look up addresses (RFC 8805).
+    #[schemars(with = "Vec<SourceEntry>", title = "list of addresses, or of tables", extend("default" = []))]
+    pub sources: Vec<SourceAddress>,
     /// Time for resolving and connecting.
     #[serde(deserialize_with = "least::moment")]
     pub connect_timeout: Span,
@@ -104,7 +111,7 @@ impl Dial {
             }
         }
         let unusable = |ip: &&IpAddr| ip.is_unspecified() || ip.is_multicast();
-        if let Some(ip) = self.sources.iter().find(unusable) {
+        if let Some(ip) = self.sources.iter().map(|it| &it.ip).find(unusable) {
             let why = format!("nothing can be sent from {ip}, which is in sources under [dial]");
             let help = "write addresses of this machine: `ip address` shows them";
             return Err(ConfigError::at(source, None, why, help));

@@ -85,7 +85,7 @@ pub use beam::Beam;
 pub use bentpipe_transport::Transport;
 pub use changes::Changes;
 pub use classes::{ClassConfig, Classes};
-pub use dial::{Denied, Dial, Nat64};
+pub use dial::{Country, Denied, Dial, GeofeedPlace, Nat64, SourceAddress};
 pub use dns::{AirDns, InstantNames};
 pub use encrypted_dns::Encrypted;
 pub use error::ConfigError;

@@ -104,7 +104,7 @@ fn unknown_keys_name_the_nearest() {
         bench.ground("max-flows", "colour"),
         "ground.toml, line 9: there is no setting \"colour\" here\n    colour = 4096\n\
          what may stand here: name, public-key, rate, mtu, memory, lease, highest-class, classes, \
-         weight, floor, return-rate, max-flows, max-datagram-flows, max-ip-flows, flows-per-second"
+         weight, floor, return-rate, country, max-flows, max-datagram-flows, max-ip-flows, flows-per-second"
     );
 }
 

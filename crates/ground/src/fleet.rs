@@ -395,6 +395,7 @@ mod tests {
             name: name.to_owned(),
             key: PublicKey::from_bytes([key; 32]),
             rate: BitRate::from_bps(1_000_000),
+            country: None,
             mtu: None,
             memory: None,
             lease: LeaseSource::Static,

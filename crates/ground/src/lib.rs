@@ -227,6 +227,7 @@ impl Ground {
         let known = Arc::new(KnownNames::new(&config.hosts));
         let policy = Policy::new(&config.dial);
         let sources = Sources::new(&config.dial.sources);
+        sources.set_aircraft(&config.aircraft);
         let shared = Shared {
             fleet: fleet.clone(),
             names: Names::new(known.clone(), &config.dns, &config.dial.allow, counters.clone())?
@@ -356,9 +357,10 @@ impl Ground {
 }
 
 impl Shared {
-    /// Connector with the source addresses of `who`.
-    fn tcp(&self, who: &impl Hash) -> Tcp<'_> {
-        Tcp::of(&self.policy, &self.sources, &self.slots, who)
+    /// Connector with the source addresses of `who` of an aircraft.
+    fn tcp(&self, aircraft: &[u8; 32], who: &impl Hash) -> Tcp<'_> {
+        let from = [false, true].map(|v6| self.sources.of(aircraft, who, v6));
+        Tcp::of(&self.policy, from, &self.slots)
     }
 
     /// Serves a flow until it ends or is evicted.
@@ -427,7 +429,7 @@ impl Shared {
         permit: FlowPermit,
         handover: &relay::Handover,
     ) {
-        let tcp = self.tcp(&(owner.aircraft, owner.passenger));
+        let tcp = self.tcp(&owner.aircraft, &(owner.aircraft, owner.passenger));
         let (destination, claimed) = ((&owner.aircraft, &owner.target), (owner.class, claim));
         let dialled = self.dial(destination, claimed, &tcp, &mut *stream, &permit).await;
         if let Some((tcp, class)) = dialled {

@@ -35,7 +35,7 @@ impl Origins for PageOrigins<'_> {
                 return self.connect_site(site).await;
             }
             // All connections of a page to one origin use the same source address.
-            let from = self.shared.tcp(&host);
+            let from = self.shared.tcp(&self.aircraft, &host);
             let host = host.parse().map_err(|_| ResetCode::Forbidden)?;
             let target = Target { host, port };
             let tcp = self.shared.reach(&self.aircraft, &from, ip::TCP, &target).await?;
@@ -48,7 +48,7 @@ impl PageOrigins<'_> {
     /// Connects to a site's origin and authenticates it.
     async fn connect_site(&self, site: &Upstream) -> Result<Box<dyn Connection>, ResetCode> {
         let shared = self.shared;
-        let from = shared.tcp(&site.name.as_str());
+        let from = shared.tcp(&self.aircraft, &site.name.as_str());
         let tcp = shared.reach(&self.aircraft, &from, ip::TCP, &site.origin).await?;
         let Some(client) = site.client.clone() else { return Ok(Box::new(tcp)) };
         match shared.secure(site, client, tcp).await {

@@ -73,7 +73,7 @@ pub fn shortage(config: &GroundConfig, range: Range) -> Option<String> {
     let clients = config.clients.iter().map(|one| one.max_datagram_flows);
     let flows = aircraft.chain(clients).fold(0_usize, usize::saturating_add);
     let flows = flows.min(config.limits.udp.max_flows);
-    let v4 = config.dial.sources.iter().filter(|ip| ip.is_ipv4()).count().max(1);
+    let v4 = config.dial.sources.iter().filter(|it| it.ip.is_ipv4()).count().max(1);
     let Budget { own, shared } = range.budget();
     let ports = (own + shared) * v4;
     (flows > ports).then(|| {

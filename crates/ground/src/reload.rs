@@ -29,6 +29,7 @@ impl Ground {
         let is_fleet_new = changes.added + changes.removed + changes.changed > 0;
         // New aircraft are known here before their first flow arrives.
         self.shared.fleet.set_aircraft(&new.aircraft);
+        self.shared.sources.set_aircraft(&new.aircraft);
         for acceptor in acceptors {
             if !acceptor.set_fleet(&fleet) && is_fleet_new {
                 let name = acceptor.transport().name();

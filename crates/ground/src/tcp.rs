@@ -1,6 +1,5 @@
 //! TCP connections of the ground gateway, to destinations that the policy permits.
 
-use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +11,6 @@ use tokio::sync::Semaphore;
 
 use super::eyeballs::{Connect, Slot};
 use super::policy::Policy;
-use super::sources::Sources;
 
 /// Connector for the kernel's TCP that enforces the policy.
 pub struct Tcp<'a> {
@@ -25,15 +23,9 @@ pub struct Tcp<'a> {
 }
 
 impl<'a> Tcp<'a> {
-    /// Creates a connector with the source addresses of `who`. `slots` limits the attempts during
-    /// other attempts.
-    pub fn of(
-        policy: &'a Policy,
-        sources: &Sources,
-        slots: &Arc<Semaphore>,
-        who: &impl Hash,
-    ) -> Self {
-        let from = [false, true].map(|v6| sources.of(who, v6));
+    /// Creates a connector with source addresses `from`: IPv4, then IPv6. `slots` limits the attempts
+    /// during other attempts.
+    pub fn of(policy: &'a Policy, from: [Option<IpAddr>; 2], slots: &Arc<Semaphore>) -> Self {
         Self { policy, from, slots: slots.clone(), lacked_descriptors: AtomicBool::new(false) }
     }
 
@@ -85,10 +77,8 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
         let codes = async |policy: Policy| {
-            let tcp = Tcp::of(&policy, &Sources::new(&[]), &Arc::new(Semaphore::new(0)), &0)
-                .connect(here)
-                .await
-                .err();
+            let tcp =
+                Tcp::of(&policy, [None; 2], &Arc::new(Semaphore::new(0))).connect(here).await.err();
             let route = Routes(&policy).connect(here).await.err();
             [tcp, route].map(|error| error.map(|error| eyeballs::code_of(&error)))
         };
@@ -102,8 +92,8 @@ mod tests {
     async fn connections_leave_from_the_address_that_is_configured() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let policy = Policy::new(&toml::from_str("allow = [\"127.0.0.0/8\"]").unwrap());
-        let sources = Sources::new(&["127.0.0.9".parse().unwrap()]);
-        let tcp = Tcp::of(&policy, &sources, &Arc::new(Semaphore::new(0)), &0);
+        let from = [Some("127.0.0.9".parse().unwrap()), None];
+        let tcp = Tcp::of(&policy, from, &Arc::new(Semaphore::new(0)));
         let _tcp = tcp.connect(listener.local_addr().unwrap()).await.unwrap();
         let (_, seen) = listener.accept().await.unwrap();
         assert_eq!(seen.ip(), IpAddr::from([127, 0, 0, 9]));

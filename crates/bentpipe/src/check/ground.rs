@@ -1,6 +1,8 @@
 //! Explanation of `ground.toml`.
 
-use bentpipe_gateway::config::{AircraftConfig, Beam, Dial, GroundConfig, LeaseSource, Memory};
+use bentpipe_gateway::config::{
+    AircraftConfig, Beam, Dial, GroundConfig, LeaseSource, Memory, SourceAddress,
+};
 
 use bentpipe_gateway::ground::descriptors::Fitted;
 use bentpipe_gateway::ground::{ports, sources};
@@ -44,6 +46,7 @@ pub fn ground(config: &GroundConfig) -> Sheet {
         sheet.row("aircraft", "none: nobody will be served");
     }
     dials(&mut sheet, &config.dial);
+    countries(&mut sheet, config);
     if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
         sheet.row("note", shortage);
     }
@@ -94,12 +97,32 @@ fn dials(sheet: &mut Sheet, dial: &Dial) {
         sheet.row("", format!("never {}", listed(denied)));
     }
     if !dial.sources.is_empty() {
-        let sources = dial.sources.iter().map(ToString::to_string).collect();
+        let sources = dial.sources.iter().map(source_text).collect();
         sheet.row("", format!("from {}", listed(sources)));
     }
     for source in sources::missing(&dial.sources) {
         let text = format!("this machine has no address {source} now: `ip address` lists them");
         sheet.row("note", text);
+    }
+}
+
+fn source_text(source: &SourceAddress) -> String {
+    match &source.place {
+        Some(place) => format!("{} ({})", source.ip, place.country),
+        None => source.ip.to_string(),
+    }
+}
+
+/// Adds a note for each aircraft in whose country no source is.
+fn countries(sheet: &mut Sheet, config: &GroundConfig) {
+    let places = || config.dial.sources.iter().filter_map(|source| source.place.as_ref());
+    for one in &config.aircraft {
+        let Some(country) = one.country else { continue };
+        if places().all(|place| place.country != country) {
+            let text =
+                format!("{}: no address of sources is in {country}, so it gets any", one.name);
+            sheet.row("note", text);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod explain;
 mod gateway;
+mod geofeed;
 mod hosts;
 mod init;
 mod kill;

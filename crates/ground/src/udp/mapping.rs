@@ -212,7 +212,7 @@ impl Mappings {
             freed.ended.cancel();
         }
         let place = Place::Own { key, v6, entry_id };
-        let source = self.sources.of(&(aircraft, passenger), v6);
+        let source = self.sources.of(&aircraft, &(aircraft, passenger), v6);
         let mapping = Arc::new(Mapping::open(protocol, address, source, place, &self.counters)?);
         if let Some(entry_id) = entry_id {
             table.own[usize::from(v6)].add(entry_id, mapping.clone());
@@ -234,7 +234,8 @@ impl Mappings {
     ) -> io::Result<NatBinding> {
         let peer = Peer::of(flow.clone(), owner.is_gateway);
         let v6 = address.is_ipv6();
-        let pool = Pool { v6, source: self.sources.of(&(owner.aircraft, owner.passenger), v6) };
+        let who = (owner.aircraft, owner.passenger);
+        let pool = Pool { v6, source: self.sources.of(&owner.aircraft, &who, v6) };
         let mut table = self.table.lock();
         let open = table.shared.get(&pool).map_or(0, Vec::len);
         let most = self.budget.shared;
