@@ -17,8 +17,6 @@ use super::testbed::Testbed;
 
 /// Name of the interfaces that lead to the other users.
 const INTERFACE: &str = "others";
-/// Port of the receivers.
-const PORT: u16 = 9;
 /// Bytes per read or write.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -42,8 +40,12 @@ impl Testbed {
         } else {
             (terminals, TERMINALS.v4, correspondents, CORRESPONDENTS.v4)
         };
-        let address = SocketAddr::new(sink.into(), PORT);
-        let listener = listen(to, address, congestion)?;
+        let listener = listen(to, SocketAddr::new(sink.into(), 0), congestion)?;
+        let address = listener.local_addr().map_err(|source| EmuError::Configure {
+            host: to.name(),
+            doing: "find the port of a receiver".into(),
+            source: source.into(),
+        })?;
         let receiving = Service::start(to, move || receive(listener))?;
         let sending = Service::start(from, move || async move {
             let flows = (0..flows).map(|_| send(source, address, congestion));

@@ -251,7 +251,8 @@ fn open_fast(testbed: &Testbed) -> TcpStream {
 pub fn others() {
     let (testbed, _listener) = testbed(20, Tuning::default(), Tuning::default());
     for towards_air in [true, false] {
-        let others = testbed.others(3, Congestion::Cubic, towards_air).expect("other users");
+        let start = |flows| testbed.others(flows, Congestion::Cubic, towards_air);
+        let others = [3, 1].map(|flows| start(flows).expect("other users"));
         let counters = || {
             let counters = testbed.radio_counters().expect("counters");
             if towards_air { counters.forward } else { counters.return_ }
