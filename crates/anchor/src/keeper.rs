@@ -30,7 +30,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Time for a hub to answer if there are others to call …
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// … and if there are none. Its name is looked up again then.
-const ONLY_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+const ONLY_CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Interval of calls to the first hub while the aircraft is at another one.
 const RETURN_INTERVAL: Duration = Duration::from_secs(60);
