@@ -11,6 +11,7 @@ use bentpipe_units::BitRate;
 use rand::RngCore;
 
 use super::path::Path;
+use super::timers::{MIN_OUTAGE_WAIT, OUTAGE_ROUND_TRIPS};
 use super::validation::Validation;
 use super::{CONFIGURED_PATH, Session};
 use crate::crypto::Rng;
@@ -118,6 +119,15 @@ pub fn terms_of(settings: &Settings, id: u8) -> (&str, BitRate) {
 }
 
 impl Session {
+    /// Returns `true` if the peer is silent on all paths, and all of them will be out in a round trip.
+    pub fn is_doubtful(&self, now: Duration) -> bool {
+        self.paths().all(|path| {
+            let rtt = path.rtt.get();
+            let wait = (rtt * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT) - rtt;
+            path.outage.is_some() || path.waiting_since.is_some_and(|since| now >= since + wait)
+        })
+    }
+
     /// Takes path `id` in hand. Returns `false` if there is none.
     pub(super) fn select(&mut self, id: u8) -> bool {
         if self.path.id == id {

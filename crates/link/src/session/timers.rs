@@ -9,11 +9,11 @@ use crate::crypto::Aged;
 use crate::lane::{Lane, SendLane};
 
 /// Round trips without a packet from the peer after which an outage begins …
-const OUTAGE_ROUND_TRIPS: u32 = 3;
+pub(super) const OUTAGE_ROUND_TRIPS: u32 = 3;
 /// … of a path besides which another one works, in round trips …
 const DEAD_ROUND_TRIPS: u32 = 2;
 /// … and the minimum time.
-const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
+pub(super) const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
 /// Interval of probes in an outage, as a part of its length, so that a return is noticed soon …
 const PROBE_INTERVAL_PART: u32 = 10;
 /// … its minimum on short paths; on long ones it is a round trip …
@@ -386,15 +386,6 @@ impl Session {
         let keepalive = self.path.last_sent + interval;
         let stalled = self.last_symbol.filter(|_| self.flows.len() > 0);
         Some(stalled.map_or(keepalive, |at| keepalive.min(at + self.patience())))
-    }
-
-    /// Returns `true` if the peer is silent on all paths, and all of them will be out in a round trip.
-    pub fn is_doubtful(&self, now: Duration) -> bool {
-        self.paths().all(|path| {
-            let rtt = path.rtt.get();
-            let wait = (rtt * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT) - rtt;
-            path.outage.is_some() || path.waiting_since.is_some_and(|since| now >= since + wait)
-        })
     }
 
     /// Time within which an answer must arrive before an outage begins.
