@@ -6,7 +6,8 @@ use bentpipe_schedule::Spread;
 
 use super::Session;
 use super::copy_queue::{Copied, Original};
-use super::path::{Outage, Path};
+use super::outage::Outage;
+use super::path::Path;
 use super::sent::{PacketContents, SentContents};
 use crate::Class;
 use crate::flow::PacketCharge;

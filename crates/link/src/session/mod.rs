@@ -27,6 +27,7 @@ mod limited;
 mod mtu;
 mod news;
 mod one_way;
+mod outage;
 mod path;
 mod paths;
 mod probe;
@@ -487,6 +488,8 @@ fn reap_interval(settings: &Settings) -> Duration {
 
 #[cfg(test)]
 mod class_paths_tests;
+#[cfg(test)]
+mod news_tests;
 #[cfg(test)]
 mod paths_tests;
 #[cfg(test)]

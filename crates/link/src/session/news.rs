@@ -3,82 +3,104 @@
 use std::time::Duration;
 
 use super::Session;
-use super::path::Outage;
+use super::path::Path;
 use super::paths::terms_of;
 use super::sent::Outcomes;
 use crate::wire::down::{DOWN_BYTES, Down};
 use crate::wire::frame;
 use crate::wire::header::MAX_PATHS;
 
-/// Number of packets that report news of a path, because packets are lost.
+/// Number of packets that report news on each path, because packets are lost …
 const NEWS_PACKETS: u8 = 3;
+/// … and their number in a round trip, because losses come in bursts.
+const NEWS_PER_ROUND_TRIP: u32 = 4;
 
 impl Session {
     /// Notes that a path cannot send, so that no timer has to expire. The next packets on other paths tell
     /// the ground.
     pub(crate) fn path_failed(&mut self, id: u8, now: Duration) {
-        if self.select(id) && self.has_other_live() && self.is_in_use() {
-            self.begin_outage(now);
-            self.report_news(true);
+        if self.select(id) {
+            let ends = self.is_in_use() && self.has_other_live();
+            if ends {
+                self.begin_outage(now);
+            }
+            // The ground may still use a path that is silent here.
+            if ends || !self.path.news.is_down {
+                self.report_news(true, now);
+            }
         }
         self.select_first();
     }
 
-    /// Notes that a path may work again, so that both ends probe it at once.
+    /// Notes that a path may work again, so that both ends probe it at once, or that its address may be
+    /// another one, which the ground learns from the next packet.
     pub(crate) fn path_returned(&mut self, id: u8, now: Duration) {
         if self.select(id) {
             self.probe_now(now);
+            self.path.ping |= self.path.is_live();
             if let Some(validation) = &mut self.path.validation {
                 validation.next_try = now;
             }
             if self.path.news.is_down {
-                self.report_news(false);
+                self.report_news(false, now);
             }
         }
         self.select_first();
     }
 
     fn probe_now(&mut self, now: Duration) {
-        // An aircraft cannot make the ground probe more often.
-        let wait = |outage: &Outage| if self.opens { Duration::ZERO } else { outage.min_interval };
-        if let Some(outage) = &mut self.path.outage {
-            outage.probe_at = now.max(outage.probed_at + wait(outage));
+        let (path, opens) = (&mut *self.path, self.opens);
+        let Some(outage) = &mut path.outage else { return };
+        path.news.returned_at = now;
+        // An aircraft cannot make the ground probe more often by frequent news.
+        let wait = if opens { Duration::ZERO } else { outage.min_interval };
+        let at = now.max(path.news.probed_at + wait);
+        if at < outage.probe_at {
+            outage.probe_at = at;
+            path.news.probed_at = at;
         }
     }
 
     /// Reports to the ground that the aircraft can use the path in hand again, or no longer.
-    fn report_news(&mut self, is_down: bool) {
+    fn report_news(&mut self, is_down: bool, now: Duration) {
         self.path.news.is_down = is_down;
-        if self.opens && self.max_paths > 1 {
-            self.news_number = self.news_number.wrapping_add(1);
-            self.path.news.left = NEWS_PACKETS;
-            self.others.iter_mut().for_each(|path| path.ping |= path.is_live());
-        }
-    }
-
-    /// Length of the DOWN that [`Self::put_down`] puts.
-    pub(super) fn down_bytes(&self) -> usize {
-        if self.paths().any(|path| path.news.left > 0) { DOWN_BYTES } else { 0 }
-    }
-
-    /// Puts a DOWN, if there is news of a path. The path in hand is not down if the packet arrives. A
-    /// path that is silent carries one next to its probe only.
-    pub(super) fn put_down(&mut self) {
-        let may_carry = self.path.is_live() || self.path.ping;
-        // A path that a probe has revived carries again, whatever its interface reported.
-        let is_down = self.path.news.is_down && self.path.outage.is_some();
-        if is_down || !may_carry || self.down_bytes() == 0 {
+        if !self.opens || self.max_paths == 1 {
             return;
         }
-        let mut down = 0_u8;
-        self.path.news.left = self.path.news.left.saturating_sub(1);
-        for path in &mut self.others {
-            path.news.left = path.news.left.saturating_sub(1);
-            if path.news.is_down && path.outage.is_some() {
-                down |= 1_u8.checked_shl(path.id.into()).unwrap_or_default();
-            }
+        self.news_number = self.news_number.wrapping_add(1);
+        self.others.iter_mut().for_each(|path| path.ping |= path.is_live());
+        let others = self.others.iter_mut().map(|path| &mut **path);
+        for path in others.chain([&mut *self.path]) {
+            (path.news.left, path.news.next_at) = (NEWS_PACKETS, now);
         }
-        frame::put_down(&mut self.plaintext, Down { number: self.news_number, paths: down });
+    }
+
+    /// Time at which the path in hand has to report news, if it can.
+    pub(super) fn news_at(&self) -> Option<Duration> {
+        let path = &self.path;
+        (path.news.left > 0 && path.is_live() && !path.ping).then_some(path.news.next_at)
+    }
+
+    /// Maximum length of the DOWN that [`Self::put_down`] puts.
+    pub(super) fn down_bytes(&self) -> usize {
+        if self.path.news.left > 0 { DOWN_BYTES } else { 0 }
+    }
+
+    /// Puts a DOWN, if it is time to report news of a path. The path in hand is not down if the packet
+    /// arrives. A path that is silent carries one next to its probe only.
+    pub(super) fn put_down(&mut self, now: Duration) {
+        // A path that a probe has revived carries again, whatever its interface reported.
+        let is_down = |path: &Path| path.news.is_down && path.outage.is_some();
+        let path = &mut *self.path;
+        let may_carry = !is_down(path) && (path.is_live() || path.ping);
+        if !may_carry || path.news.left == 0 || now < path.news.next_at {
+            return;
+        }
+        path.news.left -= 1;
+        path.news.next_at = now + path.rtt.get() / NEWS_PER_ROUND_TRIP;
+        let down = self.others.iter().filter(|path| is_down(path));
+        let paths = down.fold(0, |bits, path| bits | 1_u8.checked_shl(path.id.into()).unwrap_or(0));
+        frame::put_down(&mut self.plaintext, Down { number: self.news_number, paths });
     }
 
     /// Stops data on the paths that the aircraft cannot use, and probes those that it can use again.

@@ -9,6 +9,7 @@ use super::curve::Recorder;
 use super::fragment::Outgoing;
 use super::mtu::Mtu;
 use super::one_way::OneWay;
+use super::outage::{News, Outage};
 use super::report::ReportTimer;
 use super::sent::{Outcomes, Sent, SentContents, SentPackets};
 use super::skips::Skips;
@@ -104,27 +105,6 @@ pub struct Path {
     pub one_way: OneWay,
     /// End of the new symbols that went on this path, by lane.
     pub new_below: [u64; Lane::RELIABLE.len()],
-}
-
-/// Report of the interface or the modem of a path.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct News {
-    /// The aircraft cannot use the path.
-    pub is_down: bool,
-    /// Number of packets that still have to report that it can, or cannot.
-    pub left: u8,
-}
-
-/// An outage: data has stopped, and probes are sent, less and less often.
-#[derive(Debug, Clone, Copy)]
-pub struct Outage {
-    pub since: Duration,
-    pub probe_at: Duration,
-    /// Time of the last probe; zero before the first.
-    pub probed_at: Duration,
-    pub min_interval: Duration,
-    /// The last probe carried no symbol, so that it was small.
-    pub bare: bool,
 }
 
 /// Prior of a congestion controller from an earlier session.

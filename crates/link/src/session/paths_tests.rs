@@ -20,8 +20,8 @@ use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader};
 
 /// One-way delay of both paths.
-const DELAY: Duration = Duration::from_millis(50);
-const STEP: Duration = Duration::from_millis(1);
+pub const DELAY: Duration = Duration::from_millis(50);
+pub const STEP: Duration = Duration::from_millis(1);
 
 /// Settings of an end with two paths, whose packets have at most these sizes.
 pub fn settings(mtus: [usize; 2]) -> Settings {
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// Creates both ends and lets both paths come into use.
-    fn connected(mtus: [usize; 2]) -> Self {
+    pub fn connected(mtus: [usize; 2]) -> Self {
         let mut world = Self::new(mtus);
         world.run(Duration::from_secs(2));
         assert_eq!(world.live(), [[true; 2]; 2]);
@@ -195,7 +195,7 @@ impl World {
     }
 }
 
-fn path_of(session: &Session, id: u8) -> &super::Path {
+pub fn path_of(session: &Session, id: u8) -> &super::Path {
     session.paths().find(|path| path.id == id).expect("there is such a path")
 }
 
@@ -312,7 +312,7 @@ fn symbols_of_a_path_with_large_packets_fit_the_other_path() {
     assert_eq!(air.room_everywhere(400), 400, "what a long report leaves is no less");
 }
 
-fn reported(kbps: u64, is_down: bool) -> Option<ModemRate> {
+pub fn reported(kbps: u64, is_down: bool) -> Option<ModemRate> {
     let rate = BitRate::from_bps(1_000 * kbps);
     Some(ModemRate { rate, per_packet_overhead: 0, is_down })
 }
@@ -345,87 +345,4 @@ fn the_next_session_has_the_reports_of_all_modems() {
     world.run(Duration::from_secs(2));
     assert_eq!(world.live(), [[true; 2]; 2]);
     assert_eq!(path_of(world.air(), 1).pacer.rate().bps(), 500_000);
-}
-
-#[test]
-fn a_path_stops_and_returns_at_once_with_news_of_its_modem() {
-    let mut world = World::connected([1280; 2]);
-    world.dead[1] = true;
-    world.air.set_modem_rate(1, reported(8, true), world.now);
-    assert_eq!(world.live()[0], [true, false], "nothing is waited for");
-    // After so long it would be probed each few seconds.
-    world.run(Duration::from_secs(60));
-    world.dead[1] = false;
-    world.air.set_modem_rate(1, reported(2_000, false), world.now);
-    let began = world.now;
-    while world.live() != [[true; 2]; 2] {
-        world.run(STEP);
-    }
-    let took = world.now - began;
-    assert!(took <= 4 * DELAY, "two round trips, not {took:?}");
-}
-
-#[test]
-fn the_ground_stops_at_once_on_a_path_that_the_air_reports_as_down() {
-    let mut world = World::connected([1280; 2]);
-    world.dead[1] = true;
-    world.air.unsendable(1, world.now);
-    world.run(DELAY + 3 * STEP);
-    assert_eq!(world.live(), [[true, false]; 2]);
-}
-
-#[test]
-fn news_of_a_path_that_is_down_is_repeated() {
-    let mut world = World::connected([1280; 2]);
-    world.open(300_000);
-    world.run(2 * DELAY);
-    world.dead = [true; 2];
-    world.air.unsendable(1, world.now);
-    while path_of(world.air(), 1).news.left == 3 {
-        world.run(STEP);
-    }
-    world.run(DELAY);
-    assert!(world.live()[1][1], "the first packet is lost");
-    world.dead[0] = false;
-    world.run(DELAY);
-    assert!(!world.live()[1][1], "the second one has told the ground");
-}
-
-#[test]
-fn a_path_that_works_again_is_not_reported_as_down() {
-    let mut world = World::connected([1280; 2]);
-    // One refused packet; nothing else is sent that could carry the news again.
-    world.air.unsendable(1, world.now);
-    world.run(4 * DELAY);
-    assert_eq!(world.live(), [[true; 2]; 2], "a probe got through");
-    let flow = world.open(20_000);
-    world.run(DELAY + 20 * STEP);
-    assert_eq!(world.live(), [[true; 2]; 2], "its return is not taken back");
-    world.run(Duration::from_secs(1));
-    assert_eq!(world.read(flow), 20_000);
-    // The path that was refused for a moment reports the death of the other one.
-    world.dead[0] = true;
-    world.air.unsendable(0, world.now);
-    world.run(DELAY + 3 * STEP);
-    assert_eq!(world.live(), [[false, true]; 2]);
-}
-
-#[test]
-fn a_path_that_returns_for_one_end_is_probed_by_the_other_at_once() {
-    let mut world = World::connected([1280; 2]);
-    world.dead[1] = true;
-    world.air.unsendable(1, world.now);
-    world.run(Duration::from_secs(60));
-    assert_eq!(world.live(), [[true, false]; 2]);
-    let due = |hub: &Session| path_of(hub, 1).outage.expect("it is silent").probe_at;
-    while due(world.hub()) < world.now + Duration::from_secs(1) {
-        world.run(STEP);
-    }
-    // Probes are at least a round trip apart.
-    world.run(3 * DELAY);
-    let before = path_of(world.hub(), 1).next_packet();
-    world.dead[1] = false;
-    world.air.sendable(1, world.now);
-    world.run(DELAY + 3 * STEP);
-    assert_eq!(path_of(world.hub(), 1).next_packet(), before + 1, "the ground has sent a probe");
 }

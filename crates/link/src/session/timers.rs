@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::path::{Outage, Path};
-use super::volume::Volume;
+use super::outage::Outage;
+use super::path::Path;
 use super::{Session, reap_interval};
 use crate::crypto::Aged;
 use crate::lane::{Lane, SendLane};
@@ -14,12 +14,6 @@ pub(super) const OUTAGE_ROUND_TRIPS: u32 = 3;
 const DEAD_ROUND_TRIPS: u32 = 2;
 /// … and the minimum time.
 pub(super) const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
-/// Interval of probes in an outage, as a part of its length, so that a return is noticed soon …
-const PROBE_INTERVAL_PART: u32 = 10;
-/// … its minimum on short paths; on long ones it is a round trip …
-const MIN_PROBE_INTERVAL: Duration = Duration::from_millis(20);
-/// … and its maximum.
-const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Slack added before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
 /// Number of first probe timeouts of equal length on a lease. If two packets of five are lost, some
@@ -34,15 +28,6 @@ const CHALLENGED_BYTES: usize = 100;
 const STANDBY_KEEPALIVES: u32 = 20;
 /// Maximum number of doublings of the probe timeout: 64 × 1 s.
 const MAX_PROBE_DOUBLINGS: u32 = 6;
-
-impl Outage {
-    pub(super) fn next_probe(&mut self, volume: &Volume, now: Duration) {
-        let max = volume.max_probe_interval(MAX_PROBE_INTERVAL);
-        let interval = (now.saturating_sub(self.since) / PROBE_INTERVAL_PART).min(max);
-        self.probed_at = now;
-        self.probe_at = now + interval.max(self.min_interval);
-    }
-}
 
 impl Session {
     /// Handles everything due by `now`.
@@ -107,21 +92,15 @@ impl Session {
             self.path.ping = true;
             self.last_symbol = None;
         }
+        self.path.ping |= self.news_at().is_some_and(|at| at <= now);
     }
 
     /// Stops data on the path in hand; its symbols go again on other paths.
     pub(super) fn begin_outage(&mut self, now: Duration) {
-        let min_interval = self.path.rtt.get().max(MIN_PROBE_INTERVAL);
         let peer = self.settings.peer_label(&self.path.peer);
         tracing::info!(%peer, "nothing heard: data stops, probing");
         self.note_silence(now);
-        self.path.outage = Some(Outage {
-            since: now,
-            probe_at: now,
-            probed_at: Duration::ZERO,
-            min_interval,
-            bare: true,
-        });
+        self.path.outage = Some(Outage::new(self.path.rtt.get(), now));
         self.drop_copies();
         self.path.mtu.on_outage(now);
         if let Some(congestion) = &mut self.path.congestion {
@@ -232,6 +211,7 @@ impl Session {
             ("doubt", self.doubt_at()),
             ("MTU probe", self.probe_at()),
             ("keep-alive", self.keepalive_at()),
+            ("news", self.news_at()),
             ("MTU", self.path.mtu.next_timeout(&self.path.rtt).filter(|_| outage.is_none())),
             ("move", self.path.candidate.as_ref().map(|candidate| candidate.next_try)),
         ])

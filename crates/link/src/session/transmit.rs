@@ -193,7 +193,7 @@ impl Session {
             frame::put_slide(&mut self.plaintext, slide);
             self.send.datagrams.slid(self.path.next_id());
         }
-        self.put_down();
+        self.put_down(now);
         let ping = std::mem::take(&mut self.path.ping);
         if ping {
             if self.path.waiting_since.is_some() {
@@ -385,13 +385,14 @@ impl Session {
 
     /// Returns `true` if it is time for the next packet in an outage.
     fn start_probe(&mut self, now: Duration) -> bool {
-        let Some(outage) = self.path.outage.as_mut().filter(|outage| outage.probe_at <= now) else {
+        let path = &mut *self.path;
+        let Some(outage) = path.outage.as_mut().filter(|outage| outage.probe_at <= now) else {
             return false;
         };
-        outage.next_probe(&self.path.volume, now);
-        self.path.ping = true;
+        outage.next_probe(&mut path.news, &path.volume, now);
+        path.ping = true;
         // Only large packets may be lost, so that every other probe is small.
-        outage.bare = !outage.bare && self.path.mtu.is_in_doubt();
+        outage.bare = !outage.bare && path.mtu.is_in_doubt();
         !outage.bare
     }
 
