@@ -67,6 +67,22 @@ fn an_idle_session_reports_news_in_three_packets() {
 }
 
 #[test]
+fn what_was_in_flight_when_a_path_failed_does_not_make_it_live() {
+    let mut world = World::connected([1280; 2]);
+    world.open(300_000);
+    world.run(4 * DELAY);
+    world.air.unsendable(1, world.now);
+    // What left before arrives, and the ground reports it.
+    world.run(DELAY);
+    world.dead[1] = true;
+    let end = world.now + 4 * DELAY;
+    while world.now < end {
+        assert!(!world.live()[0][1], "the aircraft sends into nothing");
+        world.run(STEP);
+    }
+}
+
+#[test]
 fn news_of_a_path_that_is_silent_tell_the_ground() {
     let mut world = World::connected([1280; 2]);
     world.dead[1] = true;

@@ -287,6 +287,13 @@ impl Path {
         self.waiting_since = sent.find(|sent| sent.contents.asks).map(|sent| sent.at);
     }
 
+    /// Returns `true` if all packets that arrived left before the aircraft's interface or modem reported
+    /// that the path is down: they say nothing about the time after that.
+    pub fn precede_its_failure(&self, outcomes: &Outcomes) -> bool {
+        let Some(outage) = self.outage.filter(|_| self.news.is_down) else { return false };
+        outcomes.arrived.iter().all(|(_, sent)| sent.at < outage.since)
+    }
+
     fn forget(&mut self, sent: Option<Sent>) {
         if let (Some(sent), Some(congestion)) = (sent, &mut self.congestion) {
             let bytes = sent.answered_bytes();

@@ -206,9 +206,11 @@ impl Session {
         }
         if !outcomes.arrived.is_empty() && !self.others.is_empty() {
             self.path.on_news(now);
-            let waiting_since = self.path.waiting_since;
-            self.arrives_again(now);
-            self.path.waiting_since = waiting_since;
+            if !self.path.precede_its_failure(&outcomes) {
+                let waiting_since = self.path.waiting_since;
+                self.arrives_again(now);
+                self.path.waiting_since = waiting_since;
+            }
         }
         for lane_report in &report.lanes {
             let (lane, policy) = (lane_report.lane as usize, &mut self.repair_policy);
