@@ -50,7 +50,7 @@ pub fn call(
     let peers: Vec<SocketAddr> = peers.into_iter().map(|peer| seen_from(any, peer)).collect();
     let socket: Box<dyn Socket> = match config.paths.is_empty() {
         true => Box::new(plain_socket(inherited, "link", any)?.with_marks(config.link.dscp)),
-        false => Box::new(sockets(&config.paths, any, config.link.dscp)),
+        false => Box::new(sockets(&config.paths, &peers, any, config.link.dscp)),
     };
     let mut of_link = link::air_config(config, peers[0], counter)?;
     link::set_quotas(&mut of_link.settings, daily_limit::quotas(config)?);

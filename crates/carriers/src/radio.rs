@@ -8,12 +8,16 @@ use std::sync::Arc;
 use bentpipe_config::RadioPath;
 use bentpipe_link::io::{LateSocket, PathSockets, Place, Socket};
 use bentpipe_net as net;
+use bentpipe_net::path::{End, Paths};
 
 /// Place of a radio's socket.
 struct Radio {
     name: String,
     interface: Option<String>,
     address: SocketAddr,
+    /// Addresses of the ground on this radio.
+    peers: Vec<IpAddr>,
+    routes: Paths,
     /// `None` if the kernel does not tell.
     news: Option<net::LinkNews>,
 }
@@ -34,6 +38,22 @@ impl Place for Radio {
         self.interface.as_deref().is_none_or(net::has_carrier)
     }
 
+    fn source(&self) -> Option<IpAddr> {
+        let own = self.address.ip().to_canonical();
+        let is_present = || match self.routes.towards(SocketAddr::new(own, 0)) {
+            Ok(path) => path.end == End::Here,
+            Err(_) => false,
+        };
+        if !own.is_unspecified() && !is_present() {
+            return None;
+        }
+        let Some(interface) = &self.interface else { return Some(own) };
+        let interface = net::interface_index(interface)?;
+        let by = |peer: &IpAddr| self.routes.source_by(interface, *peer).ok();
+        let found = self.peers.iter().find_map(by)?;
+        Some(found.filter(|_| own.is_unspecified()).unwrap_or(own))
+    }
+
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
             match &self.news {
@@ -48,9 +68,14 @@ impl Place for Radio {
     }
 }
 
-/// Sockets of `paths`, which come when their interfaces do. `any` is the local address of a socket
-/// that reaches the ground.
-pub fn sockets(paths: &[RadioPath], any: SocketAddr, marks: bool) -> PathSockets {
+/// Sockets of `paths` to a ground at `peers`, which come when their interfaces do. `any` is the local
+/// address of a socket that reaches the ground.
+pub fn sockets(
+    paths: &[RadioPath],
+    peers: &[SocketAddr],
+    any: SocketAddr,
+    marks: bool,
+) -> PathSockets {
     let socket = |path: &RadioPath| -> Arc<dyn Socket> {
         if let Some(interface) = path.interface.as_deref().filter(|it| net::filters_strictly(it)) {
             tracing::warn!(
@@ -65,8 +90,11 @@ pub fn sockets(paths: &[RadioPath], any: SocketAddr, marks: bool) -> PathSockets
             None => any,
         };
         let (name, interface) = (path.name.clone(), path.interface.clone());
-        let news = interface.as_ref().and_then(|_| net::LinkNews::open().ok());
-        LateSocket::start(Box::new(Radio { name, interface, address, news }), marks)
+        let of_path = path.peer.as_ref().map_or(peers, std::slice::from_ref);
+        let peers = of_path.iter().map(|peer| peer.ip().to_canonical()).collect();
+        let (routes, news) = (Paths::default(), net::LinkNews::open().ok());
+        let radio = Radio { name, interface, address, peers, routes, news };
+        LateSocket::start(Box::new(radio), marks)
     };
     PathSockets::new(paths.iter().map(socket).collect())
 }

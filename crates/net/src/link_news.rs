@@ -1,4 +1,4 @@
-//! News of network interfaces, as soon as the kernel has them.
+//! News of network interfaces, their addresses and routes, as soon as the kernel has them.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,17 @@ use tokio::task::AbortHandle;
 
 use crate::interception;
 
-/// A subscription to the changes of this network's interfaces. It ends when it is dropped.
+/// Changes that a subscription is about.
+const GROUPS: [MulticastGroup; 5] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+];
+
+/// A subscription to the changes of this network's interfaces, addresses and routes. It ends when it is
+/// dropped.
 pub struct LinkNews {
     news: Arc<Notify>,
     task: AbortHandle,
@@ -19,7 +29,7 @@ pub struct LinkNews {
 impl LinkNews {
     /// Subscribes. Must be called within a tokio runtime.
     pub fn open() -> io::Result<Self> {
-        let (connection, handle, mut messages) = new_multicast_connection(&[MulticastGroup::Link])?;
+        let (connection, handle, mut messages) = new_multicast_connection(&GROUPS)?;
         let news = Arc::new(Notify::new());
         let teller = news.clone();
         let task = tokio::spawn(async move {
@@ -34,7 +44,7 @@ impl LinkNews {
         Ok(Self { news, task: task.abort_handle() })
     }
 
-    /// Waits until an interface has come, gone or changed since the last call.
+    /// Waits until something has changed since the last call.
     pub async fn changed(&self) {
         self.news.notified().await;
     }

@@ -40,13 +40,30 @@ impl Paths {
         }
     }
 
+    /// Returns the source address of packets to `to` that leave by the interface with this number;
+    /// `None` if the kernel does not tell. Fails if no route by the interface leads there.
+    pub fn source_by(&self, interface: u32, to: IpAddr) -> io::Result<Option<IpAddr>> {
+        match self.with_netlink(|routes| routes.source_by(interface, to)) {
+            Ok(source) => Ok(source),
+            Err(Failed::NoRoute(error)) => Err(error),
+            Err(Failed::Refused(_)) => Ok(None),
+        }
+    }
+
     fn by_netlink(&self, to: IpAddr) -> Result<Path, Failed> {
+        self.with_netlink(|routes| routes.path(to))
+    }
+
+    fn with_netlink<T>(
+        &self,
+        look: impl FnOnce(&mut Routes) -> Result<T, Failed>,
+    ) -> Result<T, Failed> {
         let mut netlink = self.netlink.lock();
         let open = match &mut *netlink {
             Some(open) => open,
             None => netlink.insert(Routes::open().map_err(Failed::Refused)?),
         };
-        open.path(to)
+        look(open)
     }
 }
 

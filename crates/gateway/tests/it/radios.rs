@@ -19,7 +19,7 @@ use crate::bench::{read_exactly, socks_client, soon};
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
 
 /// Bytes of a download: two seconds at the rate of both radios.
-const DOWNLOAD_BYTES: usize = 2_000_000;
+pub const DOWNLOAD_BYTES: usize = 2_000_000;
 /// Bytes of it after which the first radio is cut.
 const CUT_AFTER_BYTES: usize = 200_000;
 /// Interval of a look at something that another thread does.
@@ -31,6 +31,8 @@ pub enum Ask {
     Cut,
     Mend,
     Count,
+    /// Runs these commands.
+    Run(String),
     End,
 }
 
@@ -119,8 +121,12 @@ fn air_config(folder: &Path, ground: &str) -> AirConfig {
 }
 
 pub fn ground_config(folder: &Path, air: &str) -> GroundConfig {
+    ground_config_at(folder, air, "198.51.100.1:4500")
+}
+
+pub fn ground_config_at(folder: &Path, air: &str, listen: &str) -> GroundConfig {
     let text = format!(
-        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"198.51.100.1:4500\"\n\
+        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"{listen}\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"4 Mbit/s\"\n\
          [dial]\nallow = [\"198.51.100.0/24\"]\n[dns]\nservers = [\"127.0.0.1:9\"]\n"
     );
@@ -155,6 +161,7 @@ pub async fn serve(
                                          nft add rule inet cut out oifname g0 drop")),
                 Ok(Ask::Mend) => drop(sh("nft flush table inet cut")),
                 Ok(Ask::Count) => count(),
+                Ok(Ask::Run(commands)) => drop(sh(&commands)),
                 Ok(Ask::End) => return,
                 Err(_) => tokio::time::sleep(LOOK).await,
             }
@@ -194,7 +201,7 @@ async fn fly(config: AirConfig, ask: mpsc::Sender<Ask>) {
     ask.send(Ask::End).unwrap();
 }
 
-fn is_live(path: &PathState) -> bool {
+pub fn is_live(path: &PathState) -> bool {
     matches!(path.use_now, PathUse::All | PathUse::Bulk)
 }
 
@@ -203,11 +210,11 @@ pub fn paths(connector: &impl AsRef<dyn Connector>) -> Vec<PathState> {
     traffic.map(|traffic| traffic.paths).unwrap_or_default()
 }
 
-fn received(connector: &impl AsRef<dyn Connector>) -> Vec<u64> {
+pub fn received(connector: &impl AsRef<dyn Connector>) -> Vec<u64> {
     paths(connector).iter().map(|path| path.received_bytes).collect()
 }
 
-async fn until(
+pub async fn until(
     connector: &impl AsRef<dyn Connector>,
     what: &str,
     check: impl Fn(&[PathState]) -> bool,

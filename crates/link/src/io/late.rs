@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug, Formatter};
 use std::io::{self, IoSliceMut};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
@@ -31,6 +31,11 @@ pub trait Place: Send + Sync + 'static {
     fn is_connected(&self) -> bool {
         true
     }
+    /// Address from which packets to the peer leave now; `None` if no route leads there. An address of
+    /// zeros is an unknown one.
+    fn source(&self) -> Option<IpAddr> {
+        Some(Ipv6Addr::UNSPECIFIED.into())
+    }
     /// Waits until something may have changed; forever if nobody would notice.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::pending())
@@ -53,6 +58,8 @@ struct State {
     interface: Option<u32>,
     /// Nothing is connected to the interface.
     is_cut: bool,
+    /// Source of packets to the peer, if there is a route.
+    source: Option<IpAddr>,
     /// The last attempt failed.
     failed: bool,
     /// Task that waits for datagrams.
@@ -87,11 +94,14 @@ impl LateSocket {
     /// Opens the socket if its interface has come, and drops it if that has gone.
     fn look(&self) {
         let interface = self.place.interface();
-        let is_cut = !self.place.is_connected();
+        let (is_cut, source) = (!self.place.is_connected(), self.place.source());
         let mut state = self.state.lock();
-        let before = (state.can_send(), state.interface);
+        let before = (state.can_send(), state.interface, state.source);
         self.follow(&mut state, interface, is_cut);
-        if (state.can_send(), state.interface) != before {
+        if std::mem::replace(&mut state.source, source) != source {
+            self.log_source(source);
+        }
+        if (state.can_send(), state.interface, state.source) != before {
             state.news = Some(state.can_send());
             state.watcher.take().into_iter().for_each(Waker::wake);
         }
@@ -131,6 +141,15 @@ impl LateSocket {
         }
     }
 
+    fn log_source(&self, source: Option<IpAddr>) {
+        let radio = self.place.name();
+        match source {
+            Some(source) if source.is_unspecified() => {}
+            Some(source) => tracing::info!(radio, %source, "packets to the ground leave from here"),
+            None => tracing::info!(radio, "no route leads to the ground"),
+        }
+    }
+
     fn socket(&self) -> Option<Arc<UdpSocket>> {
         self.state.lock().socket.clone()
     }
@@ -138,7 +157,7 @@ impl LateSocket {
 
 impl State {
     fn can_send(&self) -> bool {
-        self.socket.is_some() && !self.is_cut
+        self.socket.is_some() && !self.is_cut && self.source.is_some()
     }
 }
 

@@ -61,7 +61,7 @@ impl Routes {
 
     /// Returns the path to `to`.
     pub fn path(&mut self, to: IpAddr) -> Result<Path, Failed> {
-        let route = self.route(to, RouteFlags::empty())?;
+        let route = self.route(to, None, RouteFlags::empty())?;
         let mut path = Path { end: End::Beyond, own_address: None, mtu_bytes: None };
         let mut has_gateway = false;
         let mut interface = None;
@@ -85,13 +85,30 @@ impl Routes {
         Ok(path)
     }
 
+    /// Returns the source address of packets to `to` that leave by an interface.
+    pub fn source_by(&mut self, interface: u32, to: IpAddr) -> Result<Option<IpAddr>, Failed> {
+        // Without a route, the kernel takes every IPv4 destination for a neighbour, unless it is asked
+        // for the entry of the table.
+        self.route(to, Some(interface), RouteFlags::FibMatch)?;
+        let route = self.route(to, Some(interface), RouteFlags::empty())?;
+        Ok(route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::PrefSource(address) => plain(address),
+            _ => None,
+        }))
+    }
+
     fn end_without_gateway(&mut self, to: IpAddr) -> Result<End, Failed> {
-        let matched = self.route(to, RouteFlags::FibMatch)?.header.destination_prefix_length;
+        let matched = self.route(to, None, RouteFlags::FibMatch)?.header.destination_prefix_length;
         let shortest = if to.is_ipv4() { MIN_SEGMENT_V4 } else { MIN_SEGMENT_V6 };
         Ok(if matched < shortest { End::Beyond } else { End::OnLink })
     }
 
-    fn route(&mut self, to: IpAddr, flags: RouteFlags) -> Result<RouteMessage, Failed> {
+    fn route(
+        &mut self,
+        to: IpAddr,
+        interface: Option<u32>,
+        flags: RouteFlags,
+    ) -> Result<RouteMessage, Failed> {
         let mut route = RouteMessage::default();
         let (family, bits) = match to {
             IpAddr::V4(_) => (libc::AF_INET, 32),
@@ -101,6 +118,7 @@ impl Routes {
         route.header.destination_prefix_length = bits;
         route.header.flags = flags;
         route.attributes.push(RouteAttribute::Destination(to.into()));
+        route.attributes.extend(interface.map(RouteAttribute::Oif));
         match self.ask(Message::GetRoute(route))? {
             Message::NewRoute(route) => Ok(route),
             _ => Err(Failed::Refused(io::ErrorKind::InvalidData.into())),
