@@ -16,7 +16,7 @@ use crate::experiment::runner::Experiment;
 pub struct LearnedRate {
     /// Selection of runs.
     pub choice: play::Choice,
-    /// Folder for a trace of the first simulated run of each cell.
+    /// Folder for a trace of the first run of each cell.
     pub trace: Option<PathBuf>,
 }
 
@@ -32,8 +32,8 @@ impl Experiment for LearnedRate {
             choice.cells.retain(Cell::is_emulated);
         }
         let outcomes = play::run(&choice, engine)?;
-        if let (Some(folder), Engine::Sim) = (&self.trace, engine) {
-            traces::write(folder, &outcomes)
+        if let Some(folder) = &self.trace {
+            traces::write(folder, engine.name(), &outcomes)
                 .with_context(|| format!("cannot write to {}", folder.display()))?;
         }
         let broken = outcomes.iter().filter_map(|one| one.broken.as_ref());

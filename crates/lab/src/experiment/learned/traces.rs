@@ -9,14 +9,14 @@ use super::chart;
 use super::play::Outcome;
 use crate::record::TraceRow;
 
-/// Writes the trace of each cell to `folder`.
-pub fn write(folder: &Path, outcomes: &[Outcome]) -> io::Result<()> {
+/// Writes the trace of each cell in `engine` to `folder`.
+pub fn write(folder: &Path, engine: &str, outcomes: &[Outcome]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     for outcome in outcomes {
         let name: String = (outcome.name.chars())
             .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
             .collect();
-        let path = folder.join(format!("{:02}-{name}", outcome.case));
+        let path = folder.join(format!("{:02}-{name}-{engine}", outcome.case));
         fs::write(path.with_extension("csv"), csv(&outcome.trace))?;
         fs::write(path.with_extension("svg"), chart::svg(&outcome.name, &outcome.trace))?;
     }
