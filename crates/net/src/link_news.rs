@@ -61,3 +61,67 @@ pub fn has_carrier(name: &str) -> bool {
     let links = interception::links().unwrap_or_default();
     links.iter().find(|link| link.name == name).is_none_or(|link| link.has_carrier)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::interface_index;
+    use crate::path::Paths;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn sh(commands: &str) {
+        let output = Command::new("sh").args(["-ec", commands]).output().expect("sh runs");
+        assert!(output.status.success(), "{commands}\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Two interfaces, of which the other one has a route to everywhere all the time.
+    async fn follows() {
+        sh("for radio in sat0 lte0; do
+                ip link add $radio type veth peer name modem-$radio
+                ip link set $radio up; ip link set modem-$radio up
+            done
+            ip addr add 10.1.0.2/24 dev sat0; ip route add default via 10.1.0.1 dev sat0");
+        let (news, paths) = (LinkNews::open().unwrap(), Paths::default());
+        let lte = interface_index("lte0").unwrap();
+        let to: [IpAddr; 2] = ["198.51.100.1", "2001:db8::1"].map(|to| to.parse().unwrap());
+        for (commands, from) in [
+            ("true", [None, None]),
+            ("ip addr add 10.2.0.2/24 dev lte0", [None, None]),
+            ("ip route add default via 10.2.0.1 dev lte0 metric 9", [Some("10.2.0.2"), None]),
+            ("ip addr flush dev lte0", [None, None]),
+            (
+                "ip addr add fd02::2/64 dev lte0 nodad; ip -6 route add default dev lte0",
+                [None, Some("fd02::2")],
+            ),
+        ] {
+            sh(commands);
+            let from = from.map(|from| from.map(|from| from.parse::<IpAddr>().unwrap()));
+            let followed = async {
+                while to.map(|to| paths.source_by(lte, to).ok().flatten()) != from {
+                    news.changed().await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, followed).await.expect(commands);
+        }
+    }
+
+    #[test]
+    fn the_kernel_tells_from_which_address_an_interface_sends() {
+        // The namespace ends with its thread.
+        let in_namespace = || {
+            if unshare(CloneFlags::CLONE_NEWNET).is_err() || Command::new("ip").output().is_err() {
+                return println!("SKIPPED: no network namespaces");
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(follows());
+        };
+        std::thread::spawn(in_namespace).join().expect("the kernel tells");
+    }
+}

@@ -1,5 +1,7 @@
 //! Several radio links between the air and the ground host, for sessions that use all of them.
 
+use std::time::Duration;
+
 use bentpipe_channel::LinkSpec;
 
 use super::error::EmuError;
@@ -68,7 +70,24 @@ impl Testbed {
 
     /// The radio link of this path loses every packet offered from now on, or carries them again.
     pub fn cut(&self, path: usize, is_cut: bool) {
-        self.radio_of(path).wire.cut(is_cut);
+        self.radio_of(path).wire.cut([is_cut; 2]);
+    }
+
+    /// The radio link of this path loses every packet from the aircraft from now on, and carries the
+    /// others.
+    pub fn cut_uplink(&self, path: usize) {
+        self.radio_of(path).wire.cut([true, false]);
+    }
+
+    /// The air host's interface of this path loses its carrier, or has one again. Its addresses and
+    /// routes stay.
+    pub fn set_carrier(&self, path: usize, has_carrier: bool) -> Result<(), EmuError> {
+        net::set_carrier(&self.air, RADIO_INTERFACES[path], has_carrier)
+    }
+
+    /// Time of the links' models.
+    pub fn now(&self) -> Duration {
+        self.radio.epoch.elapsed()
     }
 
     /// Gives the air host another IPv4 address on the first radio link.

@@ -50,8 +50,8 @@ pub use measure::{
 pub use observation::{MAX_PASSAGES, Observation};
 pub use others::Others;
 pub use plan::{
-    AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, SERVER, further_radio,
-    is_site, passenger, site,
+    AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, PASSENGERS, SERVER, SITES,
+    further_radio, is_site, passenger, site,
 };
 pub use service::{NotReady, Service, Serving};
 pub use share::Share;

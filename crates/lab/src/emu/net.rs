@@ -200,6 +200,16 @@ pub fn replace_address(
     })
 }
 
+/// Takes the carrier of an interface away, or gives it back.
+pub fn set_carrier(host: &Host, name: &str, has_carrier: bool) -> Result<(), EmuError> {
+    configure(host, &format!("set the carrier of {name}"), async |netlink| {
+        let index = index_of(&netlink, name).await?;
+        let carrier = LinkAttribute::Carrier(u8::from(has_carrier));
+        let link = LinkUnspec::new_with_index(index).append_extra_attribute(carrier);
+        netlink.link().set(link.build()).execute().await
+    })
+}
+
 /// Adds a route for both IP versions.
 pub fn route(host: &Host, route: &Route) -> Result<(), EmuError> {
     route_with(host, route, None)

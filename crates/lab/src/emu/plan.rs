@@ -40,7 +40,7 @@ pub const fn further_radio(number: u8) -> [Addresses; 2] {
 }
 
 /// The passengers' network. All its addresses are local to the client, one for each device.
-pub(super) const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
+pub const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
 
 /// Address of passenger `number`, which is below 2^15.
 pub fn passenger(number: u32) -> Ipv4Addr {
@@ -48,7 +48,7 @@ pub fn passenger(number: u32) -> Ipv4Addr {
 }
 
 /// The sites' network. All its addresses are local to the server, one for each domain.
-pub(super) const SITES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 0, 0), 16);
+pub const SITES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 0, 0), 16);
 
 /// Address of site `number`, which is below 2^16.
 pub fn site(number: u32) -> Ipv4Addr {

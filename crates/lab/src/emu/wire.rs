@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -107,7 +106,8 @@ const LARGE: std::ops::RangeInclusive<usize> = 1280..=1500;
 #[derive(Debug)]
 pub struct Wire {
     stop: Arc<EventFd>,
-    is_cut: Arc<AtomicBool>,
+    /// Directions that lose everything.
+    is_cut: Arc<[AtomicBool; 2]>,
     thread: Option<JoinHandle<()>>,
     counters: [Arc<Mutex<WireCounters>>; 2],
     observers: [Arc<Observer>; 2],
@@ -133,7 +133,7 @@ impl Wire {
         let counters = [Arc::clone(&lanes[0].counters), Arc::clone(&lanes[1].counters)];
         let observers = [Arc::clone(&lanes[0].observer), Arc::clone(&lanes[1].observer)];
         let stopped = Arc::clone(&stop);
-        let is_cut = Arc::<AtomicBool>::default();
+        let is_cut = Arc::<[AtomicBool; 2]>::default();
         let cut = Arc::clone(&is_cut);
         let thread = thread::Builder::new()
             .name(format!("wire {name}"))
@@ -142,10 +142,12 @@ impl Wire {
         Ok(Self { stop, is_cut, thread: Some(thread), counters, observers, tap })
     }
 
-    /// Loses every packet offered from now on, in both directions, or carries them again. Packets
-    /// in flight still arrive.
-    pub fn cut(&self, is_cut: bool) {
-        self.is_cut.store(is_cut, Ordering::Relaxed);
+    /// Loses every packet offered from now on in these directions, and carries those of others again.
+    /// Packets in flight still arrive.
+    pub fn cut(&self, is_cut: [bool; 2]) {
+        for (direction, is_cut) in self.is_cut.iter().zip(is_cut) {
+            direction.store(is_cut, Ordering::Relaxed);
+        }
     }
 
     /// Tap that receives the wire's packets, with the directions in the order given to
@@ -185,7 +187,7 @@ fn carry(
     epoch: Instant,
     devices: &[OwnedFd; 2],
     mut lanes: [Lane; 2],
-    is_cut: &AtomicBool,
+    is_cut: &[AtomicBool; 2],
     stop: &EventFd,
 ) {
     let realtime = be_punctual();
@@ -195,10 +197,9 @@ fn carry(
     let mut frame = vec![0; FRAME_BYTES];
     loop {
         let mut drained = true;
-        let mtu_bytes = is_cut.load(Ordering::Relaxed).then_some(0);
         for (lane, (from, to)) in lanes.iter_mut().zip([(0, 1), (1, 0)]) {
+            lane.model.set_mtu(is_cut[from].load(Ordering::Relaxed).then_some(0));
             let (from, to) = (devices[from].as_fd(), devices[to].as_fd());
-            lane.model.set_mtu(mtu_bytes);
             drained &= lane.fetch(epoch, from, to, &mut frame);
             lane.settle(epoch.elapsed());
             lane.deliver_due(epoch, to);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bentpipe_channel::{DirectionSpec, LinkSpec, SpecError};
 use bentpipe_units::{BitRate, Ratio};
 
+use super::flight;
 use crate::experiment::pages::Page;
 use crate::profile::Profile;
 
@@ -138,6 +139,12 @@ impl Bundle {
         let about = "da2gc with cells of 400 s, 2 s dark and 100 ms apart".into();
         let cells = Profile { name: "da2gc-cells".into(), about, link, terrestrial: None };
         Self(std::iter::once(cells).chain(self.0[1..].iter().cloned()).collect())
+    }
+
+    /// The same two links in a flight, the second one first: the ground learns the rate of the one whose
+    /// rate changes.
+    pub fn in_flight(&self) -> Self {
+        Self(vec![flight::satellite(&self.0[1]), flight::air_to_ground(&self.0[0])])
     }
 
     /// The same links in the reverse order.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bentpipe_link::Class;
 
 use super::bundle::Death;
-use super::stage::{Cabin, REDUNDANT};
+use super::stage::{Cabin, PATIENCE, QUIET, REDUNDANT, WARM_BYTES, WARM_OBJECTS};
 use crate::experiment::call::speech::{GAP, LATEST, speech};
 use crate::profile::Profile;
 use crate::traffic::{Carry, DOWN, Passing, REQUEST_BYTES, Transit, UP};
@@ -16,12 +16,6 @@ const PACKETS: usize = 3000;
 const DEATH: Duration = Duration::from_secs(30);
 /// Time after the last packet for packets that are still in flight.
 const AFTERWARDS: Duration = Duration::from_secs(5);
-/// Time within which the call must reach the ground, and a download must end.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Downloads that warm up the session, and the pause after each.
-const WARM_OBJECTS: usize = 4;
-const WARM_BYTES: u64 = 100_000;
-const QUIET: Duration = Duration::from_secs(4);
 /// Passengers of the call and of the downloads.
 const CALLER: u32 = 1;
 const READER: u32 = 2;

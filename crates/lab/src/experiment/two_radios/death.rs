@@ -60,6 +60,23 @@ pub fn edges(stage: &mut dyn Stage) -> Samples {
     Some((vec![Some(longest.as_secs_f64())], stage.bytes_read(flow)))
 }
 
+/// Longest time without a byte of a download in `length` of a flight.
+pub fn in_flight(stage: &mut dyn Stage, length: Duration) -> Samples {
+    let flow = stage.start(Class::BestEffort, NEIGHBOUR, ENDLESS)?;
+    stage.pass(STEADY);
+    let (mut read, mut at) = (stage.bytes_read(flow), stage.now());
+    let (end, mut longest) = (at + length, Duration::ZERO);
+    while stage.now() < end {
+        stage.pass(TICK);
+        let now = stage.now();
+        longest = longest.max(now - at);
+        if stage.bytes_read(flow) > read {
+            (read, at) = (stage.bytes_read(flow), now);
+        }
+    }
+    Some((vec![Some(longest.as_secs_f64())], read))
+}
+
 /// Time that an object takes whose path dies after the request.
 pub fn dies_after_request(stage: &mut dyn Stage, class: Class) -> Samples {
     let flow = stage.start(class, READER, REQUESTED_BYTES)?;

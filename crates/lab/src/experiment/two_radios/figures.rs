@@ -35,7 +35,7 @@ pub fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
         Play::UselessForObject(_) | Play::PageAgainstOne => p50(&values) / p50(&reference),
         Play::Page => p50(&values) / cell.bundle.limit_of_page_s(Page::LARGE),
         Play::PageSlower => slower(parts, alone),
-        Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges => {
+        Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges | Play::BulkInFlight => {
             p50(&values) / cell.bundle.capacity_bps()
         }
         Play::UselessForBulk => p50(&values) / p50(&reference),
@@ -49,12 +49,13 @@ pub fn outcome(cell: &Cell, [parts, alone]: &[Vec<Part>; 2]) -> Outcome {
         Play::Page => p95(&values) / cell.bundle.limit_of_page_s(Page::LARGE),
         Play::PageSlower => slower(parts, alone),
         Play::DiesAfterRequest(_) | Play::CallDelay(_) => p95(&values),
-        Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges => {
+        Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges | Play::BulkInFlight => {
             mean(&values) / cell.bundle.capacity_bps()
         }
         Play::UselessForBulk => mean(&values) / mean(&reference),
         Play::DiesUnderBulk(..)
         | Play::Edges
+        | Play::Flight
         | Play::Memory
         | Play::Returns(..)
         | Play::Recovers(_)

@@ -7,6 +7,7 @@ mod call;
 mod death;
 mod experiment;
 mod figures;
+pub mod flight;
 pub mod golden;
 mod play;
 mod stage;
@@ -54,6 +55,11 @@ pub enum Play {
     Edges,
     /// As [`Self::Bulk`], over two such edges.
     BulkThroughEdges,
+    /// An endless download of a flight, with the ground's rates learned. The figure is the longest gap, in
+    /// seconds.
+    Flight,
+    /// As [`Self::Bulk`], in such a flight.
+    BulkInFlight,
     /// A page of 2,500 KB in 175 objects with Split HTTP, loaded once in each session. The figure is
     /// p95 over the limit.
     Page,
@@ -84,8 +90,17 @@ impl Play {
     fn is_goodput(self) -> bool {
         matches!(
             self,
-            Self::Bulk | Self::UselessForBulk | Self::BulkAfter(..) | Self::BulkThroughEdges
+            Self::Bulk
+                | Self::UselessForBulk
+                | Self::BulkAfter(..)
+                | Self::BulkThroughEdges
+                | Self::BulkInFlight
         )
+    }
+
+    /// Returns `true` if the radios' values follow the position of an aircraft.
+    fn is_in_flight(self) -> bool {
+        matches!(self, Self::Flight | Self::BulkInFlight)
     }
 
     /// Returns `true` if the figure is relative to that of the first path alone.
@@ -101,14 +116,7 @@ impl Play {
 
     /// Returns `true` if only the simulator has it.
     fn is_simulated(self) -> bool {
-        match self {
-            Self::Page | Self::PageAgainstOne | Self::PageSlower | Self::Memory => true,
-            Self::Edges | Self::BulkThroughEdges => true,
-            Self::DiesUnderBulk(_, death) | Self::BulkAfter(_, death) | Self::Returns(_, death) => {
-                death != Death::Silent
-            }
-            _ => false,
-        }
+        matches!(self, Self::Page | Self::PageAgainstOne | Self::PageSlower | Self::Memory)
     }
 }
 
@@ -153,7 +161,7 @@ impl Outcome {
                 format!("limit {:.3} s, ", bundle.limit_of_share_s(bytes, 0.5))
             }
             Play::Page => format!("limit {:.3} s, ", bundle.limit_of_page_s(Page::LARGE)),
-            Play::Bulk | Play::BulkThroughEdges => {
+            Play::Bulk | Play::BulkThroughEdges | Play::BulkInFlight => {
                 format!("limit {:.3} Mbit/s, ", bundle.capacity_bps() / 1e6)
             }
             _ => String::new(),
@@ -200,10 +208,11 @@ impl Outcome {
             Play::CallLost(_) => "residual-loss",
             Play::CallDelay(_) => "delay",
             Play::Reports | Play::ReportsOn(_) => "reports",
-            Play::Bulk | Play::UselessForBulk | Play::BulkAfter(..) | Play::BulkThroughEdges => {
-                "goodput"
+            Play::Bulk | Play::UselessForBulk | Play::BulkAfter(..) => "goodput",
+            Play::BulkThroughEdges | Play::BulkInFlight => "goodput",
+            Play::DiesUnderBulk(..) | Play::Edges | Play::Flight | Play::ReturnsUnnoticed(_) => {
+                "gap"
             }
-            Play::DiesUnderBulk(..) | Play::Edges | Play::ReturnsUnnoticed(_) => "gap",
             Play::Returns(..) | Play::Recovers(_) => "recovery",
         }
     }
@@ -214,6 +223,7 @@ impl Outcome {
             | Play::CallDelay(_)
             | Play::DiesUnderBulk(..)
             | Play::Edges
+            | Play::Flight
             | Play::Returns(..)
             | Play::ReturnsUnnoticed(_) => "s",
             _ => "ratio",
@@ -297,6 +307,12 @@ fn cells_of_edges(both: &Bundle) -> Vec<Cell> {
     let [rtt, other] = [0, 1].map(|at| edges.0[at].rtt().as_secs_f64());
     cells.push(cell("cell edges: gap", &edges, Play::Edges, 2.0 * rtt + other + SLACK_S, None));
     cells.push(cell("cell edges: bulk", &edges, Play::BulkThroughEdges, 0.95, None));
+    let flight = both.in_flight();
+    let [other, rtt] = [0, 1].map(|at| flight.0[at].rtt().as_secs_f64());
+    let longest = other.max(rtt);
+    let gap = longest + other + rtt + SLACK_S;
+    cells.push(cell("flight: gap", &flight, Play::Flight, gap, None));
+    cells.push(cell("flight: bulk", &flight, Play::BulkInFlight, 0.95, None));
     cells
 }
 

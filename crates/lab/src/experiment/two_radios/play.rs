@@ -9,7 +9,10 @@ use super::bundle::Death;
 use super::call::{self, Heard};
 use super::death::{self, dies_after_request, dies_under_bulk, returned};
 use super::figures::{Part, outcome};
-use super::stage::{self, Cabin, NEIGHBOUR, PATIENCE, Radios, STEADY, Stage};
+use super::flight;
+use super::stage::{
+    Cabin, NEIGHBOUR, PATIENCE, QUIET, Radios, STEADY, Stage, Start, WARM_BYTES, WARM_OBJECTS,
+};
 use super::{Cell, Outcome, Play};
 use crate::experiment::engine::Engine;
 use crate::experiment::pages::{self, Page};
@@ -37,11 +40,6 @@ const EMULATED_SESSIONS: u64 = 4;
 /// Maximum concurrent testbeds. A bundle of the paper's links carries 2.4 Mbit/s, and each testbed has
 /// as many threads with high priority as links.
 const TESTBEDS_AT_ONCE: usize = 4;
-/// Objects that warm up a session.
-const WARM_OBJECTS: usize = 4;
-const WARM_BYTES: u64 = 100_000;
-/// Pause after an object, until nothing of it is in flight.
-const QUIET: Duration = Duration::from_secs(4);
 /// Length of the measurement of a download.
 const MEASURED: Duration = Duration::from_secs(120);
 /// The same with cells that have edges: two of them. A flow whose request nobody reads ends after 600 s, and
@@ -68,7 +66,11 @@ pub struct Choice {
 impl Play {
     /// Time for which the goodput of a download is measured.
     fn measured(self) -> Duration {
-        if self == Self::BulkThroughEdges { THROUGH_EDGES } else { MEASURED }
+        match self {
+            Self::BulkThroughEdges => THROUGH_EDGES,
+            Self::BulkInFlight => flight::CELL_TIME,
+            _ => MEASURED,
+        }
     }
 }
 
@@ -110,7 +112,8 @@ pub fn run(cells: &[Cell], choice: Choice, engine: &Engine<'_>) -> anyhow::Resul
 fn sessions(play: Play, engine: &Engine<'_>) -> u64 {
     match (engine, play) {
         (Engine::Emu(_), _) => EMULATED_SESSIONS,
-        (_, Play::Bulk | Play::BulkAfter(..) | Play::BulkThroughEdges | Play::Memory) => 3,
+        (_, Play::Bulk | Play::BulkAfter(..) | Play::Memory) => 3,
+        (_, Play::BulkThroughEdges | Play::BulkInFlight) => 3,
         (_, Play::Reports | Play::ReportsOn(_)) => 3,
         (_, Play::Page | Play::PageAgainstOne) => PAGES,
         (_, Play::UselessForObject(_)) => SESSIONS_OF_RATIOS,
@@ -128,20 +131,20 @@ fn one(
     seed: u64,
     engine: &Engine<'_>,
 ) -> anyhow::Result<Part> {
+    let rates = if play.is_in_flight() { FurtherRates::Learned } else { choice.rates };
+    let start = Start { engine, baseline: choice.baseline, links, rates, seed };
     if let Play::CallLost(dies) | Play::CallDelay(dies) = play {
-        return call(play, links, dies, choice, seed, engine);
+        return call(play, &start, dies);
     }
     if let Play::Page | Play::PageAgainstOne | Play::PageSlower = play {
-        let time_s = pages::time_over(links, choice.rates, Page::LARGE, seed)?;
+        let time_s = pages::time_over(links, rates, Page::LARGE, seed)?;
         return Ok(Part { samples: vec![Some(time_s)], ..Part::default() });
     }
     if play == Play::Memory {
-        let mut cabin = stage::start_cabin(engine, choice.baseline, links, choice.rates, seed)?;
-        let most = memory(cabin.as_mut());
+        let most = memory(start.cabin()?.as_mut());
         return Ok(Part { samples: vec![Some(most as f64 / products(links))], ..Part::default() });
     }
-    let mut stage = match (stage::start(engine, choice.baseline, links, choice.rates, seed), engine)
-    {
+    let mut stage = match (start.stage(), engine) {
         (Err(_), Engine::Sim) => return Ok(Part::broken()),
         (stage, _) => stage?,
     };
@@ -151,17 +154,10 @@ fn one(
 }
 
 /// One call.
-fn call(
-    play: Play,
-    links: &[Profile],
-    dies: usize,
-    choice: &Choice,
-    seed: u64,
-    engine: &Engine<'_>,
-) -> anyhow::Result<Part> {
-    let mut cabin = stage::start_cabin(engine, choice.baseline, links, choice.rates, seed)?;
+fn call(play: Play, start: &Start<'_>, dies: usize) -> anyhow::Result<Part> {
+    let (links, mut cabin) = (start.links, start.cabin()?);
     let before = sent_bytes(cabin.as_mut(), links.len());
-    let heard = call::play(cabin.as_mut(), links, dies, seed);
+    let heard = call::play(cabin.as_mut(), links, dies, start.seed);
     let sent_bytes = sent_bytes(cabin.as_mut(), links.len()) - before;
     cabin.finish()?;
     let Some(Heard { lost, added_s, delivered_bytes }) = heard else { return Ok(Part::broken()) };
@@ -214,7 +210,9 @@ fn played(
             let (samples, delivered) = objects(stage, bytes, runs.unwrap_or(30));
             (samples, delivered + stage.bytes_read(download))
         }
-        Play::Bulk | Play::UselessForBulk | Play::BulkThroughEdges => bulk(stage, play.measured())?,
+        Play::Bulk | Play::UselessForBulk | Play::BulkThroughEdges | Play::BulkInFlight => {
+            bulk(stage, play.measured())?
+        }
         Play::BulkAfter(path, death) => {
             stage.kill(path, death);
             bulk(stage, MEASURED)?
@@ -230,6 +228,7 @@ fn played(
         | Play::Memory => return None,
         Play::DiesUnderBulk(path, death) => dies_under_bulk(stage, path, death)?,
         Play::Edges => death::edges(stage)?,
+        Play::Flight => death::in_flight(stage, flight::CELL_TIME)?,
         Play::Returns(path, death) => {
             returned(stage, (path, death), &links[path], |it| Some(it.used_s))?
         }

@@ -23,6 +23,11 @@ pub const READER: u32 = 1;
 pub const NEIGHBOUR: u32 = 2;
 /// Time after which an object counts as lost.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Number and size of the objects that warm up a session.
+pub const WARM_OBJECTS: usize = 4;
+pub const WARM_BYTES: u64 = 100_000;
+/// Pause after an object, until nothing of it is in flight.
+pub const QUIET: Duration = Duration::from_secs(4);
 /// Time until a download is steady.
 pub const STEADY: Duration = Duration::from_secs(30);
 /// Class whose packets go by the fastest radio only.
@@ -46,7 +51,7 @@ pub trait Radios {
 
 /// A session over several radios, for downloads.
 pub trait Stage: Radios {
-    /// Time since the session began.
+    /// Time of the links.
     fn now(&mut self) -> Duration;
     /// Advances the time by `length`.
     fn pass(&mut self, length: Duration);
@@ -64,37 +69,52 @@ pub trait Cabin: Radios + Traffic {}
 
 impl<T: Radios + Traffic> Cabin for T {}
 
-/// A session over `links`, which is up. The emulator's crosses them with `baseline` instead of the
-/// gateways, if there is one.
-pub fn start(
-    engine: &Engine<'_>,
-    baseline: Option<&'static dyn SystemUnderTest>,
-    links: &[Profile],
-    rates: FurtherRates,
-    seed: u64,
-) -> anyhow::Result<Box<dyn Stage>> {
-    let Engine::Emu(Emulator { folder, .. }) = engine else {
-        let pair = pair(links, rates, seed).with_digest(Digest::of_sizes());
-        let tunnel = Tunnel::over(pair, &links[0])?;
-        return Ok(Box::new(Simulated { tunnel, flows: Vec::new() }));
-    };
-    Ok(Box::new(emulated(folder, baseline, links, rates, seed)?))
+/// Start of a session.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// Engine of the session.
+    pub engine: &'a Engine<'a>,
+    /// Baseline that crosses the emulated links instead of the gateways.
+    pub baseline: Option<&'static dyn SystemUnderTest>,
+    /// The links, one for each path.
+    pub links: &'a [Profile],
+    /// Origin of the rates at which the ground sends on paths besides the first.
+    pub rates: FurtherRates,
+    /// Seed of the session.
+    pub seed: u64,
 }
 
-/// Like [`start`], for all kinds of traffic.
-pub fn start_cabin(
-    engine: &Engine<'_>,
-    baseline: Option<&'static dyn SystemUnderTest>,
-    links: &[Profile],
-    rates: FurtherRates,
-    seed: u64,
-) -> anyhow::Result<Box<dyn Cabin>> {
-    Ok(match engine {
-        Engine::Sim => Box::new(SimTraffic::over(pair(links, rates, seed), &links[0])?),
-        Engine::Emu(Emulator { folder, .. }) => {
-            Box::new(emulated(folder, baseline, links, rates, seed)?)
+impl Start<'_> {
+    /// Starts the session, and waits until it is up.
+    pub fn stage(&self) -> anyhow::Result<Box<dyn Stage>> {
+        let simulated = |pair: Pair| -> anyhow::Result<Box<dyn Stage>> {
+            let tunnel = Tunnel::over(pair.with_digest(Digest::of_sizes()), &self.links[0])?;
+            Ok(Box::new(Simulated { tunnel, flows: Vec::new() }))
+        };
+        self.with(simulated, |emulated| Box::new(emulated))
+    }
+
+    /// The same, for all kinds of traffic.
+    pub fn cabin(&self) -> anyhow::Result<Box<dyn Cabin>> {
+        let simulated = |pair: Pair| -> anyhow::Result<Box<dyn Cabin>> {
+            Ok(Box::new(SimTraffic::over(pair, &self.links[0])?))
+        };
+        self.with(simulated, |emulated| Box::new(emulated))
+    }
+
+    fn with<T: ?Sized>(
+        &self,
+        simulated: impl FnOnce(Pair) -> anyhow::Result<Box<T>>,
+        emulated: impl FnOnce(EmuTraffic) -> Box<T>,
+    ) -> anyhow::Result<Box<T>> {
+        let Self { engine, baseline, links, rates, seed } = *self;
+        match engine {
+            Engine::Sim => simulated(pair(links, rates, seed)),
+            Engine::Emu(Emulator { folder, .. }) => {
+                Ok(emulated(self::emulated(folder, baseline, links, rates, seed)?))
+            }
         }
-    })
+    }
 }
 
 fn pair(links: &[Profile], rates: FurtherRates, seed: u64) -> Pair {
@@ -209,7 +229,7 @@ impl Stage for Simulated {
 
 impl Stage for EmuTraffic {
     fn now(&mut self) -> Duration {
-        Traffic::now(self)
+        self.testbed().now()
     }
 
     fn pass(&mut self, length: Duration) {
@@ -236,14 +256,21 @@ impl Stage for EmuTraffic {
 
 impl Radios for EmuTraffic {
     fn kill(&mut self, path: usize, death: Death) {
-        if death != Death::Silent {
-            self.failed("the death of a radio", "the emulator has only silent ones");
+        match death {
+            Death::Silent => self.testbed().cut(path, true),
+            Death::Uplink => self.testbed().cut_uplink(path),
+            Death::Carrier => {
+                self.testbed().cut(path, true);
+                set_carrier(self, path, false);
+            }
         }
-        self.testbed().cut(path, true);
     }
 
-    fn revive(&mut self, path: usize, _death: Death) {
+    fn revive(&mut self, path: usize, death: Death) {
         self.testbed().cut(path, false);
+        if death == Death::Carrier {
+            set_carrier(self, path, true);
+        }
     }
 
     fn sent_bytes(&mut self, path: usize) -> u64 {
@@ -256,6 +283,13 @@ impl Radios for EmuTraffic {
 
     fn finish(&mut self) -> anyhow::Result<()> {
         Self::finish(self)
+    }
+}
+
+/// Changes the carrier of a path's interface. If that fails, the run becomes invalid.
+fn set_carrier(traffic: &EmuTraffic, path: usize, has_carrier: bool) {
+    if let Err(error) = traffic.testbed().set_carrier(path, has_carrier) {
+        traffic.failed("the carrier of a radio", error);
     }
 }
 
