@@ -6,6 +6,7 @@ mod common;
 mod grid;
 mod hub_change;
 mod learned;
+mod mesh;
 mod mixes;
 mod papers;
 mod record;
@@ -83,6 +84,9 @@ pub enum Run {
     TwoRadios(two_radios::TwoRadiosArgs),
     /// Flows whose hub or egress changes, restarts or dies: resets, gaps and the time to recover.
     HubChange(hub_change::HubChangeArgs),
+    /// Hubs far from the content, and egresses near it: their leg, the choice of the egress, and
+    /// the rate of one connection.
+    Mesh(mesh::MeshArgs),
     /// Measure bulk traffic in each class and direction with probes, and the effect of downloads
     /// and heavy users on others.
     LatencyUnderLoad(mixes::LatencyArgs),
@@ -193,6 +197,7 @@ impl Run {
             Self::Learned(args) => learned::planned(args),
             Self::TwoRadios(args) => two_radios::planned(args),
             Self::HubChange(args) => hub_change::planned(args),
+            Self::Mesh(args) => mesh::planned(args),
             Self::LatencyUnderLoad(args) => mixes::latency(args),
             Self::ClassRates(args) => mixes::class_rates(args),
             Self::CabinMix(args) => mixes::cabin(args),

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`bounds`], [`findings`] | bounds, and figures in a report |
+//! | [`bounds`], `failures` | bounds, and failed flows in a report |
 //! | [`scenes`] | the scenes, and their figures |
 //! | [`script`] | what happens in a scene, for either engine |
 //! | [`traffic`] | the flows, and their course |
@@ -13,8 +13,8 @@
 
 pub mod bounds;
 pub mod emu;
+mod failures;
 pub mod files;
-pub mod findings;
 mod gateways;
 pub mod scenes;
 pub mod script;

@@ -6,12 +6,13 @@ use std::time::Duration;
 use bentpipe_units::Ratio;
 
 use super::bounds::{Bounds, FLOWS, MAX_COST, OUTAGES_S, RESET_BOUND, REST};
+use super::failures;
 use super::files::Roles;
-use super::findings::Findings;
 use super::script::{Event, Played, Script, Stage};
 use super::sim::Sim;
 use super::tickets;
 use super::traffic::{Course, DOWN, Load, PACE, UP};
+use crate::experiment::findings::Findings;
 use crate::experiment::report::Report;
 use crate::profile::Profile;
 
@@ -89,7 +90,8 @@ impl Scene {
 
     /// Plays the scene.
     pub fn play(self, stage: &dyn Stage, profile: &Profile, seed: u64) -> anyhow::Result<Report> {
-        let (mut findings, bounds) = (Findings::new(self.name()), Bounds::of(profile));
+        let (mut findings, bounds) =
+            (Findings::new("hub-change", self.name()), Bounds::of(profile));
         match self {
             Self::Planned => planned(stage, &bounds, &mut findings)?,
             Self::Forced => forced(stage, &bounds, &mut findings)?,
@@ -104,7 +106,7 @@ impl Scene {
             Self::Tickets => tickets::play(seed, &mut findings)?,
             Self::Cost => cost(profile, seed, &mut findings)?,
         }
-        Ok(findings.report(stage.name(), profile, seed))
+        Ok(findings.report(stage.name(), Some(&profile.name), seed))
     }
 }
 
@@ -133,7 +135,7 @@ fn planned(stage: &dyn Stage, bounds: &Bounds, findings: &mut Findings) -> anyho
     let play = |load, event| Ok::<_, anyhow::Error>(stage.play(&script(load, event))?.course);
     let still = play(Load::Bulk, None)?;
     let moved = play(Load::Bulk, Some(Event::HubLeaves))?;
-    findings.failures("failed flows", moved.failures.len() as f64, &moved);
+    failures::add(findings, "failed flows", moved.failures.len() as f64, &moved);
     for (way, name) in [(DOWN, "down"), (UP, "up")] {
         let [without, with] = [&still, &moved].map(|course| course.bytes(way, &window()));
         let rate = without as f64 / EFFECTS.as_secs_f64();
@@ -145,7 +147,7 @@ fn planned(stage: &dyn Stage, bounds: &Bounds, findings: &mut Findings) -> anyho
     }
     let still = play(Load::Paced, None)?;
     let moved = play(Load::Paced, Some(Event::HubLeaves))?;
-    findings.failures("failed paced flows", failed(&moved), &moved);
+    failures::add(findings, "failed paced flows", failed(&moved), &moved);
     let added = moved.delay(&window()).zip(still.delay(&window()));
     let added = added.map(|(with, without)| with.saturating_sub(without));
     findings.time("added delay of a piece", added, bounds.gap());
@@ -165,7 +167,7 @@ fn forced(stage: &dyn Stage, bounds: &Bounds, findings: &mut Findings) -> anyhow
             ..script(Load::Paced, None)
         };
         let course = stage.play(&script)?.course;
-        findings.failures(&format!("failed flows, {outage_s} s"), failed(&course), &course);
+        failures::add(findings, &format!("failed flows, {outage_s} s"), failed(&course), &course);
         // Packets that were under way still arrive.
         let from = EVENT_AT + outage.max(bounds.rtt);
         let first = course.first_after(from).map(|at| at - EVENT_AT);
@@ -177,7 +179,7 @@ fn forced(stage: &dyn Stage, bounds: &Bounds, findings: &mut Findings) -> anyhow
 
 fn hub_dies(stage: &dyn Stage, bounds: &Bounds, findings: &mut Findings) -> anyhow::Result<()> {
     let course = stage.play(&script(Load::Paced, Some(Event::HubDies)))?.course;
-    findings.failures("failed flows", failed(&course), &course);
+    failures::add(findings, "failed flows", failed(&course), &course);
     // What was under way has arrived.
     let from = EVENT_AT + bounds.rtt;
     let since = |at: Option<Duration>| at.map(|at| at - EVENT_AT);
@@ -211,7 +213,7 @@ fn egress_dies(stage: &dyn Stage, findings: &mut Findings) -> anyhow::Result<()>
     let last = last.map(|at| at.saturating_sub(dies_at));
     findings.time("its flows are reset", last, RESET_BOUND);
     let early = course.failures.iter().filter(|failure| failure.1 < dies_at).count();
-    findings.failures("resets before", early as f64, &course);
+    failures::add(findings, "resets before", early as f64, &course);
     let others = course.failures.iter().filter(|failure| !its.contains(&failure.0)).count();
     findings.at_most("failed flows of the other egress", others as f64, 0.0);
     let arrived = course.arrivals.iter().filter(|it| it.flow == new).count();
@@ -234,8 +236,8 @@ fn restarts(
     script.openings.extend(times.zip(new.clone().map(|flow| flow..flow + 1)));
     let course = stage.play(&script)?.course;
     let refused = course.failures.iter().filter(|failure| new.contains(&failure.0)).count();
-    findings.failures("new flows that failed", refused as f64, &course);
-    findings.failures("resets", (course.failures.len() - refused) as f64, &course);
+    failures::add(findings, "new flows that failed", refused as f64, &course);
+    failures::add(findings, "resets", (course.failures.len() - refused) as f64, &course);
     let ended = course.finished + course.failures.len();
     let unfinished = (2 * usize::from(FLOWS)).saturating_sub(ended);
     findings.at_most("ends that do not finish", unfinished as f64, 0.0);

@@ -24,7 +24,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::bounds::INTERNET_RTT;
-use super::findings::Findings;
+use crate::experiment::findings::Findings;
 use crate::experiment::virtual_link::virtually;
 use crate::sim::net::{Net, Node};
 

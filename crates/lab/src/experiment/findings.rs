@@ -3,25 +3,21 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::traffic::{Course, UP};
-use crate::experiment::report::{Goal, Report};
-use crate::profile::Profile;
+use super::report::{Goal, Report};
 use crate::result::Row;
-
-/// Maximum number of reasons of failures in a report.
-const MAX_REASONS: usize = 4;
 
 /// A scene's figures, each with its bound.
 pub struct Findings {
+    experiment: &'static str,
     scene: &'static str,
     goals: Vec<Goal>,
     text: String,
 }
 
 impl Findings {
-    /// Begins the figures of `scene`.
-    pub fn new(scene: &'static str) -> Self {
-        Self { scene, goals: Vec::new(), text: String::new() }
+    /// Begins the figures of a scene of an experiment.
+    pub fn new(experiment: &'static str, scene: &'static str) -> Self {
+        Self { experiment, scene, goals: Vec::new(), text: String::new() }
     }
 
     /// Adds a time. An unknown one misses its bound.
@@ -35,37 +31,27 @@ impl Findings {
         self.goals.push(Goal::ratio_at_most(self.name(what), Some(found), most));
     }
 
-    /// Adds a number of failures, which must be zero, with the first reasons.
-    pub fn failures(&mut self, what: &str, found: f64, course: &Course) {
-        self.at_most(what, found, 0.0);
-        let shown = if found > 0.0 { MAX_REASONS } else { 0 };
-        for failure in course.failures.iter().take(shown) {
-            let (flow, at, side, reason) = failure;
-            let side = if *side == UP { "client" } else { "server" };
-            let _ = writeln!(
-                self.text,
-                "{}: flow {flow} at its {side} after {:.3} s: {reason}",
-                self.name(what),
-                at.as_secs_f64()
-            );
-        }
-    }
-
     /// Adds a number that must not be lower.
     pub fn at_least(&mut self, what: &str, found: f64, least: f64) {
         self.goals.push(Goal::ratio_at_least(self.name(what), Some(found), least));
     }
 
-    fn name(&self, what: &str) -> String {
+    /// Adds a line for display.
+    pub fn say(&mut self, line: &str) {
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    /// Name of a figure of the scene.
+    pub fn name(&self, what: &str) -> String {
         format!("{}: {what}", self.scene)
     }
 
-    /// The report of the scene.
-    pub fn report(self, engine: &str, profile: &Profile, seed: u64) -> Report {
+    /// The report of the scene over the link of a profile.
+    pub fn report(self, engine: &str, profile: Option<&str>, seed: u64) -> Report {
         let row = |goal: &Goal| Row {
-            experiment: "hub-change".into(),
+            experiment: self.experiment.into(),
             engine: engine.into(),
-            profile: Some(profile.name.clone()),
+            profile: profile.map(Into::into),
             workload: Some(goal.name.clone()),
             metric: if goal.unit == "s" { "time".into() } else { "count".into() },
             unit: goal.unit.into(),
