@@ -155,7 +155,7 @@ enum Command {
     /// Measure the Internet access of a flight: latency, loss, paths, DNS caches, captive portals.
     ///
     /// Works on any access, without Bentpipe, root or configuration. Shows a live table and stores every
-    /// record; nothing is uploaded. docs/probe.md describes the records.
+    /// record. Only `upload` sends records, after it has shown them. docs/probe.md describes the records.
     #[cfg(feature = "probe")]
     Probe(Box<bentpipe_probe_host::Args>),
     /// Print the completions of a shell.

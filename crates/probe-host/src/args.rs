@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_probe::target::Target;
@@ -30,6 +30,11 @@ pub(crate) enum Command {
     Export(Export),
     /// Serve objects with serial numbers and trains of packets to probes in flight. Run it on a server on the ground.
     Origin(Origin),
+    /// Send the records of a store to a receiver, each once. Nothing is sent before it was shown.
+    ///
+    /// The upload continues where the last one ended, and tries again after a failure until Ctrl-C. It takes at most 64
+    /// kbit/s, or 5 % of the measured rate.
+    Upload(Upload),
 }
 
 /// Arguments of a run.
@@ -141,6 +146,12 @@ pub(crate) struct Origin {
     /// PEM file with the key of the first certificate.
     #[arg(long, value_name = "FILE", requires = "tls_listen")]
     pub key: Option<PathBuf>,
+    /// Folder for the records that probes upload. They are taken under TLS, or from a proxy on this machine.
+    #[arg(long, value_name = "FOLDER", requires = "upload_token_file")]
+    pub uploads: Option<PathBuf>,
+    /// File with the secret of probes that may upload: at least 16 characters.
+    #[arg(long, value_name = "FILE", requires = "uploads")]
+    pub upload_token_file: Option<PathBuf>,
 }
 
 impl Origin {
@@ -149,6 +160,31 @@ impl Origin {
         let (listen, certificate, key) = (self.tls_listen?, &self.certificate, &self.key);
         Some(Tls { listen, certificate: certificate.as_deref()?, key: key.as_deref()? })
     }
+
+    /// The folder for uploads and the file with their token, if there are any.
+    pub fn uploads(&self) -> Option<(&Path, &Path)> {
+        Some((self.uploads.as_deref()?, self.upload_token_file.as_deref()?))
+    }
+}
+
+/// Arguments of `upload`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Upload {
+    /// Store of a probe, which may be running. By default bentpipe/probe.sqlite in $XDG_DATA_HOME or ~/.local/share.
+    #[arg(value_name = "STORE")]
+    pub store: Option<PathBuf>,
+    /// Receiver, a `bentpipe probe origin --uploads`: https://HOST/, or http:// and an address of this machine.
+    #[arg(long, value_name = "URL")]
+    pub to: String,
+    /// File with the receiver's secret.
+    #[arg(long, value_name = "FILE", required_unless_present = "dry_run")]
+    pub token_file: Option<PathBuf>,
+    /// Show what would be shared, and send nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Share without a question. Otherwise each kind of record needs your consent once.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Arguments of `export`.

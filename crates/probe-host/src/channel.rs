@@ -58,6 +58,11 @@ pub fn socket(channel: &Channel) -> &TcpStream {
 /// Connects to a server. The socket is for the kernel's counters.
 pub async fn open(url: &Url, address: SocketAddr, trust: &Trust) -> io::Result<(Channel, OwnedFd)> {
     let stream = TcpStream::connect(address).await?;
+    over(stream, url, trust).await
+}
+
+/// Makes a channel to the server of `url` over a connection. The socket is for the kernel's counters.
+pub async fn over(stream: TcpStream, url: &Url, trust: &Trust) -> io::Result<(Channel, OwnedFd)> {
     stream.set_nodelay(true)?;
     // Without it the kernel's own bound holds.
     let _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT);

@@ -46,6 +46,14 @@ pub enum Error {
         /// The store.
         store: PathBuf,
     },
+    /// The receiver does not take the records.
+    #[error("{to} refuses the records: {why}")]
+    Refused {
+        /// The receiver.
+        to: String,
+        /// Cause.
+        why: String,
+    },
     /// Output cannot be written.
     #[error("writing {what} failed: {source}")]
     Output {

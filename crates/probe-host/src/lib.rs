@@ -20,6 +20,7 @@
 //! | `objects` | HTTP objects |
 //! | `origin` | the server of own objects and trains |
 //! | `ndt7` | ndt7 tests |
+//! | `token` | the secret that sender and receiver share |
 //! | `tcp_info` | the kernel's view of a TCP connection |
 //! | [`epb`] | EPB tests with an own origin |
 //! | `rate` | trains of packets from and to an own origin |
@@ -31,6 +32,7 @@
 //! | [`store`] | the SQLite file |
 //! | `screen` | the terminal |
 //! | `session` | a run: threads, store, screen |
+//! | `upload` | the upload of records to a receiver |
 //! | `offline` | report and export |
 
 mod address;
@@ -60,7 +62,9 @@ mod secure;
 mod session;
 pub mod store;
 mod tcp_info;
+mod token;
 mod tracer;
+mod upload;
 mod web;
 
 pub use args::Args;
@@ -72,6 +76,9 @@ pub fn run(args: &Args) -> Result<(), Error> {
         None => session::run(&args.run),
         Some(args::Command::Report(report)) => offline::report(report),
         Some(args::Command::Export(export)) => offline::export(export),
-        Some(args::Command::Origin(origin)) => origin::serve(origin.listen, origin.tls()),
+        Some(args::Command::Origin(origin)) => {
+            origin::serve(origin.listen, origin.tls(), origin.uploads())
+        }
+        Some(args::Command::Upload(upload)) => upload::run(upload),
     }
 }

@@ -4,10 +4,12 @@
 //! | module | contents |
 //! |---|---|
 //! | `ndt7` | ndt7 tests |
+//! | `uploads` | records of probes |
 //! | `trains` | trains of packets over UDP |
 
 mod ndt7;
 mod trains;
+mod uploads;
 
 use std::convert::Infallible;
 use std::io;
@@ -31,6 +33,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::channel::{self, Channel};
 use crate::error::Error;
+use uploads::Uploads;
 
 pub use ndt7::bounds as ndt7_bounds;
 pub use trains::headers;
@@ -69,8 +72,15 @@ pub struct Tls<'a> {
 }
 
 /// Serves until the process ends.
-pub fn serve(listen: SocketAddr, tls: Option<Tls<'_>>) -> Result<(), Error> {
+///
+/// `uploads` are the folder for uploads and the file with their token.
+pub fn serve(
+    listen: SocketAddr,
+    tls: Option<Tls<'_>>,
+    uploads: Option<(&Path, &Path)>,
+) -> Result<(), Error> {
     let system = |what| move |source| Error::System { what, source };
+    let uploads = uploads.map(|(folder, token)| Uploads::open(folder, token)).transpose()?;
     let tls = match tls {
         Some(Tls { listen, certificate, key }) => {
             Some((listen, channel::acceptor(certificate, key).map_err(Error::Arguments)?))
@@ -87,7 +97,7 @@ pub fn serve(listen: SocketAddr, tls: Option<Tls<'_>>) -> Result<(), Error> {
         let socket = UdpSocket::bind(local).await.map_err(system("listening to UDP"))?;
         tokio::spawn(trains::serve(socket));
         println!("bentpipe probe: serving objects at http://{local}/ until it is interrupted");
-        let (origin, places) = (Origin::new(), Places::new(MAX_CONNECTIONS));
+        let (origin, places) = (Origin::new(uploads), Places::new(MAX_CONNECTIONS));
         if let Some((listen, acceptor)) = tls {
             let listener = TcpListener::bind(listen).await.map_err(system("listening for TLS"))?;
             tokio::spawn(accept(listener, Some(acceptor), places.clone(), Arc::clone(&origin)));
@@ -127,7 +137,11 @@ async fn accept(
 }
 
 async fn connection(channel: Channel, client: SocketAddr, origin: Arc<Origin>) -> io::Result<()> {
+    // The secret and the records are for nobody on the way.
+    let is_private =
+        matches!(channel, Channel::Right(_)) || client.ip().to_canonical().is_loopback();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let uploads = origin.uploads.clone().filter(|_| uploads::is_ours(request.uri().path()));
         let response = match ndt7::direction(request.uri().path()) {
             Some(direction) => {
                 let place = origin.tests.admit(client.ip());
@@ -137,7 +151,11 @@ async fn connection(channel: Channel, client: SocketAddr, origin: Arc<Origin>) -
         };
         async move {
             let is_upload = *request.method() == Method::POST && request.uri().path() == UPLOAD;
-            let response = if is_upload { receive(request).await } else { response };
+            let response = match uploads {
+                Some(uploads) => uploads.respond(request, is_private).await,
+                None if is_upload => receive(request).await,
+                None => response,
+            };
             Ok::<_, Infallible>(response)
         }
     });
@@ -170,10 +188,11 @@ struct Origin {
     content: Bytes,
     /// Places of ndt7 tests.
     tests: Places,
+    uploads: Option<Arc<Uploads>>,
 }
 
 impl Origin {
-    fn new() -> Arc<Self> {
+    fn new(uploads: Option<Arc<Uploads>>) -> Arc<Self> {
         // Numbers of a later run are larger, so that no cache has one of them.
         let start =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() << 20;
@@ -182,7 +201,7 @@ impl Origin {
         let words = (0..LARGE.div_ceil(8)).flat_map(|_| random.next_u64().to_be_bytes());
         let content: Vec<u8> = words.take(LARGE as usize).collect();
         let tests = Places::new(ndt7::MAX_TESTS);
-        Arc::new(Self { serial: AtomicU64::new(start), content: content.into(), tests })
+        Arc::new(Self { serial: AtomicU64::new(start), content: content.into(), tests, uploads })
     }
 
     fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
@@ -250,7 +269,7 @@ pub(crate) mod tests {
             runtime.block_on(async {
                 tokio::spawn(trains::serve(UdpSocket::from_std(socket).unwrap()));
                 let listener = TcpListener::from_std(listener).unwrap();
-                accept(listener, acceptor, Places::new(MAX_CONNECTIONS), Origin::new()).await
+                accept(listener, acceptor, Places::new(MAX_CONNECTIONS), Origin::new(None)).await
             });
         });
         url

@@ -5,6 +5,7 @@
 //! | `schema` | tables and pragmas, and records as rows |
 //! | `check` | the mark and the version of a file |
 //! | `writer` | [`Writer`]: commits, and goes on when the disk does not |
+//! | `unsent` | [`Unsent`]: records without a receipt, and receipts |
 //! | `reader` | [`read`]: sessions and their records; [`last_public_test`] |
 //!
 //! WAL with `synchronous=FULL` syncs the log at every commit, so a committed record survives the end of the
@@ -14,6 +15,7 @@ mod check;
 mod error;
 mod reader;
 mod schema;
+mod unsent;
 mod writer;
 
 use std::env;
@@ -21,6 +23,7 @@ use std::path::PathBuf;
 
 pub use error::StoreError;
 pub use reader::{Item, last_public_test, read};
+pub use unsent::Unsent;
 pub use writer::{Flushed, Writer};
 
 /// Default place: `bentpipe/probe.sqlite` in `$XDG_DATA_HOME`, or in `~/.local/share`. Returns `None` if the

@@ -25,6 +25,22 @@ fn read(socket: impl AsFd) -> Option<libc::tcp_info> {
     (result == 0).then_some(info)
 }
 
+/// Limits the rate at which the kernel sends, repetitions included, except for the first ten segments.
+#[allow(unsafe_code)]
+pub fn limit_rate(socket: impl AsFd, bytes_per_second: u32) -> bool {
+    // SAFETY: the kernel reads four bytes of `bytes_per_second`, which has them.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const bytes_per_second).cast(),
+            size_of::<u32>() as libc::socklen_t,
+        )
+    };
+    result == 0
+}
+
 /// Returns `true` if the kernel sent a segment more than once, such as the SYN of a handshake.
 pub fn repeated(socket: impl AsFd) -> bool {
     read(socket).is_some_and(|info| info.tcpi_total_retrans > 0)

@@ -6,9 +6,11 @@ use crate::gps;
 use crate::ping::echo;
 use crate::portal::{Api, networkd_api};
 use crate::rate::wire::Message;
+use crate::record::opened;
 use crate::target::{Family, Target};
 use crate::trace::packet;
 use crate::track::Track;
+use crate::upload::{Batch, Name, digest};
 
 /// Reads arbitrary bytes as everything that comes from the network.
 ///
@@ -45,6 +47,12 @@ pub fn fuzz_packet(bytes: &[u8]) {
         let position = track.position(middle).expect("a position at a fix");
         assert!(position.latitude.abs() <= 90.0 && position.longitude.abs() <= 180.0);
     }
+    if let Some(name) = Name::parse(&"0".repeat(32), &text) {
+        assert!(!name.to_string().contains(['/', '.']), "a name is one part of a path");
+    }
+    let name = Name { session: "0".repeat(32), first: 1, last: 1, records: 1 };
+    let _ = Batch { name, digest: digest(bytes), body: bytes.to_vec() }.check();
+    let _ = opened(&text);
     if let Ok(target) = text.parse::<Target>() {
         assert!(!target.methods.is_empty(), "a target without a method");
     }

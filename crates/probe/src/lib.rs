@@ -29,6 +29,7 @@
 //! | [`orbit`] | the kind of access, from round-trip times |
 //! | [`track`] | flight tracks |
 //! | [`profile`] | a recording as a link profile |
+//! | [`upload`] | batches of records and their receipts |
 //! | [`report`] | the page of a store, beside the values of the paper |
 
 #![forbid(unsafe_code)]
@@ -59,6 +60,7 @@ pub mod statistics;
 pub mod target;
 pub mod trace;
 pub mod track;
+pub mod upload;
 
 use std::time::Duration;
 

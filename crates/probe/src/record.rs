@@ -197,6 +197,40 @@ pub fn envelope(session: &Session, record: &Record) -> serde_json::Value {
     })
 }
 
+/// Reads a line that [`envelope`] wrote: the identifier of the session, and the record.
+pub fn opened(line: &str) -> Option<(String, Record)> {
+    let mut value: serde_json::Value = serde_json::from_str(line).ok()?;
+    let session = value["report_id"].as_str()?.to_owned();
+    let kind = value["test_name"].as_str()?.strip_prefix("inflight_")?.to_owned();
+    let runtime_s = value["test_runtime"].as_f64()?;
+    let keys = value["test_keys"].take();
+    let test = serde_json::json!({ "test_name": kind, "test_keys": keys });
+    let annotations = Annotations::deserialize(&value["annotations"]).ok()?;
+    let record = Record {
+        number: annotations.number,
+        began: annotations.began,
+        clock_age_s: annotations.clock_age_s,
+        runtime_us: (runtime_s * 1e6).round() as u64,
+        quiet: annotations.quiet,
+        activity: annotations.activity,
+        concurrent: annotations.concurrent,
+        measurement: serde_json::from_value(test).ok()?,
+    };
+    Some((session, record))
+}
+
+/// The annotations that [`opened`] reads.
+#[derive(Deserialize)]
+struct Annotations {
+    number: u64,
+    #[serde(flatten)]
+    began: Moment,
+    clock_age_s: i64,
+    quiet: bool,
+    activity: Option<String>,
+    concurrent: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,6 +263,7 @@ mod tests {
         assert_eq!(value["probe_asn"], "AS0");
         assert_eq!(value["test_runtime"], 1.5);
         assert_eq!(value["annotations"]["concurrent"][0], "dns:7");
+        assert_eq!(opened(&value.to_string()), Some(("0f".to_owned(), record.clone())));
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record, "{text}");
     }

@@ -31,6 +31,20 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
+    /// Another process uploads.
+    #[error("another upload of {} is running. Wait for its end", path.display())]
+    Uploading {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The receiver has records that the store does not have.
+    #[error("{}: the receiver claims records of session {session} that the store does not have. Is it a copy of another store?", path.display())]
+    Receipt {
+        /// The file.
+        path: PathBuf,
+        /// Identifier of the session.
+        session: String,
+    },
     /// The file is something else.
     #[error("{} is not a store of bentpipe probe. Name another file", path.display())]
     Foreign {

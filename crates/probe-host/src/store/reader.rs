@@ -60,7 +60,8 @@ pub fn read<E>(
     Ok(Ok(()))
 }
 
-fn sessions(connection: &Connection, path: &Path) -> Result<Vec<(i64, Session)>, StoreError> {
+/// Sessions of a store with their row numbers.
+pub fn sessions(connection: &Connection, path: &Path) -> Result<Vec<(i64, Session)>, StoreError> {
     let sqlite = |source| StoreError::Sqlite { path: path.to_owned(), source };
     let mut statement =
         connection.prepare("SELECT number, json FROM session ORDER BY number").map_err(sqlite)?;
@@ -81,7 +82,7 @@ fn sessions(connection: &Connection, path: &Path) -> Result<Vec<(i64, Session)>,
 
 /// Opens a store for reading. In a folder that cannot be written, SQLite cannot share a log, so the file is
 /// then read as it stands.
-fn open(path: &Path) -> rusqlite::Result<Connection> {
+pub fn open(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let shared = Connection::open_with_flags(path, flags)?;
     let readable = shared.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()));
