@@ -16,6 +16,8 @@ use crate::Dscp;
 
 /// Interval at which the interface is looked for, if there is no news.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum time between two looks.
+const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Datagrams that a receive buffer may hold, whatever the socket to come can do.
 const MAX_GRO_SEGMENTS: usize = 64;
 
@@ -88,6 +90,9 @@ impl LateSocket {
             // Without news, the interval has passed.
             let _ = tokio::time::timeout(LOOK_INTERVAL, this.place.changed()).await;
             this.look();
+            // Routes may change often, of all other programs too.
+            drop(this);
+            tokio::time::sleep(MIN_LOOK_INTERVAL).await;
         }
     }
 

@@ -25,7 +25,7 @@ impl Session {
                 self.begin_outage(now);
             }
             // The ground may still use a path that is silent here.
-            if ends || !self.path.news.is_down {
+            if ends || self.path.outage.is_some() && !self.path.news.is_down {
                 self.report_news(true, now);
             }
         }
@@ -46,6 +46,13 @@ impl Session {
             }
         }
         self.select_first();
+    }
+
+    /// Notes that the path in hand carries again, whatever was reported of it.
+    pub(super) fn correct_news(&mut self, now: Duration) {
+        if self.opens && self.path.news.is_down {
+            self.report_news(false, now);
+        }
     }
 
     fn probe_now(&mut self, now: Duration) {
@@ -117,12 +124,23 @@ impl Session {
             let is_down = id != here && down.paths & (1 << id) != 0;
             let was_down = std::mem::replace(&mut self.path.news.is_down, is_down);
             if is_down && self.is_in_use() {
-                self.begin_outage(now);
+                self.begin_reported_outage(now);
             } else if was_down && !is_down {
                 self.probe_now(now);
             }
         }
         self.select(here);
+    }
+
+    /// Begins an outage that the aircraft has reported. It cannot make the ground probe more often by
+    /// ending it and reporting it again.
+    fn begin_reported_outage(&mut self, now: Duration) {
+        self.begin_outage(now);
+        let path = &mut *self.path;
+        if let Some(outage) = &mut path.outage {
+            outage.probe_at = now.max(path.news.probed_at + outage.min_interval);
+            path.news.probed_at = outage.probe_at;
+        }
     }
 
     /// Returns `true` if the path in hand is live or doubted.

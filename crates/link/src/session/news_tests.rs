@@ -153,6 +153,41 @@ fn frequent_news_of_a_path_do_not_make_the_ground_probe_more_often() {
 }
 
 #[test]
+fn alternating_news_of_a_path_that_works_do_not_make_the_ground_probe_more_often() {
+    let mut world = World::connected([1280; 2]);
+    world.run(Duration::from_secs(5));
+    let before = path_of(world.hub(), 1).next_packet();
+    const ROUND_TRIPS: u32 = 20;
+    for _ in 0..ROUND_TRIPS * 10 {
+        world.air.unsendable(1, world.now);
+        world.run(DELAY / 10);
+        world.air.sendable(1, world.now);
+        world.run(DELAY / 10);
+    }
+    // Besides its probes the ground answers those of the air.
+    let packets = path_of(world.hub(), 1).next_packet() - before;
+    let most = u64::from(ROUND_TRIPS) * 3;
+    assert!(packets <= most, "{packets} packets in {ROUND_TRIPS} round trips");
+}
+
+#[test]
+fn a_path_that_a_probe_has_revived_is_reported_as_down_again() {
+    let mut world = World::connected([1280; 2]);
+    world.air.unsendable(1, world.now);
+    world.run(4 * DELAY);
+    assert_eq!(world.live(), [[true; 2]; 2], "a probe got through");
+    world.dead[1] = true;
+    world.open(300_000);
+    while world.live()[0][1] {
+        world.run(STEP);
+    }
+    assert!(world.live()[1][1], "the ground has sent nothing that asks for an answer");
+    world.air.unsendable(1, world.now);
+    world.run(DELAY + 3 * STEP);
+    assert_eq!(world.live(), [[true, false]; 2]);
+}
+
+#[test]
 fn a_lost_probe_of_a_path_that_returns_is_repeated_after_a_round_trip() {
     let mut world = World::connected([1280; 2]);
     world.dead[1] = true;

@@ -124,7 +124,7 @@ impl Session {
         self.paths().all(|path| {
             let rtt = path.rtt.get();
             let wait = (rtt * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT) - rtt;
-            path.outage.is_some() || path.waiting_since.is_some_and(|since| now >= since + wait)
+            !path.is_live() || path.waiting_since.is_some_and(|since| now >= since + wait)
         })
     }
 

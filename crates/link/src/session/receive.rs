@@ -162,7 +162,12 @@ impl Session {
             let peer = self.settings.peer_label(&self.path.peer);
             let after = now.saturating_sub(outage.since);
             self.unheard += unheard;
-            tracing::info!(%peer, ?after, "the link is back");
+            // What an aircraft reports must not fill the log.
+            match !self.opens && self.path.news.is_down {
+                true => tracing::debug!(%peer, ?after, "the link is back"),
+                false => tracing::info!(%peer, ?after, "the link is back"),
+            }
+            self.correct_news(now);
         }
         if !was_live && !self.others.is_empty() {
             self.take_over(now);

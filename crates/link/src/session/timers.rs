@@ -98,7 +98,11 @@ impl Session {
     /// Stops data on the path in hand; its symbols go again on other paths.
     pub(super) fn begin_outage(&mut self, now: Duration) {
         let peer = self.settings.peer_label(&self.path.peer);
-        tracing::info!(%peer, "nothing heard: data stops, probing");
+        // What an aircraft reports must not fill the log.
+        match !self.opens && self.path.news.is_down {
+            true => tracing::debug!(%peer, "the aircraft cannot use the path: data stops, probing"),
+            false => tracing::info!(%peer, "nothing heard: data stops, probing"),
+        }
         self.note_silence(now);
         self.path.outage = Some(Outage::new(self.path.rtt.get(), now));
         self.drop_copies();
