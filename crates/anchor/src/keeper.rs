@@ -24,8 +24,8 @@ const DOWN_WAIT: Duration = Duration::from_secs(5);
 /// Pause before a hub is asked (again) to announce its end.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Interval of looks at the present hub. It is doubtful for a round trip before it is out.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Poll interval of the present hub, which is doubtful for a round trip before it is out.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Time for a hub to answer if there are others to call …
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,8 +40,8 @@ pub trait Calls: Send + Sync + 'static {
     /// Number of hubs, at least one.
     fn hubs(&self) -> usize;
 
-    /// Calls the hub `number`. Returns its link once it answers, and `None` if it does not for about
-    /// `patience`, but not at once.
+    /// Calls the hub `number`. Returns its link once it answers, or `None` after about `patience` without
+    /// an answer.
     fn call(&self, number: usize, patience: Duration) -> BoxFuture<'_, Option<Arc<dyn Connector>>>;
 }
 
@@ -81,7 +81,7 @@ impl<'a, C: Calls> EarlyCall<'a, C> {
     /// Calls while `hub` is doubtful, and forgets the answer when it is not. Never returns.
     async fn watch(&mut self, hub: &dyn Connector) -> Infallible {
         loop {
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
             if !hub.is_doubtful() {
                 (self.call, self.answer) = (None, None);
                 continue;
@@ -89,8 +89,8 @@ impl<'a, C: Calls> EarlyCall<'a, C> {
             if self.answer.is_none() {
                 let call = self.call.take().unwrap_or_else(|| self.begin());
                 let call = self.call.insert(call);
-                // Until the next look.
-                if let Ok(answer) = timeout(LOOK_INTERVAL, call).await {
+                // Until the next poll.
+                if let Ok(answer) = timeout(POLL_INTERVAL, call).await {
                     (self.call, self.answer) = (None, Some(answer));
                 }
             }
@@ -147,7 +147,8 @@ async fn follow(watch: HubsWatch, calls: impl Calls) {
         tracing::info!(hub = candidate, "calling another hub");
         let answer = match reason {
             Reason::Return => calls.call(candidate, CALL_TIMEOUT).await,
-            Reason::Departure => early.answer().await,
+            // The present hub may be back before another one answers.
+            Reason::Departure => timeout(CALL_TIMEOUT, early.answer()).await.unwrap_or_default(),
             Reason::Silence => tokio::select! {
                 biased;
                 // The present hub is back, and its flows need no other.
@@ -305,7 +306,7 @@ mod tests {
         sleep(ROUND_TRIP).await;
         assert_eq!((calls.load(Relaxed), is_second()), (1, false));
         first.is_doubtful.store(true, Relaxed);
-        sleep(ROUND_TRIP + LOOK_INTERVAL * 2).await;
+        sleep(ROUND_TRIP + POLL_INTERVAL * 2).await;
         assert!(!is_second());
         reach.send_replace(Reach::Out);
         sleep(Duration::from_millis(1)).await;
