@@ -49,9 +49,12 @@ impl Place for Radio {
         }
         let Some(interface) = &self.interface else { return Some(own) };
         let interface = net::interface_index(interface)?;
+        if !own.is_unspecified() {
+            // A rule for this address may have a route that others do not see.
+            return Some(own);
+        }
         let by = |peer: &IpAddr| self.routes.source_by(interface, *peer).ok();
-        let found = self.peers.iter().find_map(by)?;
-        Some(found.filter(|_| own.is_unspecified()).unwrap_or(own))
+        self.peers.iter().find_map(by)?
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
