@@ -177,7 +177,7 @@ pub use server::{Server, ServerConfig};
 pub use settings::{Congestion, SettingsError, Transport};
 pub use socket::Socket;
 pub use tls::{Certificate, TlsError};
-pub use trust::{InvalidName, Proxy, Trust};
+pub use trust::{InvalidProxy, Proxy, Trust};
 pub use unproven::{MAX_UNPROVEN, RefusedConnections};
 
 /// Path of the request that proves a client's key.

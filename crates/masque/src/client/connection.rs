@@ -72,9 +72,10 @@ pub struct Live {
 }
 
 impl Live {
-    /// Name of the server in requests to itself.
-    pub fn server_name(&self) -> String {
-        self.proxy.as_ref().map_or_else(|| tls::SERVER_NAME.to_owned(), |proxy| proxy.name())
+    /// The server as `:authority` of requests to itself.
+    pub fn server_authority(&self) -> String {
+        let port = self.conn.remote_address().port();
+        self.proxy.as_ref().map_or_else(|| tls::SERVER_NAME.to_owned(), |it| it.authority(port))
     }
 
     /// `proxy-authorization` for each request.

@@ -116,7 +116,7 @@ struct DatagramRequest {
 
 impl DatagramRequest {
     fn headers(&self, live: &Live) -> Bytes {
-        let (path, server) = (self.target.path(), live.server_name());
+        let (path, server) = (self.target.path(), live.server_authority());
         let (class, passenger) = (self.class.to_string(), self.passenger.to_string());
         let (protocol, source) = (self.protocol.to_string(), self.source.to_string());
         let mut fields = vec![
