@@ -42,12 +42,12 @@ impl Sources {
         let is_there = |it: &&SourceAddress| {
             it.place.as_ref().is_some_and(|place| Some(place.country) == country)
         };
-        let there: Vec<_> = self.all(v6).iter().filter(is_there).map(|it| it.ip).collect();
-        if there.is_empty() {
-            let all = self.all(v6);
-            return chosen(who, all.len()).map(|at| all[at].ip);
+        let there = || self.all(v6).iter().filter(is_there);
+        match there().count() {
+            0 => chosen(who, self.all(v6).len()).and_then(|at| self.all(v6).get(at)),
+            count => chosen(who, count).and_then(|at| there().nth(at)),
         }
-        chosen(who, there.len()).map(|at| there[at])
+        .map(|it| it.ip)
     }
 
     /// Addresses of one family.

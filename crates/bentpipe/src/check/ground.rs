@@ -113,15 +113,21 @@ fn source_text(source: &SourceAddress) -> String {
     }
 }
 
-/// Adds a note for each aircraft in whose country no source is.
+/// Adds a note for each aircraft in whose country no source of a family is.
 fn countries(sheet: &mut Sheet, config: &GroundConfig) {
-    let places = || config.dial.sources.iter().filter_map(|source| source.place.as_ref());
+    let sources = &config.dial.sources;
     for one in &config.aircraft {
         let Some(country) = one.country else { continue };
-        if places().all(|place| place.country != country) {
-            let text =
-                format!("{}: no address of sources is in {country}, so it gets any", one.name);
-            sheet.row("note", text);
+        for (family, is_v4) in [("IPv4", true), ("IPv6", false)] {
+            let mut all = sources.iter().filter(|source| source.ip.is_ipv4() == is_v4).peekable();
+            let is_there = |source: &SourceAddress| {
+                source.place.as_ref().is_some_and(|place| place.country == country)
+            };
+            if all.peek().is_some() && !all.any(is_there) {
+                let name = &one.name;
+                let text = format!("{name}: no {family} address of sources is in {country}");
+                sheet.row("note", text + ", so it gets any");
+            }
         }
     }
 }
