@@ -9,6 +9,7 @@ set -euo pipefail
 program=$(realpath "$1") machine=$2 version=$3 out=$(realpath "$4")
 cd "$(dirname "$0")/.."
 
+umask 022
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/data/usr/bin" "$work/data/etc/bentpipe" "$work/control"
@@ -17,7 +18,7 @@ cp "$program" "$work/data/usr/bin/bentpipe"
 # Keys are in this folder.
 chmod 700 "$work/data/etc/bentpipe"
 chmod 755 "$work/data/usr/bin/bentpipe" "$work/data/etc/init.d/bentpipe"
-chmod 644 "$work/data/etc/config/bentpipe"
+chmod 644 "$work/data/etc/config/bentpipe" "$work/data/usr/lib/bentpipe/uci-to-toml"
 
 cat > "$work/control/control" <<CONTROL
 Package: bentpipe
@@ -38,15 +39,22 @@ cat > "$work/control/preinst" <<PREINST
 	exit 1
 }
 PREINST
-# Stops before its program is gone. It is not enabled: there is no configuration yet.
+# Stops before its program is gone. An upgrade starts it again.
 cat > "$work/control/prerm" <<'PRERM'
 #!/bin/sh
-[ -n "$IPKG_INSTROOT" ] || /etc/init.d/bentpipe disable
-[ -n "$IPKG_INSTROOT" ] || /etc/init.d/bentpipe stop
+[ -z "$IPKG_INSTROOT" ] || exit 0
+/etc/init.d/bentpipe stop
+[ "$PKG_UPGRADE" = 1 ] || /etc/init.d/bentpipe disable
 PRERM
-chmod 755 "$work/control/preinst" "$work/control/prerm"
+# A new package is not enabled: there is no configuration yet.
+cat > "$work/control/postinst" <<'POSTINST'
+#!/bin/sh
+[ -z "$IPKG_INSTROOT" ] || exit 0
+! /etc/init.d/bentpipe enabled || /etc/init.d/bentpipe start
+POSTINST
+chmod 755 "$work/control/preinst" "$work/control/prerm" "$work/control/postinst"
 
-pack() { tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -cf - "${@:2}" | gzip -9n; }
+pack() { tar -C "$1" --sort=name --mode=u+rwX,go-w --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -cf - "${@:2}" | gzip -9n; }
 pack "$work/control" . > "$work/control.tar.gz"
 pack "$work/data" . > "$work/data.tar.gz"
 echo 2.0 > "$work/debian-binary"

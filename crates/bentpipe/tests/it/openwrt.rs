@@ -29,7 +29,7 @@ config rule
 	option class 'assured'
 
 config rule
-	option name 'the school'\''s "updates"'
+	option name 'the school'\''s "updates" C:\x'
 	list domain 'update.example'
 	option class 'lower-effort'
 
@@ -78,7 +78,7 @@ fn uci_becomes_the_same_settings_as_toml() {
         domain = ["example.gov", "clinic.example"]
         class = "assured"
         [[rule]]
-        name = "the school's \"updates\""
+        name = "the school's \"updates\" C:\\x"
         domain = ["update.example"]
         class = "lower-effort"
         [classes.lower-effort]
@@ -136,6 +136,7 @@ impl Router {
              eval \"procd_$name() {{ echo $name \\\"\\$@\\\"; }}\"\n\
              done\n\
              logger() {{ echo \"log: $6\"; }}\n\
+             start() {{ start_service; }}\n\
              . {}/etc/init.d/bentpipe\n\
              {function}",
             self.0.path().display()
@@ -157,6 +158,12 @@ fn with_key(router: &Router) -> String {
     let mut keys = Command::new(env!("CARGO_BIN_EXE_bentpipe"));
     assert!(keys.args(["keys", "--out"]).arg(&key).output().unwrap().status.success());
     VILLAGE.replace("/etc/bentpipe/air.key", key.to_str().unwrap())
+}
+
+fn with_other_port(router: &Router) -> String {
+    let key = router.0.path().join("etc/bentpipe/air.key");
+    let text = VILLAGE.replace("/etc/bentpipe/air.key", key.to_str().unwrap());
+    text.replace("option port '1081'", "option port '1082'")
 }
 
 #[test]
@@ -190,9 +197,26 @@ fn the_service_starts_nothing_on_a_mistake_and_logs_it() {
     let new = fs::read_to_string(root().join("deploy/openwrt/etc/config/bentpipe")).unwrap();
     router.write("etc/config/bentpipe", &new);
     let (good, said) = router.call("start_service");
-    let message = "log: /var/run/bentpipe/air.toml, line 2: the setting \"peer\" is missing\n";
+    let message = "log: /var/run/bentpipe/air.toml.new, line 2: the setting \"peer\" is missing\n";
     assert!(!good && said.starts_with(message), "{said}");
     assert!(!said.contains("open_instance"), "{said}");
+}
+
+#[test]
+fn a_reload_with_a_mistake_leaves_the_gateway_that_runs() {
+    let router = Router::new("");
+    router.write("etc/config/bentpipe", &with_key(&router));
+    assert!(router.call("start_service").0);
+    let translated = || fs::read(router.0.path().join("var/run/bentpipe/air.toml")).unwrap();
+    let before = translated();
+    router.write("etc/config/bentpipe", "config link 'link'\n\toption peer 'a\n");
+    let (good, said) = router.call("reload_service");
+    assert!(!good && !said.contains("open_instance"), "procd would end the gateway: {said}");
+    assert_eq!(translated(), before, "a running gateway reads this at the next SIGHUP");
+    router.write("etc/config/bentpipe", &with_other_port(&router));
+    let (good, said) = router.call("reload_service");
+    assert!(good && said.contains("open_instance air\n"), "{said}");
+    assert_ne!(translated(), before);
 }
 
 #[test]
