@@ -81,15 +81,15 @@ fn receiver(text: &str) -> Result<Url, Error> {
     Ok(url)
 }
 
-/// Asks for consent to kinds of records that the receiver has not got yet.
+/// Shows what is shared, and asks for consent to kinds of records that the receiver has not got yet.
 fn agree(args: &Upload, to: &Url, unsent: &mut Unsent, shared: &Shared) -> Result<(), Error> {
     let (kinds, consented) = (shared.kinds(), unsent.consented()?);
     let new: BTreeSet<&str> =
         kinds.iter().copied().filter(|kind| !consented.contains(*kind)).collect();
+    say(&format!("An upload to {to} shares:\n{shared}"))?;
     if new.is_empty() {
         return Ok(());
     }
-    say(&format!("An upload to {to} shares:\n{shared}"))?;
     if !args.yes {
         let list = new.iter().copied().collect::<Vec<_>>().join(", ");
         if !io::stdin().is_terminal() {

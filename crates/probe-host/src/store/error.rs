@@ -45,6 +45,14 @@ pub enum StoreError {
         /// Identifier of the session.
         session: String,
     },
+    /// Records that were not sent yet cannot be packed.
+    #[error("{}: the records of session {session} that were not sent yet cannot be read or compressed. Check the file with sqlite3, and the free memory", path.display())]
+    Unpacked {
+        /// The file.
+        path: PathBuf,
+        /// Identifier of the session.
+        session: String,
+    },
     /// The file is something else.
     #[error("{} is not a store of bentpipe probe. Name another file", path.display())]
     Foreign {

@@ -201,7 +201,10 @@ impl Source for Unsent {
             length += keys;
             length < MAX_PACKED_TEXT
         })?;
-        Ok(Batch::pack(&part.session, &records))
+        // Nothing would look like the end of the session.
+        let unpacked =
+            || StoreError::Unpacked { path: self.path.clone(), session: part.session.id.clone() };
+        Batch::pack(&part.session, &records).ok_or_else(unpacked).map(Some)
     }
 
     fn acknowledge(&mut self, receipt: &Receipt) -> Result<(), StoreError> {

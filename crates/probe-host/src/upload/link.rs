@@ -120,6 +120,7 @@ impl Link {
                 (None, Some(address)) => connect(to, address, trust, rate_bps).await?,
                 (None, None) => return Err(io::ErrorKind::NotConnected.into()),
             };
+            open.sender.ready().await.map_err(web::fault)?;
             let response = open.sender.send_request(request).await.map_err(web::fault)?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
