@@ -1,11 +1,11 @@
 //! Links whose values follow the position of an aircraft.
 //!
-//! The aircraft flies past ground stations that are one [`CELL_M`] apart. Three values follow its distance
+//! The aircraft flies past ground stations that are one `CELL_M` apart. Three values follow its distance
 //! *d* to the nearest one:
 //!
 //! | value | model |
 //! |---|---|
-//! | signal-to-noise ratio | falls with *d*², as in free space (ITU-R P.525). At the edge of a cell it is [`EDGE_SNR`], which is ours |
+//! | signal-to-noise ratio | falls with *d*², as in free space (ITU-R P.525). At the edge of a cell it is `EDGE_SNR`, which is ours |
 //! | rate | proportional to log₂(1 + SNR), as in Shannon's formula |
 //! | loss | inversely proportional to the SNR, which is ours |
 //!
