@@ -7,7 +7,6 @@
 #   squid    the caching proxy for a test of the probe
 #   prometheus   promtool, which checks the metrics and the alerts
 #   kcptun   the tunnel that the lab compares with the gateways
-#   bonding  the VPN over MPTCP that the lab compares with a session over several radios
 #   vega     the bundle that draws the figures of reports
 #   axe      axe-core, which looks for faults of accessibility in pages
 #   musl     what a static program is built with
@@ -75,11 +74,6 @@ kcptun_needs() {
     echo 'kcptun-client kcptun kcptun kcptun kcptun'
 }
 
-bonding_needs() {
-    echo 'openvpn openvpn openvpn openvpn openvpn'
-    echo 'mptcpize mptcpize mptcpd mptcpd mptcpd'
-}
-
 prometheus_needs() {
     echo 'promtool prometheus prometheus prometheus prometheus'
 }
@@ -115,7 +109,6 @@ browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
 squid) list=squid_needs ;;
 kcptun) list=kcptun_needs ;;
-bonding) list=bonding_needs ;;
 prometheus) list=prometheus_needs ;;
 musl | dist-x86_64) list=musl_needs ;;
 dist-aarch64) list=dist_aarch64_needs ;;

@@ -51,7 +51,6 @@ const TESTS: &[Test] = &[
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
     ("one_session_uses_two_emulated_radios", traffic::two_radios),
     ("mptcp_uses_two_emulated_radios", traffic::mptcp),
-    ("openvpn_over_mptcp_uses_two_emulated_radios", traffic::openvpn),
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
     ("an_initial_window_is_what_leaves_before_the_first_acknowledgement", tuning::initial_window),
     ("an_initial_window_holds_between_relays_too", tuning::between_relays),

@@ -156,7 +156,7 @@ pub enum SystemError {
         buffer: usize,
     },
     /// A program is not installed.
-    #[error("{program} is not installed: `scripts/setup.sh {group}` installs it", group = group(program))]
+    #[error("{program} is not installed: `scripts/setup.sh kcptun` installs it")]
     Missing {
         /// The program.
         program: &'static str,
@@ -175,11 +175,6 @@ pub enum SystemError {
         /// Its last lines of output.
         said: String,
     },
-}
-
-/// Argument of `scripts/setup.sh` that installs a program.
-fn group(program: &str) -> &str {
-    if program.starts_with("kcptun") { "kcptun" } else { "bonding" }
 }
 
 impl Stage<'_> {

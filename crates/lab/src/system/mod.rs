@@ -13,7 +13,6 @@ mod intercept;
 pub mod kcptun;
 mod known;
 mod mptcp;
-pub mod openvpn;
 pub mod pair;
 mod pair_error;
 mod pep_fixed;
@@ -32,7 +31,6 @@ pub use known::{
     E2E_CUBIC, E2E_CUBIC_64K, E2E_RENO, PEP_HTTP, SPLIT_BBR, SPLIT_CUBIC, SPLIT_MPTCP,
     SPLIT_MPTCP_BBR, SPLIT_RENO,
 };
-pub use openvpn::OPENVPN_MPTCP;
 pub use pep_fixed::PEP_FIXED;
 
 /// No system under test has this name.
@@ -54,7 +52,6 @@ static ALL: &[&dyn SystemUnderTest] = &[
     &PEP_FIXED,
     &PEP_HTTP,
     &KCPTUN,
-    &OPENVPN_MPTCP,
     &BENTPIPE,
     &BENTPIPE_PLAIN,
     &BENTPIPE_MASQUE,
@@ -68,8 +65,8 @@ pub fn all() -> &'static [&'static dyn SystemUnderTest] {
 }
 
 /// Baselines that use all radio links of a testbed.
-pub fn bundling() -> [&'static dyn SystemUnderTest; 3] {
-    [&SPLIT_MPTCP, &SPLIT_MPTCP_BBR, &OPENVPN_MPTCP]
+pub fn bundling() -> [&'static dyn SystemUnderTest; 2] {
+    [&SPLIT_MPTCP, &SPLIT_MPTCP_BBR]
 }
 
 /// The systems of the demo.

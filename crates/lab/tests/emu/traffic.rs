@@ -6,7 +6,6 @@ use std::time::Duration;
 use bentpipe_lab::emu::Testbed;
 use bentpipe_lab::experiment::engine::{Emulator, Engine};
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::system::SystemUnderTest;
 use bentpipe_lab::traffic::emu::{EmuTraffic, FurtherRates};
 use bentpipe_lab::traffic::{
     Carry, ClassLimits, DOWN, ENDLESS, Passing, REQUEST_BYTES, Talk, Traffic, UP,
@@ -106,22 +105,12 @@ pub fn two_radios() {
 
 /// The kernel's MPTCP between relays uses both emulated radio links, if the kernel has it.
 pub fn mptcp() {
-    bundles(&bentpipe_lab::system::SPLIT_MPTCP);
-}
-
-/// OpenVPN over MPTCP uses both emulated radio links, if it is installed.
-pub fn openvpn() {
-    bundles(&bentpipe_lab::system::OPENVPN_MPTCP);
-}
-
-/// A baseline uses both emulated radio links, if this machine has what it needs.
-fn bundles(baseline: &dyn SystemUnderTest) {
     let folder = tempfile::tempdir().unwrap();
     let (links, testbed) = two_links();
+    let baseline = &bentpipe_lab::system::SPLIT_MPTCP;
     let traffic = EmuTraffic::over_baseline(testbed, &links[0], baseline, folder.path());
-    let is_missing = |why: &str| why.contains("lacks MPTCP") || why.contains("is not installed");
     let mut traffic = match traffic {
-        Err(error) if is_missing(&error.to_string()) => {
+        Err(error) if error.to_string().contains("lacks MPTCP") => {
             println!("SKIPPED: {error}");
             return;
         }
