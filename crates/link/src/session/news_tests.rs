@@ -5,6 +5,19 @@ use std::time::Duration;
 use super::paths_tests::{DELAY, STEP, World, path_of, reported};
 use crate::endpoint::Core;
 
+/// Path 1 becomes silent, which the air alone notices. Then its interface reports that it is down.
+fn assert_silence_is_reported(world: &mut World) {
+    world.dead[1] = true;
+    world.open(300_000);
+    while world.live()[0][1] {
+        world.run(STEP);
+    }
+    assert!(world.live()[1][1], "the ground has sent nothing that asks for an answer");
+    world.air.unsendable(1, world.now);
+    world.run(DELAY + 3 * STEP);
+    assert_eq!(world.live(), [[true, false]; 2]);
+}
+
 #[test]
 fn a_path_stops_and_returns_at_once_with_news_of_its_modem() {
     let mut world = World::connected([1280; 2]);
@@ -83,17 +96,9 @@ fn what_was_in_flight_when_a_path_failed_does_not_make_it_live() {
 }
 
 #[test]
-fn news_of_a_path_that_is_silent_tell_the_ground() {
+fn news_of_a_path_that_is_silent_tells_the_ground() {
     let mut world = World::connected([1280; 2]);
-    world.dead[1] = true;
-    world.open(300_000);
-    while world.live()[0][1] {
-        world.run(STEP);
-    }
-    assert!(world.live()[1][1], "the ground has sent nothing that asks for an answer");
-    world.air.unsendable(1, world.now);
-    world.run(DELAY + 3 * STEP);
-    assert_eq!(world.live(), [[true, false]; 2]);
+    assert_silence_is_reported(&mut world);
 }
 
 #[test]
@@ -134,7 +139,7 @@ fn a_path_that_returns_for_one_end_is_probed_by_the_other_at_once() {
 }
 
 #[test]
-fn frequent_news_of_a_path_do_not_make_the_ground_probe_more_often() {
+fn frequent_news_of_a_path_does_not_make_the_ground_probe_more_often() {
     let mut world = World::connected([1280; 2]);
     world.dead[1] = true;
     world.air.unsendable(1, world.now);
@@ -153,7 +158,7 @@ fn frequent_news_of_a_path_do_not_make_the_ground_probe_more_often() {
 }
 
 #[test]
-fn alternating_news_of_a_path_that_works_do_not_make_the_ground_probe_more_often() {
+fn alternating_news_of_a_path_that_works_does_not_make_the_ground_probe_more_often() {
     let mut world = World::connected([1280; 2]);
     world.run(Duration::from_secs(5));
     let before = path_of(world.hub(), 1).next_packet();
@@ -176,15 +181,7 @@ fn a_path_that_a_probe_has_revived_is_reported_as_down_again() {
     world.air.unsendable(1, world.now);
     world.run(4 * DELAY);
     assert_eq!(world.live(), [[true; 2]; 2], "a probe got through");
-    world.dead[1] = true;
-    world.open(300_000);
-    while world.live()[0][1] {
-        world.run(STEP);
-    }
-    assert!(world.live()[1][1], "the ground has sent nothing that asks for an answer");
-    world.air.unsendable(1, world.now);
-    world.run(DELAY + 3 * STEP);
-    assert_eq!(world.live(), [[true, false]; 2]);
+    assert_silence_is_reported(&mut world);
 }
 
 #[test]

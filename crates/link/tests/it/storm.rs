@@ -225,6 +225,7 @@ const LONG_OUTAGE: Duration = Duration::from_secs(61);
 #[track_caller]
 fn assert_soon(restart: &Restart) {
     let took = storm(restart);
+    eprintln!("{AIRCRAFT} aircraft are back after {took:?}");
     assert!(took <= BOUND, "{took:?}");
 }
 
