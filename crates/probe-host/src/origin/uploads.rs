@@ -155,7 +155,11 @@ impl Uploads {
     fn write(&self, batch: &Batch) -> io::Result<()> {
         let session = self.folder.join(&batch.name.session);
         match DirBuilder::new().mode(0o700).create(&session) {
-            Ok(()) => File::open(&self.folder)?.sync_all()?,
+            Ok(()) => {
+                let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+                // The next attempt has to sync it.
+                synced.inspect_err(|_| drop(fs::remove_dir(&session)))?;
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
@@ -193,7 +197,8 @@ fn wanted(method: &Method, path: &str) -> Option<Wanted> {
     }
 }
 
-/// Reads the names of all batches. Other files are left alone.
+/// Reads the names of all batches, and syncs their folders, because a killed receiver may not have done
+/// so. Other files are left alone.
 fn scan(folder: &Path) -> io::Result<Held> {
     let mut held = Held::default();
     for session in fs::read_dir(folder)? {
@@ -213,9 +218,11 @@ fn scan(folder: &Path) -> io::Result<Held> {
                 batches.push((batch, file.metadata()?.len()));
             }
         }
+        File::open(session.path())?.sync_all()?;
         batches.sort_by_key(|(name, _)| name.first);
         batches.iter().for_each(|(name, bytes)| held.add(name, *bytes));
     }
+    File::open(folder)?.sync_all()?;
     Ok(held)
 }
 
