@@ -13,8 +13,9 @@ use bentpipe_flow::Reach;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
 use tokio::time::{Instant, Sleep};
 
+use super::arrival::ArrivalTimes;
 use super::inbox::{Inbox, Mail};
-use super::receive::{Buffers, MAX_DATAGRAM_BYTES, RECV_BUFFERS, RECV_ROUNDS};
+use super::receive::{Buffers, MAX_DATAGRAM_BYTES, Origin, RECV_BUFFERS, RECV_ROUNDS};
 use super::shared::{Shared, State};
 use super::socket::{Socket, Writable};
 use crate::Dscp;
@@ -72,6 +73,7 @@ pub struct Driver<C> {
     shards: Arc<[Arc<Shared<C>>]>,
     socket: Arc<dyn Socket>,
     source: Source,
+    arrivals: ArrivalTimes,
     /// Wait for the socket after it would block.
     writable: Option<Writable>,
     timer: Pin<Box<Sleep>>,
@@ -125,6 +127,7 @@ impl<C: Core> Driver<C> {
             shards,
             socket,
             source,
+            arrivals: ArrivalTimes::default(),
             writable: None,
         }
     }
@@ -133,16 +136,19 @@ impl<C: Core> Driver<C> {
     fn receive(&mut self, cx: &mut Context<'_>) -> Received {
         match &mut self.source {
             Source::Socket { buffers, filter } => {
-                receive(&self.shared, &*self.socket, buffers, filter.as_ref(), cx)
+                let from = (&*self.socket, filter.as_ref());
+                receive(&self.shared, from, buffers, &mut self.arrivals, cx)
             }
             Source::Reader { inbox, mail } => {
                 inbox.take(mail, cx);
                 let mut datagrams = mail.datagrams().peekable();
                 let taken = datagrams.peek().is_some();
                 while datagrams.peek().is_some() {
-                    let (mut state, now) = (self.shared.lock(), self.shared.now());
-                    for (datagram, from, ce) in datagrams.by_ref().take(MAX_INBOX_ROUND) {
-                        state.core.handle_datagram(datagram, from, ce, now);
+                    let mut state = self.shared.lock();
+                    self.arrivals.read_at(self.shared.now());
+                    for (datagram, origin) in datagrams.by_ref().take(MAX_INBOX_ROUND) {
+                        let at = self.arrivals.of(origin.timestamp);
+                        state.core.handle_datagram(datagram, origin.from, origin.ce, at);
                     }
                 }
                 drop(datagrams);
@@ -242,6 +248,7 @@ impl<C: Core> Driver<C> {
     fn set_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.shared.lock();
         let now = self.shared.now();
+        self.arrivals.pass(now);
         let at = self.shared.instant(state.core.next_timeout(now));
         state.driver = Some(cx.waker().clone());
         drop(state);
@@ -276,9 +283,9 @@ impl<C: Core> Driver<C> {
 /// Receives datagrams from the socket.
 fn receive<C: Core>(
     shared: &Shared<C>,
-    socket: &dyn Socket,
+    (socket, filter): (&dyn Socket, Option<&Filter>),
     buffers: &mut Buffers,
-    filter: Option<&Filter>,
+    arrivals: &mut ArrivalTimes,
     cx: &mut Context<'_>,
 ) -> Received {
     let mut taken = false;
@@ -294,14 +301,16 @@ fn receive<C: Core>(
                 continue;
             }
         };
-        let (mut state, now) = (None, shared.now());
+        let mut state = None;
+        arrivals.read_at(shared.now());
         for (contents, meta) in buffers.filled(&meta[..count]) {
-            let ce = meta.ecn == Some(EcnCodepoint::Ce);
+            let Origin { from, ce, timestamp } = meta.into();
+            let at = arrivals.of(timestamp);
             let datagrams = contents.chunks(meta.stride.max(1));
-            let admits = |it: &&[u8]| filter.is_none_or(|some| some.admits(it, meta.addr));
+            let admits = |it: &&[u8]| filter.is_none_or(|some| some.admits(it, from));
             for datagram in datagrams.filter(admits) {
                 let state = state.get_or_insert_with(|| shared.lock());
-                state.core.handle_datagram(datagram, meta.addr, ce, now);
+                state.core.handle_datagram(datagram, from, ce, at);
                 taken = true;
             }
         }

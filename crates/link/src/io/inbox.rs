@@ -5,11 +5,11 @@
 //! strangers together are one sender, with a small share: nobody knows who they are, and their
 //! handshakes are repeated.
 
-use std::net::SocketAddr;
 use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 
+use super::receive::Origin;
 use crate::endpoint::Sender;
 
 /// Maximum cost of what waits in an inbox: 16 ms of 1 Gbit/s while the shard is busy. A shard has
@@ -27,8 +27,7 @@ const ENTRY_BYTES: usize = size_of::<Entry>();
 struct Entry {
     bytes: usize,
     stride: usize,
-    from: SocketAddr,
-    ce: bool,
+    origin: Origin,
 }
 
 /// Datagrams in order. The bytes of all entries lie in one buffer, which is used again.
@@ -39,13 +38,13 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Every datagram, with its sender and its ECN mark.
-    pub fn datagrams(&self) -> impl Iterator<Item = (&[u8], SocketAddr, bool)> {
+    /// Every datagram, with its origin.
+    pub fn datagrams(&self) -> impl Iterator<Item = (&[u8], Origin)> {
         let mut rest = &self.contents[..];
         self.entries.iter().flat_map(move |entry| {
             let (these, others) = rest.split_at(entry.bytes);
             rest = others;
-            these.chunks(entry.stride).map(|datagram| (datagram, entry.from, entry.ce))
+            these.chunks(entry.stride).map(|datagram| (datagram, entry.origin))
         })
     }
 
@@ -93,14 +92,7 @@ impl State {
 impl Inbox {
     /// Adds datagrams of `stride` bytes, as far as the sender's share permits, and wakes the shard's
     /// driver if the inbox was empty. Returns the number of datagrams that there was no room for.
-    pub fn put(
-        &self,
-        datagrams: &[u8],
-        stride: usize,
-        sender: Sender,
-        from: SocketAddr,
-        ce: bool,
-    ) -> usize {
+    pub fn put(&self, datagrams: &[u8], stride: usize, sender: Sender, origin: Origin) -> usize {
         let mut state = self.0.lock();
         let (held, rest) = state.share(sender);
         let rest = rest.saturating_sub(ENTRY_BYTES);
@@ -114,7 +106,7 @@ impl Inbox {
             {
                 driver.wake_by_ref();
             }
-            mail.entries.push(Entry { bytes, stride, from, ce });
+            mail.entries.push(Entry { bytes, stride, origin });
             mail.contents.extend_from_slice(&datagrams[..bytes]);
         }
         (datagrams.len() - bytes).div_ceil(stride)
@@ -141,14 +133,14 @@ mod tests {
     const AIRCRAFT: Sender = Sender::Known(0);
     const LEN: usize = 1_200;
 
-    fn from(port: u16) -> SocketAddr {
-        ([192, 0, 2, 1], port).into()
+    fn from(port: u16) -> Origin {
+        Origin { from: ([192, 0, 2, 1], port).into(), ce: false, timestamp: None }
     }
 
     /// Puts single datagrams until one is refused. Returns their number.
     fn flood(inbox: &Inbox, sender: Sender, len: usize) -> usize {
         let datagram = vec![7; len];
-        (0..).take_while(|_| inbox.put(&datagram, len, sender, from(1), false) == 0).count()
+        (0..).take_while(|_| inbox.put(&datagram, len, sender, from(1)) == 0).count()
     }
 
     fn emptied(inbox: &Inbox) -> Mail {
@@ -160,13 +152,14 @@ mod tests {
     #[test]
     fn datagrams_arrive_in_order_with_their_senders_and_marks() {
         let inbox = Inbox::default();
-        assert_eq!(inbox.put(b"aabbc", 2, AIRCRAFT, from(1), false), 0);
-        assert_eq!(inbox.put(b"dddd", 4, Sender::Stranger, from(2), true), 0);
+        let marked = Origin { ce: true, ..from(2) };
+        assert_eq!(inbox.put(b"aabbc", 2, AIRCRAFT, from(1)), 0);
+        assert_eq!(inbox.put(b"dddd", 4, Sender::Stranger, marked), 0);
         let mail = emptied(&inbox);
         let all: Vec<_> = mail.datagrams().collect();
-        let first = [b"aa".as_slice(), b"bb", b"c"].map(|it| (it, from(1), false));
+        let first = [b"aa".as_slice(), b"bb", b"c"].map(|it| (it, from(1)));
         assert_eq!(all[..3], first);
-        assert_eq!(all[3..], [(b"dddd".as_slice(), from(2), true)]);
+        assert_eq!(all[3..], [(b"dddd".as_slice(), marked)]);
         assert_eq!(emptied(&inbox).datagrams().count(), 0);
     }
 
@@ -190,13 +183,13 @@ mod tests {
         let mut put = [0; 7];
         for turn in 0..7 * 1_000 {
             let (number, datagram) = (turn % 7, [7; LEN]);
-            put[number] += 1 - inbox.put(&datagram, LEN, Sender::Known(number), from(1), false);
+            put[number] += 1 - inbox.put(&datagram, LEN, Sender::Known(number), from(1));
         }
         let share = MAX_INBOX_BYTES * 15 / 16 * 4 / 29 / (LEN + ENTRY_BYTES);
         assert!(put.iter().all(|put| put.abs_diff(share) <= 2), "{share}: {put:?}");
         // A report, and a full GRO buffer of another aircraft.
-        assert_eq!(inbox.put(&[7; 60], 60, Sender::Known(7), from(1), false), 0);
-        assert_eq!(inbox.put(&[7; 4 * LEN], LEN, Sender::Known(8), from(1), false), 0);
+        assert_eq!(inbox.put(&[7; 60], 60, Sender::Known(7), from(1)), 0);
+        assert_eq!(inbox.put(&[7; 4 * LEN], LEN, Sender::Known(8), from(1)), 0);
         let mail = emptied(&inbox);
         assert!(mail.cost() <= MAX_INBOX_BYTES);
         assert!(flood(&inbox, Sender::Stranger, 148) > 500, "their share is free again");
@@ -206,7 +199,7 @@ mod tests {
     fn the_part_of_a_run_that_fits_is_queued() {
         let inbox = Inbox::default();
         let run = vec![7; 45 * LEN];
-        let refused: usize = (0..60).map(|_| inbox.put(&run, LEN, AIRCRAFT, from(1), false)).sum();
+        let refused: usize = (0..60).map(|_| inbox.put(&run, LEN, AIRCRAFT, from(1))).sum();
         let put = emptied(&inbox).datagrams().count();
         assert_eq!(put + refused, 60 * 45);
         assert!(put * LEN > MAX_INBOX_BYTES * 4 / 5 - 8 * LEN, "{put}");

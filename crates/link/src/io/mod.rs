@@ -11,6 +11,7 @@
 #![allow(clippy::disallowed_methods, reason = "the edge gives the core the time, which is tokio's")]
 
 mod air;
+mod arrival;
 mod datagram;
 mod driver;
 mod flow;
@@ -33,6 +34,7 @@ pub use handle::{Handle, Incoming, ReachWatch};
 pub use hub::{Arrived, Hub, HubWatch, IncomingDatagrams, SessionStatus};
 pub use late::{LateSocket, Place};
 pub use paths::PathSockets;
+pub use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
 pub use socket::{Socket, Writable};
 pub use udp::UdpSocket;
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quinn_udp::{EcnCodepoint, RecvMeta};
+use quinn_udp::RecvMeta;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -136,7 +136,7 @@ struct Routes {
 impl Routes {
     /// Hands over the datagrams of a buffer. Junk is dropped without a lock.
     fn hand_over(&self, contents: &[u8], meta: &RecvMeta) -> Overflow {
-        let (stride, ce) = (meta.stride.max(1), meta.ecn == Some(EcnCodepoint::Ce));
+        let stride = meta.stride.max(1);
         let owner = |datagram: &[u8]| {
             let anybody = Some(Sender::Known(0));
             let sender =
@@ -147,7 +147,7 @@ impl Routes {
         let mut put = |owner: Option<(usize, Sender)>, run: &[u8]| {
             let Some((shard, sender)) = owner.filter(|_| !run.is_empty()) else { return };
             let Some(inbox) = self.inboxes.get(shard) else { return };
-            let refused = inbox.put(run, stride, sender, meta.addr, ce) as u64;
+            let refused = inbox.put(run, stride, sender, meta.into()) as u64;
             match sender {
                 Sender::Known(_) => overflow.aircraft += refused,
                 Sender::Stranger => overflow.handshakes += refused,
@@ -225,7 +225,11 @@ mod tests {
         [(2, 0), (4, 1), (3, 0)].into_iter().for_each(|(index, number)| filter.add(index, number));
         let inboxes = [(); 2].map(|()| Arc::<Inbox>::default());
         let routes = Routes { filter: Some(filter.clone()), inboxes: inboxes.to_vec() };
-        let meta = |stride, len| RecvMeta { stride, len, ..RecvMeta::default() };
+        let meta = |stride, len| {
+            let mut meta = RecvMeta::default();
+            (meta.stride, meta.len) = (stride, len);
+            meta
+        };
         let send =
             |contents: &[u8], stride| routes.hand_over(contents, &meta(stride, contents.len()));
         let flood: Vec<_> = (0..60).map(|_| send(&packets(2, 45), LEN)).collect();

@@ -1,8 +1,10 @@
 //! Buffers for receiving.
 
 use std::io::IoSliceMut;
+use std::net::SocketAddr;
+use std::time::Duration;
 
-use quinn_udp::RecvMeta;
+use quinn_udp::{EcnCodepoint, RecvMeta};
 
 use super::socket::Socket;
 
@@ -14,6 +16,24 @@ pub const RECV_ROUNDS: usize = 8;
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// Room for one datagram in a receive buffer without coalescing.
 const PLAIN_BUFFER_BYTES: usize = 9_216;
+
+/// Origin of the datagrams of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Sender.
+    pub from: SocketAddr,
+    /// The path marked them, because it is congested (RFC 3168).
+    pub ce: bool,
+    /// Time at which the kernel received them, since the Unix epoch.
+    pub timestamp: Option<Duration>,
+}
+
+impl From<&RecvMeta> for Origin {
+    fn from(meta: &RecvMeta) -> Self {
+        let ce = meta.ecn == Some(EcnCodepoint::Ce);
+        Self { from: meta.addr, ce, timestamp: meta.timestamp }
+    }
+}
 
 /// Buffers for a receive call.
 pub struct Buffers(Box<[Vec<u8>; RECV_BUFFERS]>);

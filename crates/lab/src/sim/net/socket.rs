@@ -11,8 +11,8 @@ use std::{
 };
 
 use bentpipe_link::Dscp;
-use bentpipe_link::io::Writable;
-use quinn::udp::{RecvMeta, Transmit};
+use bentpipe_link::io::{self as link, Writable};
+use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 
 use super::{Datagram, FIRST_FREE_PORT, Node, Receiver};
 
@@ -83,12 +83,14 @@ impl Socket {
         }
     }
 
-    /// Receives all available datagrams, one per buffer. Wakes one task at a time.
-    pub fn poll_recv(
+    /// Receives all available datagrams, one per buffer. Fills each one's description by `describe`, which
+    /// gets its length too. Wakes one task at a time.
+    fn poll_recv<M>(
         &self,
         cx: &mut Context<'_>,
         bufs: &mut [IoSliceMut<'_>],
-        meta: &mut [RecvMeta],
+        meta: &mut [M],
+        describe: impl Fn(&mut M, &Datagram, usize),
     ) -> Poll<io::Result<usize>> {
         let mut received = 0;
         for (buf, meta) in bufs.iter_mut().zip(meta) {
@@ -98,11 +100,7 @@ impl Socket {
             // A datagram longer than the buffer is truncated, as in a kernel.
             let len = datagram.bytes.len().min(buf.len());
             buf[..len].copy_from_slice(&datagram.bytes[..len]);
-            meta.addr = datagram.from;
-            meta.len = len;
-            meta.stride = len;
-            meta.ecn = datagram.ecn;
-            meta.dst_ip = Some(datagram.to.ip());
+            describe(meta, &datagram, len);
             received += 1;
         }
         if received == 0 { Poll::Pending } else { Poll::Ready(Ok(received)) }
@@ -145,13 +143,26 @@ impl bentpipe_link::io::Socket for Socket {
         &self,
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
-        meta: &mut [RecvMeta],
+        meta: &mut [link::RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        Socket::poll_recv(self, cx, buffers, meta)
+        Socket::poll_recv(self, cx, buffers, meta, |meta, datagram, len| {
+            (meta.addr, meta.len, meta.stride) = (datagram.from, len, len);
+            meta.ecn = datagram.ecn.and_then(|ecn| link::EcnCodepoint::from_bits(ecn as u8));
+            meta.dst_ip = Some(datagram.to.ip());
+        })
     }
 
-    fn try_send(&self, transmit: &Transmit<'_>, _: Dscp) -> io::Result<()> {
-        Socket::try_send(self, transmit)
+    fn try_send(&self, transmit: &link::Transmit<'_>, _: Dscp) -> io::Result<()> {
+        Socket::try_send(
+            self,
+            &Transmit {
+                destination: transmit.destination,
+                ecn: transmit.ecn.and_then(|ecn| EcnCodepoint::from_bits(ecn as u8)),
+                contents: transmit.contents,
+                segment_size: transmit.segment_size,
+                src_ip: transmit.src_ip,
+            },
+        )
     }
 
     /// Always ready.
@@ -205,7 +216,10 @@ impl quinn::AsyncUdpSocket for Socket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        Socket::poll_recv(self, cx, bufs, meta)
+        Socket::poll_recv(self, cx, bufs, meta, |meta, datagram, len| {
+            (meta.addr, meta.len, meta.stride) = (datagram.from, len, len);
+            (meta.ecn, meta.dst_ip) = (datagram.ecn, Some(datagram.to.ip()));
+        })
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

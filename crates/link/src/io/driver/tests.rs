@@ -79,8 +79,7 @@ impl Socket for Arriving {
     ) -> Poll<io::Result<usize>> {
         let Some(Some(datagram)) = self.0.lock().pop_front() else { return Poll::Pending };
         buffers[0][..datagram.len()].copy_from_slice(&datagram);
-        let (len, stride) = (datagram.len(), datagram.len());
-        meta[0] = RecvMeta { len, stride, ..RecvMeta::default() };
+        (meta[0].len, meta[0].stride) = (datagram.len(), datagram.len());
         Poll::Ready(Ok(1))
     }
 
