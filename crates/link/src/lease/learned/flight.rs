@@ -30,6 +30,8 @@ pub struct Flight {
     unconfirmed_bytes: Option<u64>,
     /// Bytes that reports were about.
     reported_bytes: u64,
+    /// Data had to wait for a report once.
+    was_held: bool,
 }
 
 /// Bytes that may be unreported at a capacity and a round trip.
@@ -51,6 +53,11 @@ impl Flight {
         self.held_at.is_some()
     }
 
+    /// Returns `true` if as much was sent as may be unreported at first, and nearly all of it is reported.
+    pub fn is_window_reported(&self) -> bool {
+        self.was_held && self.reported_bytes >= (INITIAL_PACKETS - 1) * PACKET_BYTES
+    }
+
     /// Counts a packet that the window does not limit.
     pub fn probe(&mut self, bytes: usize) {
         self.unreported_bytes += bytes as u64;
@@ -61,6 +68,7 @@ impl Flight {
         self.unreported_bytes += bytes as u64;
         if self.unreported_bytes >= self.limit(window) && self.held_at.is_none() {
             self.held_at = Some(now);
+            self.was_held = true;
         }
     }
 

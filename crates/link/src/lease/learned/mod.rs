@@ -27,6 +27,7 @@ mod arrivals;
 mod channel;
 mod competition;
 mod cross_traffic;
+mod first;
 mod flight;
 mod grant_test;
 mod grants;
@@ -55,7 +56,7 @@ pub use arrivals::ArrivalSample;
 use arrivals::Arrivals;
 pub use channel::Channel;
 use cross_traffic::{CrossTraffic, MIN_NOISE, Verdict};
-use flight::{Flight, UNPROVEN_BYTES};
+use flight::Flight;
 use grants::Grants;
 use loss::LossRounds;
 use packets::bytes_in;
@@ -70,16 +71,10 @@ use trains::Trains;
 
 /// Weight of a train's result if the capacity is known.
 const TRAIN_WEIGHT: f64 = 0.7;
-/// Bytes between the first and the last packet of a first estimate.
-const MIN_FIRST_BYTES: u64 = 3 * 1200;
-/// Ratio of sending to arrival rate from which on packets arrived at the bottleneck's rate.
-const STRETCHED: f64 = 1.05;
 /// Share of the capacity at which data is sent, so that a small queue drains.
 const CRUISE: f64 = 0.99;
 /// Share after a queue.
 const AFTER_QUEUE: f64 = 0.97;
-/// Share between the first estimate and its confirmation.
-const UNCONFIRMED: f64 = 0.9;
 /// Ratio of two capacities that is worth a line in the log.
 const NEWS: f64 = 1.25;
 /// Length of a packet that uses the rate.
@@ -379,22 +374,6 @@ impl Learner {
             (Some(least), None) if least > self.budget() => self.drain(seen.now),
             _ => {}
         }
-    }
-
-    /// Takes the first estimate from packets that arrived further apart than they were sent, and from
-    /// an earlier session.
-    fn begin(&mut self, seen: &Observation) {
-        let most = 8.0 * UNPROVEN_BYTES as f64 / self.rtt.as_secs_f64();
-        let passage = self.arrivals.train(MIN_FIRST_BYTES, STRETCHED);
-        let measured = passage.map(|passage| passage.arrived_bps.min(most));
-        let Some(first) = self.resume.first(measured, seen) else { return };
-        self.capacity_bps = Some(first.bps.min(most));
-        self.share = if first.is_confirmed { CRUISE } else { UNCONFIRMED };
-        self.flight.release();
-        self.settled_at = seen.now;
-        self.trains.be_bold();
-        self.trains.next_at(seen.now);
-        self.trains.give_up();
     }
 
     /// Queue that is tolerated.
