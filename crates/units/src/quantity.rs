@@ -79,6 +79,10 @@ impl BitRate {
         if self.0 == 0 {
             return Duration::MAX;
         }
+        // Packets are so short that the faster division suffices.
+        if let Some(nanobits) = bytes.checked_mul(8 * 1_000_000_000) {
+            return Duration::from_nanos(nanobits / self.0);
+        }
         let nanos = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(self.0);
         Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX))
     }

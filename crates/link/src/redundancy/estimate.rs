@@ -113,12 +113,17 @@ impl Estimator {
 
     /// The present estimate.
     pub fn loss(&self) -> Loss {
-        let losses = self.losses + self.assumed_packets * self.assumed.rate;
-        let rate = (losses / (self.packets + self.assumed_packets)).min(MAX_LOSS);
+        let rate = self.loss_rate();
         let followed_by_loss = self.followed_by_loss + FIRST_LOSSES * self.assumed.after_loss();
         let after_loss = followed_by_loss / (self.followed + FIRST_LOSSES);
         let correlation = ((after_loss - rate) / (1.0 - rate)).clamp(0.0, MAX_CORRELATION);
         Loss { rate, correlation }
+    }
+
+    /// The rate alone.
+    pub fn loss_rate(&self) -> f64 {
+        let losses = self.losses + self.assumed_packets * self.assumed.rate;
+        (losses / (self.packets + self.assumed_packets)).min(MAX_LOSS)
     }
 }
 

@@ -6,6 +6,7 @@ use bentpipe_schedule::Metered;
 
 use super::Session;
 use super::path::Path;
+use super::spread::Race;
 use crate::Class;
 use crate::lane::{Lane, SLOT_BYTES, SendLane};
 
@@ -29,9 +30,10 @@ impl Session {
     ///   waited longest for what was sent first;
     /// - retransmissions of a more favoured class before those of others.
     pub(super) fn choose(&mut self, now: Duration) -> Option<NextSend> {
-        let next = self.next_lane(now);
-        let may_resend = self.may_resend(now);
-        let several = self.has_other_live();
+        let race = self.race(now);
+        let next = self.next_lane_in(race.as_ref(), now);
+        let may_resend = self.may_resend(race.as_ref());
+        let several = race.is_some();
         for lane in Lane::RELIABLE {
             let state = &mut self.send.reliable[lane as usize];
             if let Some(class) = self.flows.take_due_burst_end(lane) {
@@ -122,11 +124,8 @@ impl Session {
 
     /// Returns `true` if the path in hand may carry retransmissions: the others together would not
     /// have delivered them before.
-    fn may_resend(&self, now: Duration) -> bool {
-        if !self.has_other_live() {
-            return true;
-        }
-        !self.is_overtaken(self.resent_bytes(), (Metered::Standby, Lane::Bulk), |_| 0.0, now)
+    fn may_resend(&self, race: Option<&Race>) -> bool {
+        !race.is_some_and(|race| race.usual.overtake_all(|| self.resent_bytes()))
     }
 
     /// The same for retransmissions of `class` in `lane`; `usual` is the answer for a class that uses
@@ -136,7 +135,7 @@ impl Session {
         if matches!(metered, Metered::Standby | Metered::Never) || !self.has_other_live() {
             return usual;
         }
-        !self.is_overtaken(self.resent_bytes(), (metered, lane), |_| 0.0, now)
+        !self.rivals((metered, lane), |_| 0.0, now).overtake_all(|| self.resent_bytes())
     }
 
     /// Bytes of the retransmissions and repairs that wait.
@@ -185,34 +184,34 @@ impl Session {
         };
         let metered = self.settings.classes[class].paths.metered;
         let wait_s = |path: &Path| if carried(path) { burst } else { 0.0 };
-        !self.is_overtaken(waiting, (metered, lane), wait_s, now)
+        !self.rivals((metered, lane), wait_s, now).overtake(waiting)
     }
 
     /// Returns `true` if the path in hand has something of `lane` to resend.
     pub(super) fn has_resend_in(&mut self, lane: Lane, now: Duration) -> bool {
-        let may_resend = self.may_resend(now);
+        let may_resend = self.may_resend(self.race(now).as_ref());
         self.send.reliable[lane as usize].has_ended()
             || self.choose_resend(lane, may_resend, now).is_some()
     }
 
-    /// Returns `true` if the path in hand has something to resend.
-    pub(super) fn has_resend(&mut self, now: Duration) -> bool {
-        let may_resend = self.may_resend(now);
+    /// Returns `true` if there is a symbol that the peer would accept.
+    pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
+        let race = self.race(now);
+        let may_resend = self.may_resend(race.as_ref());
         let ends = self.send.reliable.iter().any(SendLane::has_ended);
-        ends || (self.has_other_live() && self.ends_here(now))
+        ends || self.next_lane_in(race.as_ref(), now).is_some()
+            || (race.is_some() && self.ends_here())
             || Lane::ALL.into_iter().any(|lane| self.choose_resend(lane, may_resend, now).is_some())
     }
 
-    /// Returns `true` if symbols of the path in hand wait for their protection, and it sends no more
-    /// of them because others deliver the rest earlier.
-    fn ends_here(&mut self, now: Duration) -> bool {
+    /// Returns `true` if symbols of the path in hand wait for their protection. It sends no more of them
+    /// if others deliver the rest earlier.
+    fn ends_here(&self) -> bool {
         let is_unprotected = |lane: Lane| {
             let state = &self.send.reliable[lane as usize];
             state.is_unprotected(self.path.new_below[lane as usize])
         };
-        self.repair_policy.coded
-            && Lane::RELIABLE.into_iter().any(is_unprotected)
-            && self.next_lane(now).is_none()
+        self.repair_policy.coded && Lane::RELIABLE.into_iter().any(is_unprotected)
     }
 
     /// Chooses the oldest symbol for a probe, so that the answer reveals everything else that is
@@ -234,17 +233,22 @@ impl Session {
 
     /// The lane of the next new symbol; flows of full lanes do not delay others.
     pub(super) fn next_lane(&mut self, now: Duration) -> Option<Lane> {
-        let open = Lane::ALL.map(|lane| self.may_send_new(lane));
-        let rooms = self.rooms(open, now);
+        self.next_lane_in(self.race(now).as_ref(), now)
+    }
+
+    fn next_lane_in(&mut self, race: Option<&Race>, now: Duration) -> Option<Lane> {
+        let window = self.lane_window();
+        let open = Lane::ALL.map(|lane| self.may_send_new(lane, window));
+        let rooms = self.rooms(open, race, now);
         self.flows.set_room(rooms, now);
         self.flows.next_lane(now)
     }
 
-    fn may_send_new(&self, lane: Lane) -> bool {
+    fn may_send_new(&self, lane: Lane, window: usize) -> bool {
         let Some(lane) = self.send.reliable.get(lane as usize) else {
             return self.send.datagrams.has_room();
         };
         let longest = self.path.max_plaintext() + SLOT_BYTES;
-        lane.retained_bytes() + longest <= self.lane_window() && lane.has_room()
+        lane.retained_bytes() + longest <= window && lane.has_room()
     }
 }

@@ -27,7 +27,10 @@ impl OneWay {
 
     /// The delay in seconds plus a constant; `None` before the first report.
     pub fn min_s(&self) -> Option<f64> {
-        self.lately.into_iter().chain(self.before).min_by(f64::total_cmp)
+        match (self.lately, self.before) {
+            (Some(lately), Some(before)) => Some(lately.min(before)),
+            (lately, before) => lately.or(before),
+        }
     }
 }
 

@@ -36,6 +36,32 @@ const REPAIR_ROUND_TRIPS: f64 = 1.125;
 /// one.
 const BURST_BYTES: u64 = 32 << 10;
 
+/// Bytes that other paths would deliver before a packet of a path arrives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rivals {
+    /// `None` if the packet of the path arrives first.
+    delivered_bits: Option<f64>,
+}
+
+impl Rivals {
+    /// Returns `true` if the packet of the path arrives first.
+    pub fn are_later(self) -> bool {
+        self.delivered_bits.is_none()
+    }
+
+    /// Returns `true` if the others, without the path, would have delivered `bytes` before its packet
+    /// arrives: then that only makes a burst's end wait. It is never true of the path whose packet
+    /// arrives first.
+    pub fn overtake(self, bytes: u64) -> bool {
+        self.overtake_all(|| bytes)
+    }
+
+    /// The same for bytes that need not be counted for the path whose packet arrives first.
+    pub fn overtake_all(self, bytes: impl FnOnce() -> u64) -> bool {
+        self.delivered_bits.is_some_and(|bits| bits >= 8.0 * bytes() as f64)
+    }
+}
+
 impl Path {
     /// Creates path `id` of a session. `prior` are the measurements of the first path from an earlier
     /// session.
@@ -60,8 +86,11 @@ impl Path {
     /// Time from `now` until a packet of full size that waits for the pacer has arrived, on a scale
     /// that all paths of the session share.
     fn arrival_s(&self, now: Duration, common: bool) -> f64 {
-        let opens = self.pacer.opens_at().saturating_sub(now).as_secs_f64();
-        opens + self.packet_time_s() + self.way_s(common)
+        self.opens_s(now) + self.packet_time_s() + self.way_s(common)
+    }
+
+    fn opens_s(&self, now: Duration) -> f64 {
+        self.pacer.opens_at().saturating_sub(now).as_secs_f64()
     }
 
     /// Time from the sending of a symbol until it is expected, with the round trips in which it is
@@ -72,14 +101,15 @@ impl Path {
 
     /// Returns `true` if the path loses more than repairs cover that leave before any loss is known.
     pub fn is_lossy(&self) -> bool {
-        self.estimator.loss().rate > REPAIRED_LOSS
+        self.estimator.loss_rate() > REPAIRED_LOSS
     }
 
     fn repair_s(&self) -> f64 {
-        if !self.is_lossy() {
+        let loss = self.estimator.loss_rate();
+        if loss <= REPAIRED_LOSS {
             return 0.0;
         }
-        let further = REPAIRED_LOSS.ln() / self.estimator.loss().rate.ln() - 1.0;
+        let further = REPAIRED_LOSS.ln() / loss.ln() - 1.0;
         further * REPAIR_ROUND_TRIPS * self.rtt.get().as_secs_f64()
     }
 
@@ -344,47 +374,46 @@ impl Session {
         }
     }
 
-    /// Returns `true` if the other live paths, without the path in hand, would have delivered
-    /// `bytes` before a packet of the path in hand arrives: then that only makes a burst's end wait.
-    /// It is never true of the path whose packet arrives first. The others are those that carry `lane`
-    /// of a class with this use of metered paths. `wait_s` is a path's further delay.
-    pub(super) fn is_overtaken(
+    /// The other live paths that carry `lane` of a class with this use of metered paths. `wait_s` is a
+    /// path's further delay.
+    pub(super) fn rivals(
         &self,
-        bytes: u64,
         (metered, lane): (Metered, Lane),
         wait_s: impl Fn(&Path) -> f64,
         now: Duration,
-    ) -> bool {
-        let carries = |path: &Path| self.carries(path, metered, lane);
-        self.overtakes(&self.path, bytes, carries, wait_s, now)
+    ) -> Rivals {
+        self.rivals_of(&self.path, |path| self.carries(path, metered, lane), wait_s, now)
     }
 
     /// Returns `true` if a path carries no part of a burst, because others are so much faster.
     pub(super) fn is_idle_in_bursts(&self, path: &Path, now: Duration) -> bool {
-        self.overtakes(path, BURST_BYTES, |path| self.is_used(path), |_| 0.0, now)
+        self.rivals_of(path, |path| self.is_used(path), |_| 0.0, now).overtake(BURST_BYTES)
     }
 
-    /// Returns `true` if the paths besides `this` that carry them would have delivered `bytes` before
-    /// a packet of `this` arrives.
-    fn overtakes(
+    /// The paths besides `this` that `carries` names.
+    fn rivals_of(
         &self,
         this: &Path,
-        bytes: u64,
         carries: impl Fn(&Path) -> bool,
         wait_s: impl Fn(&Path) -> f64,
         now: Duration,
-    ) -> bool {
+    ) -> Rivals {
         let common = self.has_common_delays();
-        let arrival = |path: &Path| path.arrival_s(now, common) + wait_s(path);
-        let ours = this.packet_time_s() + this.way_s(common) + wait_s(this);
+        // Arrival of the next packet, and time from the opening of the pacer until then.
+        let times = |path: &Path| {
+            let (opens, packet, way, wait) =
+                (path.opens_s(now), path.packet_time_s(), path.way_s(common), wait_s(path));
+            (opens + packet + way + wait, packet + way + wait, packet)
+        };
+        let (arrival, ours, _) = times(this);
         let (mut is_first, mut delivered_bits) = (true, 0.0);
         let others = self.paths().filter(|path| path.id != this.id && carries(path));
         for path in others.filter(|path| path.takes_more(now)) {
-            let other = arrival(path);
-            is_first &= (arrival(this), this.id) <= (other, path.id);
-            let first = other - path.packet_time_s();
+            let (other, _, packet) = times(path);
+            is_first &= (arrival, this.id) <= (other, path.id);
+            let first = other - packet;
             delivered_bits += (ours - first).max(0.0) * path.pacer.rate().bps() as f64;
         }
-        !is_first && delivered_bits >= 8.0 * bytes as f64
+        Rivals { delivered_bits: (!is_first).then_some(delivered_bits) }
     }
 }

@@ -30,8 +30,8 @@ impl Session {
             return Some(self.path.id);
         }
         let others = self.others.iter().map(|path| &**path);
-        let mut reported = others.filter(|path| self.is_reported_here(path));
-        reported.find(|path| path.reports.is_due(now)).map(|path| path.id)
+        let mut due = others.filter(|path| path.reports.is_due(now));
+        due.find(|path| self.is_reported_here(path)).map(|path| path.id)
     }
 
     /// Returns `true` if the path in hand should carry the reports of another path: its packets

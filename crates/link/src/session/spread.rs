@@ -1,14 +1,24 @@
 //! Paths of a class: its spread, and its use of metered paths.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use bentpipe_schedule::{Metered, PerClass, Spread};
 
 use super::Session;
 use super::path::Path;
+use super::paths::Rivals;
 use crate::Class;
 use crate::flow::Rooms;
 use crate::lane::Lane;
+
+/// The path in hand against the others, computed once for all that goes into a packet.
+pub(super) struct Race {
+    /// The others for bulk of a class that uses no metered path beside them.
+    pub usual: Rivals,
+    /// They are the same for all classes and lanes, because no path is metered.
+    is_common: bool,
+}
 
 impl Session {
     /// Returns `true` if a path carries symbols of some class: it is live, and not on standby for
@@ -72,19 +82,40 @@ impl Session {
         let several = self.has_other_live();
         PerClass::new(|class| {
             let paths = self.settings.classes[class].paths;
-            let is_first = || !self.is_overtaken(1, (paths.metered, lane), |_| 0.0, now);
+            let is_first = || !self.rivals((paths.metered, lane), |_| 0.0, now).overtake(1);
             self.pays(&self.path, paths.metered, lane)
                 && (!several || paths.spread != Spread::Fastest || is_first())
         })
     }
 
+    /// The other live paths now; `None` if there are none.
+    pub(super) fn race(&self, now: Duration) -> Option<Race> {
+        self.has_other_live().then(|| Race {
+            usual: self.rivals((Metered::Standby, Lane::Bulk), |_| 0.0, now),
+            is_common: !self.paths().any(|path| path.is_standby),
+        })
+    }
+
     /// Lanes that accept another symbol on the path in hand, by class. `open` are those that accept
     /// one on any path.
-    pub(super) fn rooms(&self, open: [bool; Lane::ALL.len()], now: Duration) -> Rooms {
-        if self.others.is_empty() && !self.path.is_standby {
+    pub(super) fn rooms(
+        &self,
+        open: [bool; Lane::ALL.len()],
+        race: Option<&Race>,
+        now: Duration,
+    ) -> Rooms {
+        let is_free = match race {
+            Some(race) => race.is_common && race.usual.are_later(),
+            None => !self.path.is_standby,
+        };
+        if is_free {
             return Rooms::of_lanes(open);
         }
-        let waiting = self.has_other_live().then(|| self.waiting_bytes());
+        let waiting = OnceCell::new();
+        let wins = |choice, lane| {
+            let waiting = || *waiting.get_or_init(|| self.waiting_bytes());
+            open[lane as usize] && self.wins(choice, lane, race, waiting, now)
+        };
         let lane_of = |lane: Lane| {
             let mut known: Option<((Spread, Metered), bool)> = None;
             PerClass::new(|class| {
@@ -94,7 +125,7 @@ impl Session {
                 match known {
                     Some((before, has_room)) if before == choice => has_room,
                     _ => {
-                        let has_room = open[lane as usize] && self.wins(choice, lane, waiting, now);
+                        let has_room = wins(choice, lane);
                         known = Some((choice, has_room));
                         has_room
                     }
@@ -102,32 +133,34 @@ impl Session {
             })
         };
         let lanes = Lane::ALL.map(lane_of);
-        let usual = (Spread::All, Metered::Standby);
-        let control = open[Lane::Urgent as usize] && self.wins(usual, Lane::Urgent, waiting, now);
+        let control = wins((Spread::All, Metered::Standby), Lane::Urgent);
         Rooms { lanes, control }
     }
 
     /// Returns `true` if the next new symbol of a class with this choice should go on the path in
     /// hand, because the other paths would not have delivered all that waits before it arrives.
-    /// `waiting` are the urgent bytes and all, if there is another live path.
+    /// `waiting` returns the urgent bytes and all.
     fn wins(
         &self,
         (spread, metered): (Spread, Metered),
         lane: Lane,
-        waiting: Option<(u64, u64)>,
+        race: Option<&Race>,
+        waiting: impl FnOnce() -> (u64, u64),
         now: Duration,
     ) -> bool {
         if !self.pays(&self.path, metered, lane) {
             return false;
         }
-        let Some((urgent, all)) = waiting else { return true };
-        let bytes = match (spread, lane) {
-            (Spread::Each, _) => return true,
+        let Some(race) = race.filter(|_| spread != Spread::Each) else { return true };
+        let rivals = match race.is_common {
+            true => race.usual,
+            false => self.rivals((metered, lane), |_| 0.0, now),
+        };
+        !rivals.overtake_all(|| match (spread, lane) {
             // Datagrams have no end that others could wait for, and their order matters.
             (Spread::Fastest, _) | (_, Lane::Datagram) => 1,
-            (_, Lane::Urgent) => urgent,
-            (_, Lane::Bulk) => all,
-        };
-        !self.is_overtaken(bytes, (metered, lane), |_| 0.0, now)
+            (_, Lane::Urgent) => waiting().0,
+            (_, Lane::Bulk) => waiting().1,
+        })
     }
 }

@@ -314,11 +314,6 @@ impl Session {
         self.path.takes_more(now) && self.has_symbols(now)
     }
 
-    /// Returns `true` if there is a symbol that the peer would accept.
-    pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
-        self.has_resend(now) || self.next_lane(now).is_some()
-    }
-
     /// Time at which a DEMAND or a LEASE should be sent; never in an outage.
     fn lease_talk_at(&mut self, now: Duration) -> Option<Duration> {
         if self.path.outage.is_some() {
