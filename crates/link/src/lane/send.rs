@@ -184,11 +184,6 @@ impl SendLane {
         self.burst_repair.flush_rest(now, policy, |start, end| counts(base, slots, start, end));
     }
 
-    /// Returns `true` if a lost symbol waits for retransmission.
-    pub fn has_lost(&mut self) -> bool {
-        self.settle().is_some()
-    }
-
     /// Returns `true` if a burst's end waits for its protection.
     pub fn has_ended(&self) -> bool {
         self.ended.is_some()

@@ -122,8 +122,8 @@ pub struct Session {
     others: Vec<Box<Path>>,
     /// Path in hand between two calls.
     first_path: u8,
-    /// Symbols of a path that may be dead are sent again on others.
-    resends: bool,
+    /// End of the bulk symbols of which those of a path that may be dead are sent again on others.
+    resent_below: u64,
     /// Losses over time, if there are several paths.
     coincidence: Option<Box<Coincidence>>,
     /// Number of the newest news of paths: at the aircraft its own.
@@ -203,7 +203,7 @@ impl Session {
             path: Box::new(first),
             others: Vec::new(),
             first_path: path,
-            resends: false,
+            resent_below: 0,
             coincidence: None,
             news_number: 0,
             max_paths: settings.max_paths().min(peer.max_paths).max(1),
@@ -385,8 +385,9 @@ impl Session {
         let peers_rates = self.paths().map(|path| self.peers_rate_on(path).bps());
         let peers_rate = BitRate::from_bps(peers_rates.fold(0, u64::saturating_add));
         let towards_us = peers_rate.bytes_in(rtt).saturating_mul(WINDOW_BDPS);
-        self.resends &= self.send.reliable[Lane::Bulk as usize].has_lost();
-        let pause = if self.resends { MAX_PAUSE } else { rtt };
+        // Until all of them are reported: a flow that had to wait for them has not paused.
+        let resends = self.send.reliable[Lane::Bulk as usize].is_open_below(self.resent_below);
+        let pause = if resends { MAX_PAUSE } else { rtt };
         self.flows.tune(towards_us.max(MIN_WINDOW_BYTES), pause);
         self.flows.set_path(rtt, self.sum_of_rates(), self.symbol_mtu());
         self.send.datagrams.tune(self.datagrams_round_trip() / 2);

@@ -366,7 +366,7 @@ impl Session {
             lane.lose_path(id, now, &mut self.repair_policy);
         }
         self.send.datagrams.forget_slide_on(id);
-        self.resends = true;
+        self.resent_below = self.send.next_number(Lane::Bulk);
         self.tune();
         // Reports that went here have not arrived either.
         for path in &mut self.others {

@@ -237,6 +237,31 @@ fn symbols_of_the_last_live_path_go_again_on_one_that_comes_into_use() {
 }
 
 #[test]
+fn a_download_does_not_overtake_its_symbols_that_a_slow_path_sends_again() {
+    let mut of_air = settings([1280; 2]);
+    of_air.paths[0].rate = BitRate::from_bps(200_000);
+    let mut world = World::with(&of_air, &settings([1280; 2]));
+    world.run(Duration::from_secs(2));
+    assert_eq!(world.live(), [[true; 2]; 2]);
+    let flow = world.open(0);
+    let run = |world: &mut World, steps: usize| {
+        for _ in 0..steps {
+            let now = world.now;
+            world.air().write(flow, &[7; 20_000], now);
+            world.run(STEP);
+            world.read(flow);
+        }
+        world.air().send.reliable.each_ref().map(|lane| lane.next_number())
+    };
+    let before = run(&mut world, 3000);
+    world.dead[0] = true;
+    // They take longer than a round trip, in which the flow sends nothing new.
+    let after = run(&mut world, 10_000);
+    assert!(after[Lane::Bulk as usize] > before[Lane::Bulk as usize] + 50, "{before:?} {after:?}");
+    assert_eq!(after[Lane::Urgent as usize], before[Lane::Urgent as usize], "no burst begins");
+}
+
+#[test]
 fn only_the_time_without_any_path_counts_as_unheard() {
     let mut world = World::connected([1280; 2]);
     world.dead[0] = true;

@@ -25,6 +25,11 @@ impl SendLane {
         self.is_partial
     }
 
+    /// Returns `true` if a symbol below `end` has not been reported.
+    pub fn is_open_below(&self, end: u64) -> bool {
+        self.base < end
+    }
+
     /// Number of symbols that were sent after the last protection.
     pub fn unprotected(&self) -> u64 {
         self.next_number() - self.protected_below.max(self.base)
