@@ -123,13 +123,15 @@ pub fn returned(
     stage.pass(STEADY);
     stage.kill(path, death);
     stage.pass(DEAD);
-    stage.revive(path, death);
     let bps = link.link.forward.rate()?.bps() as f64;
     let packet_s = 8.0 * link_mtu() / bps;
     let (began, rtt_s) = (stage.now(), link.rtt().as_secs_f64());
     let offered = |stage: &mut dyn Stage| stage.sent_bytes(path) as f64;
-    // Bytes offered to the path, by tick.
+    // Bytes offered to the path, by tick. The emulator takes time to set a carrier.
     let mut sent = vec![offered(stage)];
+    stage.revive(path, death);
+    let set = stage.now() - began;
+    sent.resize(1 + (set.as_secs_f64() / TICK.as_secs_f64()) as usize, sent[0]);
     let (mut read, mut at, mut gap) = (stage.bytes_read(flow), began, Duration::ZERO);
     while stage.now() < began + RETURNED {
         stage.pass(TICK);
