@@ -74,6 +74,9 @@ pub struct Settings {
     pub key_lifetime: Duration,
     /// Interval of packets from an idle air side, so that a NAT or firewall keeps the path open.
     pub keepalive: Duration,
+    /// Minimum silence after an unanswered packet that counts as an outage. On long paths three round
+    /// trips are longer.
+    pub min_silence: Duration,
     /// At the ground: length of an outage that ends the session. Its flows end, its keys are erased
     /// and its memory is freed; the measurements of its path are kept.
     pub session_lifetime: Duration,
@@ -169,6 +172,7 @@ impl Default for Settings {
             lifetimes: Lifetimes::default(),
             key_lifetime: Duration::from_secs(900),
             keepalive: Duration::from_secs(15),
+            min_silence: Duration::from_secs(2),
             session_lifetime: DEFAULT_SESSION_LIFETIME,
             initial_rtt: Duration::from_secs(1),
             calls_often: false,
@@ -194,8 +198,9 @@ const MIN_CLASS_DATAGRAMS: u64 = 6;
 pub const DEFAULT_LEARN_BYTES: ByteSize = ByteSize::from_bytes(24_000);
 /// Longer than the outages that flows should survive: a quarter of an hour.
 const DEFAULT_SESSION_LIFETIME: Duration = Duration::from_secs(900);
-/// Minimum session lifetime, which covers the keep-alives of an idle aircraft and their
-/// repetitions.
+/// Minimum session lifetime in keep-alives of an idle aircraft, which covers their repetitions.
+const MIN_LIFETIME_KEEPALIVES: u32 = 4;
+/// Minimum session lifetime with the default keep-alives.
 pub const MIN_SESSION_LIFETIME: Duration = Duration::from_secs(60);
 /// Minimum idle limit; a shorter one would end flows that are in use.
 const MIN_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
@@ -277,7 +282,7 @@ impl Settings {
         if self.datagram_idle < MIN_DATAGRAM_IDLE {
             return Err(SettingsError::DatagramIdle(self.datagram_idle));
         }
-        if self.session_lifetime < MIN_SESSION_LIFETIME {
+        if self.session_lifetime < self.keepalive * MIN_LIFETIME_KEEPALIVES {
             return Err(SettingsError::SessionLifetime(self.session_lifetime));
         }
         let min = ByteSize::from_bytes(MIN_CODE_PACKETS * self.mtu_bytes as u64);

@@ -11,7 +11,7 @@ use bentpipe_units::BitRate;
 use rand::RngCore;
 
 use super::path::Path;
-use super::timers::{MIN_OUTAGE_WAIT, OUTAGE_ROUND_TRIPS};
+use super::timers::OUTAGE_ROUND_TRIPS;
 use super::validation::Validation;
 use super::{CONFIGURED_PATH, Session};
 use crate::crypto::Rng;
@@ -153,7 +153,7 @@ impl Session {
     pub fn is_doubtful(&self, now: Duration) -> bool {
         self.paths().all(|path| {
             let rtt = path.rtt.get();
-            let wait = (rtt * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT) - rtt;
+            let wait = (rtt * OUTAGE_ROUND_TRIPS).max(self.settings.min_silence) - rtt;
             !path.is_live() || path.waiting_since.is_some_and(|since| now >= since + wait)
         })
     }

@@ -10,10 +10,8 @@ use crate::lane::{Lane, SendLane};
 
 /// Round trips without a packet from the peer after which an outage begins …
 pub(super) const OUTAGE_ROUND_TRIPS: u32 = 3;
-/// … of a path besides which another one works, in round trips …
+/// … and of a path besides which another one works.
 const DEAD_ROUND_TRIPS: u32 = 2;
-/// … and the minimum time.
-pub(super) const MIN_OUTAGE_WAIT: Duration = Duration::from_secs(2);
 /// Slack added before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
 /// Number of first probe timeouts of equal length on a lease. If two packets of five are lost, some
@@ -372,7 +370,7 @@ impl Session {
         if self.has_other_live() {
             return self.path.rtt.get() * DEAD_ROUND_TRIPS + PROBE_SLACK;
         }
-        (self.path.rtt.get() * OUTAGE_ROUND_TRIPS).max(MIN_OUTAGE_WAIT)
+        (self.path.rtt.get() * OUTAGE_ROUND_TRIPS).max(self.settings.min_silence)
     }
 }
 
