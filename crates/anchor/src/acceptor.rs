@@ -1,5 +1,6 @@
 //! The ground's side: admits carriers of flows, or forwards them to the egress that they need.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use tokio::time::timeout;
 
 use crate::departure::Departure;
 use crate::egress::{Admitted, Egress};
-use crate::forward::{Egresses, Origin, SentDatagrams};
+use crate::forward::{Egresses, SentDatagrams};
+use crate::from_hubs::FromHubs;
+use crate::origin::Origin;
 use crate::parts::FlowParts;
 use crate::wire::{Control, MARK, MAX_CONTROL_BYTES};
 
@@ -39,6 +42,7 @@ pub struct AnchorAcceptor {
     egresses: Arc<Egresses>,
     opened: mpsc::Sender<Incoming>,
     waiting: Mutex<mpsc::Receiver<Incoming>>,
+    hubs: FromHubs,
     departure: Departure,
 }
 
@@ -48,7 +52,15 @@ impl AnchorAcceptor {
     pub fn new(inner: Arc<dyn Acceptor>, egress: Arc<Egress>, egresses: Arc<Egresses>) -> Self {
         let (opened, waiting) = mpsc::channel(MAX_WAITING);
         let (waiting, departure) = (Mutex::new(waiting), Departure::default());
-        Self { inner, egress, egresses, opened, waiting, departure }
+        let hubs = FromHubs::new(HashSet::new());
+        Self { inner, egress, egresses, opened, waiting, hubs, departure }
+    }
+
+    /// Takes flows of the peers with these keys for flows that a hub forwards: each begins with a
+    /// [statement](crate::statement).
+    #[must_use]
+    pub fn with_hubs(self, keys: HashSet<[u8; 32]>) -> Self {
+        Self { hubs: FromHubs::new(keys), ..self }
     }
 
     /// Reads the first record of a carrier, and attaches or forwards it.
@@ -190,7 +202,11 @@ impl Acceptor for AnchorAcceptor {
             let mut waiting = self.waiting.lock().await;
             loop {
                 let incoming = tokio::select! {
-                    incoming = self.inner.accept() => incoming?,
+                    incoming = self.inner.accept() => match self.hubs.take(incoming?) {
+                        Some(incoming) => incoming,
+                        None => continue,
+                    },
+                    Some(stated) = self.hubs.next() => stated,
                     Some(opened) = waiting.recv() => return Some(opened),
                 };
                 let is_anchor = incoming.target.host == Host::Service(Service::Anchor);

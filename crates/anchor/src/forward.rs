@@ -1,55 +1,27 @@
-//! A hub's way to egresses in other processes: HTTP/3 CONNECT.
+//! A hub's way to egresses in other processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_choice::{Leg, Passenger, Site};
-use bentpipe_flow::{Claim, Class, Reach, ResetCode, Service, Target};
-use bentpipe_masque::{Behalf, Client, ConnectionWatch};
+use bentpipe_choice::{Leg as LegTimes, Site};
+use bentpipe_flow::{Reach, ResetCode, Target};
 use bentpipe_net::ip::UDP;
 use bentpipe_relay::Bridge;
 use bentpipe_transport::datagram::Datagram;
 use bentpipe_transport::quic::is_quic;
-use bentpipe_transport::{EgressStanding, FlowDatagrams, FlowStream, Incoming};
+use bentpipe_transport::{EgressStanding, FlowDatagrams, FlowStream, OpenDatagrams};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::leg::{Connection, Leg};
+use crate::origin::Origin;
 use crate::preference::{Preference, Way, follow_dials};
 use crate::present_loss::PresentLoss;
-use crate::registry::Caller;
 use crate::ticket::EgressId;
 use crate::transit::watch_transit;
 use crate::wire::Control;
-
-/// Origin of a carrier, and what its flow asks for.
-pub struct Origin {
-    /// The aircraft and its session.
-    pub caller: Caller,
-    /// `true` if another hub forwards the flow. It is not forwarded again, so that grounds that name
-    /// each other as hub and egress do not pass a flow back and forth.
-    pub is_forwarded: bool,
-    /// Requested class.
-    pub class: Class,
-    /// Number of the passenger.
-    pub passenger: u32,
-    /// Class claim that is to be verified.
-    pub claim: Option<Claim>,
-}
-
-impl Origin {
-    /// Origin of `incoming`.
-    pub fn of(incoming: &Incoming) -> Self {
-        let Incoming { aircraft, session, is_forwarded, class, passenger, .. } = *incoming;
-        let (caller, claim) = (Caller { aircraft, session }, incoming.claim.clone());
-        Self { caller, is_forwarded, class, passenger, claim }
-    }
-
-    fn who(&self) -> Passenger {
-        (self.caller.aircraft, self.passenger)
-    }
-}
 
 /// A flow of datagrams that an aircraft opened.
 pub struct SentDatagrams {
@@ -70,11 +42,11 @@ pub struct OtherEgress {
     /// Sites that it dials whenever it is up.
     sites: Vec<Site>,
     id: EgressId,
-    client: watch::Receiver<Option<Client>>,
+    leg: watch::Receiver<Option<Arc<dyn Leg>>>,
     /// First failed use since the egress was up.
     missed_at: Mutex<Option<Instant>>,
     /// Last connection that was used.
-    connection: Mutex<Option<ConnectionWatch>>,
+    connection: Mutex<Option<Box<dyn Connection>>>,
     loss: Mutex<PresentLoss>,
 }
 
@@ -116,8 +88,8 @@ impl Egresses {
             return;
         }
         for (number, egress) in egresses.all.iter().enumerate() {
-            let (client, weak) = (egress.client.clone(), Arc::downgrade(egresses));
-            tokio::spawn(follow_dials(client, move |dialled| {
+            let (leg, weak) = (egress.leg.clone(), Arc::downgrade(egresses));
+            tokio::spawn(follow_dials(leg, move |dialled| {
                 let egresses = weak.upgrade()?;
                 egresses.preference.as_ref()?.dialled(number, dialled);
                 Some(())
@@ -201,11 +173,11 @@ impl Egresses {
 }
 
 impl OtherEgress {
-    /// Reaches the egress with `public_key` through `client`, once that is known.
-    pub fn new(public_key: &[u8; 32], client: watch::Receiver<Option<Client>>) -> Self {
+    /// Reaches the egress with `public_key` over `leg`, once that is known.
+    pub fn new(public_key: &[u8; 32], leg: watch::Receiver<Option<Arc<dyn Leg>>>) -> Self {
         let (name, sites, id) = (String::new(), Vec::new(), egress_id(public_key));
         let (missed_at, connection, loss) = Default::default();
-        Self { name, sites, id, client, missed_at, connection, loss }
+        Self { name, sites, id, leg, missed_at, connection, loss }
     }
 
     /// Names the egress, for people.
@@ -225,18 +197,18 @@ impl OtherEgress {
     }
 
     /// The path to the egress; `None` while there is no connection.
-    fn leg(&self) -> Option<Leg> {
-        let path = self.client.borrow().as_ref()?.stats()?.path;
-        let loss = self.loss.lock().of(path.sent_packets, path.lost_packets);
-        Some(Leg { rtt: path.rtt, loss })
+    fn leg(&self) -> Option<LegTimes> {
+        let path = self.leg.borrow().as_ref()?.path()?;
+        let loss = self.loss.lock().of(path.packets, path.lost);
+        Some(LegTimes { rtt: path.rtt, loss })
     }
 
     fn is_up(&self) -> bool {
-        let client = self.client.borrow();
-        let is_up = client.as_ref().is_some_and(|it| *it.watch_reach().borrow() == Reach::Up);
+        let leg = self.leg.borrow();
+        let is_up = leg.as_ref().is_some_and(|it| *it.watch_reach().borrow() == Reach::Up);
         if is_up {
             *self.missed_at.lock() = None;
-            *self.connection.lock() = client.as_ref().and_then(Client::watch_connection);
+            *self.connection.lock() = leg.as_ref().and_then(|it| it.connection());
         }
         is_up
     }
@@ -244,7 +216,7 @@ impl OtherEgress {
     /// Returns `true` if the egress, which is down, may be up soon with its flows. Those of an egress
     /// that was silent are taken for dead.
     fn is_awaited(&self) -> bool {
-        if self.connection.lock().as_ref().is_some_and(ConnectionWatch::is_dead) {
+        if self.connection.lock().as_ref().is_some_and(|it| it.is_dead()) {
             return false;
         }
         let missed_at = *self.missed_at.lock().get_or_insert_with(Instant::now);
@@ -253,33 +225,31 @@ impl OtherEgress {
 
     /// Forwards a carrier, of which `first` was read, until it ends.
     pub async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
-        let client = self.client.borrow().clone();
-        let Some(client) = client else { return stream.reset(ResetCode::Unreachable) };
-        let authority = format!("{}:0", Service::Anchor.name());
-        let Caller { aircraft, session } = from.caller;
-        let flow = client.forward(
-            &authority,
-            (from.class.to_u8(), from.passenger),
-            from.claim.as_ref(),
-            &Behalf { aircraft, session },
-            first,
-        );
-        Bridge::new(stream, Box::new(flow)).await;
+        let leg = self.leg.borrow().clone();
+        let Some(leg) = leg else { return stream.reset(ResetCode::Unreachable) };
+        match leg.open(from, first).await {
+            Ok(flow) => Bridge::new(stream, flow).await,
+            Err(error) => stream.reset(error.code()),
+        }
     }
 
     /// Forwards a flow of datagrams until it ends. With `quic_in_order`, a flow whose first payload is
     /// QUIC's keeps its order.
     async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams, quic_in_order: bool) {
-        let client = self.client.borrow().clone();
-        let Some(client) = client else { return sent.flow.reset(ResetCode::Unreachable) };
-        let connection = client.watch_connection();
-        let Caller { aircraft, session } = from.caller;
-        let far = client.forward_datagrams(
-            &sent.target.to_string(),
-            (sent.protocol, sent.source),
-            (from.class.to_u8(), from.passenger),
-            &Behalf { aircraft, session },
-        );
+        let leg = self.leg.borrow().clone();
+        let Some(leg) = leg else { return sent.flow.reset(ResetCode::Unreachable) };
+        let connection = leg.connection();
+        let open = OpenDatagrams {
+            target: sent.target.clone(),
+            protocol: sent.protocol,
+            source: sent.source,
+            class: from.class,
+            passenger: from.passenger,
+        };
+        let far = match leg.open_datagrams(from, open).await {
+            Ok(far) => far,
+            Err(error) => return sent.flow.reset(error.code()),
+        };
         let near = &*sent.flow;
         let mut may_be_quic = quic_in_order && sent.protocol == UDP;
         loop {
@@ -290,17 +260,19 @@ impl OtherEgress {
                             may_be_quic = false;
                             if is_quic(sent.target.port, payload) {
                                 near.keep_order();
+                                far.keep_order();
                             }
                         }
-                        let _ = FlowDatagrams::send(&far, &datagram);
+                        let _ = far.send(&datagram);
                     }
                     Err(code) => return far.reset(code),
                 },
-                received = FlowDatagrams::receive(&far) => match received {
+                received = far.receive() => match received {
                     Ok(datagram) => drop(near.send(&datagram)),
                     Err(code) => {
-                        let cause = connection.as_ref().map(|it| it.cause(code));
-                        return near.reset(cause.unwrap_or(code));
+                        let is_dead = connection.as_ref().is_some_and(|it| it.is_dead());
+                        let is_over = code == ResetCode::Lost && is_dead;
+                        return near.reset(if is_over { ResetCode::Unreachable } else { code });
                     }
                 },
             }

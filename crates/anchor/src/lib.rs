@@ -28,6 +28,7 @@
 //! | [`budget`] | memory of the flows |
 //! | [`parts`] | state of flows and of an egress, for the next process |
 //! | [`registry`] | the egress's table of flows, and who may attach a carrier |
+//! | [`origin`], [`statement`], [`leg`] | between hub and egress |
 //!
 //! These modules have no sockets, clocks or tasks.
 
@@ -46,19 +47,23 @@ pub mod egress;
 pub mod end;
 mod ended;
 pub mod forward;
+mod from_hubs;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod hubs;
 pub mod incoming;
 pub mod keeper;
+pub mod leg;
 #[cfg(test)]
 mod model;
+pub mod origin;
 pub mod outgoing;
 pub mod parts;
 mod preference;
 mod present_loss;
 pub mod registry;
+pub mod statement;
 mod streams;
 pub mod ticket;
 mod transit;

@@ -1,10 +1,10 @@
 //! A hub's choice among its egresses, and the reports on which it rests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_choice::{Choice, Estimate, Leg, Passenger, Query, Site};
-use bentpipe_flow::{Reach, Service, Target};
-use bentpipe_masque::{Behalf, Client};
+use bentpipe_choice::{Choice, Estimate, Leg as LegTimes, Passenger, Query, Site};
+use bentpipe_flow::{Class, Reach, Target};
 use bentpipe_transport::EgressStanding;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,6 +12,9 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use crate::leg::Leg;
+use crate::origin::Origin;
+use crate::registry::Caller;
 use crate::wire::{Control, Decoder, Malformed, Sink};
 
 /// Pause before an egress is asked again for its dials, which an older one refuses.
@@ -24,7 +27,7 @@ pub struct Way<'a> {
     /// Name of the egress.
     pub name: &'a str,
     /// Path to it, while there is a connection.
-    pub leg: Option<Leg>,
+    pub leg: Option<LegTimes>,
     /// `true` if it may be used.
     pub is_up: bool,
 }
@@ -116,27 +119,32 @@ pub struct Dialled {
     pub target: Target,
 }
 
-/// Reads the reports of an egress, once `client` is known, until `take` returns `None`.
+/// Reads the reports of an egress, once `leg` is known, until `take` returns `None`.
 pub async fn follow_dials(
-    mut client: watch::Receiver<Option<Client>>,
+    mut leg: watch::Receiver<Option<Arc<dyn Leg>>>,
     mut take: impl FnMut(Dialled) -> Option<()> + Send,
 ) {
-    let Ok(client) = client.wait_for(Option::is_some).await.map(|it| it.clone()) else { return };
-    let Some(client) = client else { return };
-    let mut reach = client.watch_reach();
+    let Ok(leg) = leg.wait_for(Option::is_some).await.map(|it| it.clone()) else { return };
+    let Some(leg) = leg else { return };
+    let mut reach = leg.watch_reach();
+    // No aircraft's.
+    let from = Origin {
+        caller: Caller { aircraft: [0; 32], session: 0 },
+        is_forwarded: false,
+        class: Class::Network,
+        passenger: 0,
+        claim: None,
+    };
     loop {
         if reach.wait_for(|reach| *reach == Reach::Up).await.is_err() {
             return;
         }
         let mut first = Vec::new();
         Control::Dials.put(&mut first);
-        let mut reports = client.forward(
-            &format!("{}:0", Service::Anchor.name()),
-            (bentpipe_flow::Class::Network.to_u8(), 0),
-            None,
-            &Behalf { aircraft: [0; 32], session: 0 },
-            Bytes::from(first),
-        );
+        let Ok(mut reports) = leg.open(&from, Bytes::from(first)).await else {
+            sleep(ASK_PAUSE).await;
+            continue;
+        };
         let (mut decoder, mut read) = (Decoder::default(), [0; READ_BYTES]);
         let mut reports_taken = Taken { take: &mut take, is_over: false };
         loop {

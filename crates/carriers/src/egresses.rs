@@ -1,19 +1,20 @@
 //! A hub's connections to its egresses.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use bentpipe_anchor::egress::Egress;
 use bentpipe_anchor::forward::{Egresses, OtherEgress, egress_id};
+use bentpipe_anchor::leg::{Leg, StatedLeg};
 use bentpipe_anchor::parts::EgressParts;
-use bentpipe_config::{EgressConfig, GroundConfig};
+use bentpipe_config::{EgressConfig, GroundConfig, LegTransport};
 use bentpipe_masque::{Client, Socket};
 use bentpipe_net::Inherited;
 use tokio::sync::watch;
 
-use crate::TransportError;
 use crate::call::{any_address, resolve};
 use crate::masque::egress_config;
+use crate::{TransportError, leg};
 
 /// Creates the egress of this gateway, or continues that of the previous process.
 pub fn own(
@@ -34,9 +35,14 @@ pub fn own(
 
 /// Connects to the egresses of `config`, in tasks of the current runtime. A name is resolved until it
 /// has an address.
-pub fn others(config: &GroundConfig) -> Arc<Egresses> {
+pub fn others(config: &GroundConfig) -> Result<Arc<Egresses>, TransportError> {
     let connect = |egress: &EgressConfig| {
-        let (found, client) = watch::channel(None);
+        let (found, leg) = watch::channel(None);
+        // Errors of the file and the settings are reported now, not when the name is known.
+        let counter = match egress.transport {
+            LegTransport::Masque => None,
+            LegTransport::Link => Some(checked_counter(config, egress)?),
+        };
         let (config, egress) = (config.clone(), egress.clone());
         let (key, name) = (*egress.public_key.as_bytes(), egress.peer.to_string());
         let sites = egress.sites.clone();
@@ -45,10 +51,10 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
                 addresses = resolve(&egress.peer) => addresses,
                 () = found.closed() => return,
             };
-            match start(&config, &egress, &addresses) {
-                Ok(client) => {
+            match start(&config, &egress, &addresses, counter) {
+                Ok(leg) => {
                     // Held while somebody may use it.
-                    found.send_replace(Some(client));
+                    found.send_replace(Some(leg));
                     found.closed().await;
                 }
                 Err(error) => {
@@ -56,15 +62,38 @@ pub fn others(config: &GroundConfig) -> Arc<Egresses> {
                 }
             }
         });
-        OtherEgress::new(&key, client).named(name).with_sites(sites)
+        Ok(OtherEgress::new(&key, leg).named(name).with_sites(sites))
     };
-    let all = config.egresses.iter().map(connect).collect();
+    let all = config.egresses.iter().map(connect).collect::<Result<_, TransportError>>()?;
     let egresses = Arc::new(Egresses::new(all, config.link.quic_in_order));
     Egresses::watch(&egresses);
-    egresses
+    Ok(egresses)
 }
 
+/// First handshake counter for an egress that is called by the radio transport.
+fn checked_counter(config: &GroundConfig, egress: &EgressConfig) -> Result<u64, TransportError> {
+    let counter = leg::claim(config)?;
+    leg::egress_config(config, egress, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), counter)?;
+    Ok(counter)
+}
+
+/// Starts to call an egress: by the radio transport if there is a counter.
 fn start(
+    config: &GroundConfig,
+    egress: &EgressConfig,
+    addresses: &[SocketAddr],
+    counter: Option<u64>,
+) -> Result<Arc<dyn Leg>, TransportError> {
+    match counter {
+        Some(counter) => {
+            let air = leg::call(config, egress, addresses, counter)?;
+            Ok(Arc::new(StatedLeg::new(Arc::new(air))))
+        }
+        None => Ok(Arc::new(start_http(config, egress, addresses)?)),
+    }
+}
+
+fn start_http(
     config: &GroundConfig,
     egress: &EgressConfig,
     addresses: &[SocketAddr],

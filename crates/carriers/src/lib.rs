@@ -6,6 +6,7 @@
 //! | `call` | a call to one ground: addresses, sockets, the radio transport |
 //! | [`link`], [`masque`], [`aerotcp`] | configuration of each transport |
 //! | `hubs`, `egresses` | an aircraft's hubs, and a hub's egresses |
+//! | [`leg`] | between hub and egress by the radio transport |
 //! | [`handshake_counter`] | the counter of handshakes, which survives a restart |
 //! | `path_memory`, `homes` | properties of the path, and addresses of the aircraft, kept over a restart |
 //! | `radio` | a socket for each radio of a session |
@@ -23,6 +24,7 @@ mod error;
 pub mod handshake_counter;
 mod homes;
 mod hubs;
+pub mod leg;
 pub mod link;
 mod machine;
 pub mod masque;

@@ -118,8 +118,7 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let (lease, control) = lease(one.lease);
         let learn_bytes = config.link.learn_bytes;
         let classes = one.classes.settings();
-        let (udp, ip) = (&config.limits.udp, &config.limits.ip);
-        let datagram_idle = udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN;
+        let datagram_idle = datagram_idle(config);
         let share = one.share;
         let peer_name = one.name.clone();
         let coding = config.link.coding;
@@ -143,6 +142,12 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     }
     let secret = config.link.private_key.clone();
     Ok(HubConfig { secret, aircraft })
+}
+
+/// Idle limit of datagram flows at the ground.
+pub(crate) fn datagram_idle(config: &GroundConfig) -> Duration {
+    let (udp, ip) = (&config.limits.udp, &config.limits.ip);
+    udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN
 }
 
 /// Paths that an aircraft may add to its first one. Nothing is known of them here: their rates are
@@ -175,7 +180,12 @@ fn lease(source: LeaseSource) -> (LeaseMode, Control) {
 }
 
 /// Default settings of the transport, with room for all flows that the gateway admits.
-fn settings(rate: BitRate, mtu_bytes: usize, memory: Memory, max_flows: usize) -> Settings {
+pub(crate) fn settings(
+    rate: BitRate,
+    mtu_bytes: usize,
+    memory: Memory,
+    max_flows: usize,
+) -> Settings {
     let defaults = Settings {
         mtu_bytes,
         receive_memory: memory.receive,

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{TransportError, aerotcp, egresses, handshake_counter, homes, hubs, link, masque};
+use super::{TransportError, aerotcp, egresses, handshake_counter, homes, hubs, leg, link, masque};
 use crate::call::{any_address, bind_error, plain_socket, radio, resolve};
 use bentpipe_config::{AirConfig, GroundConfig, Transport};
 use bentpipe_transport::{
@@ -95,34 +95,37 @@ pub fn acceptor(
     config: &GroundConfig,
     inherited: &mut Inherited,
 ) -> Result<Vec<Arc<dyn Acceptor>>, TransportError> {
-    let (egress, others) = (egresses::own(config, inherited)?, egresses::others(config));
+    let (egress, others) = (egresses::own(config, inherited)?, egresses::others(config)?);
+    let anchored =
+        |inner: Arc<dyn Acceptor>| AnchorAcceptor::new(inner, egress.clone(), others.clone());
     let mut acceptors: Vec<Arc<dyn Acceptor>> = Vec::new();
     if let Some(address) = config.link.listen {
         let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);
         let shards = link::shards(config);
-        let hub = Hub::start_sharded(Box::new(socket), link::hub_config(config)?, shards);
+        let (mut peers, hubs) = (link::hub_config(config)?, leg::hubs(config)?);
+        let keys = hubs.iter().map(|hub| *hub.key.as_bytes()).collect();
+        peers.aircraft.extend(hubs);
+        let hub = Hub::start_sharded(Box::new(socket), peers, shards);
         tracing::debug!(shards = hub.shards(), "the sessions are divided over processor cores");
         homes::keep(&hub, &config.link.state_file);
         hub.set_memory(link::total_memory(config));
         if let Some(beam) = &config.beam {
             hub.set_beam(beam.forward, beam.return_)?;
         }
-        acceptors.push(Arc::new(hub));
+        acceptors.push(Arc::new(anchored(Arc::new(hub)).with_hubs(keys)));
     }
     if let Some(address) = config.link.masque_listen {
         let socket = masque_socket(inherited, address)?;
         let server = Server::start(masque::server_config(config), socket)?;
-        acceptors.push(Arc::new(server));
+        acceptors.push(Arc::new(anchored(Arc::new(server))));
     }
     if let Some(address) = config.link.aerotcp_listen {
         let config = aerotcp::ground_config(config)?;
         let socket = plain_socket(inherited, "aerotcp", address)?;
-        acceptors.push(Arc::new(bentpipe_aerotcp::io::Ground::start(Box::new(socket), config)));
+        let ground = bentpipe_aerotcp::io::Ground::start(Box::new(socket), config);
+        acceptors.push(Arc::new(anchored(Arc::new(ground))));
     }
-    let anchored = |inner| -> Arc<dyn Acceptor> {
-        Arc::new(AnchorAcceptor::new(inner, egress.clone(), others.clone()))
-    };
-    Ok(acceptors.into_iter().map(anchored).collect())
+    Ok(acceptors)
 }
 
 /// The fleet of `config`, checked, for [`Acceptor::set_fleet`].
@@ -132,7 +135,7 @@ pub fn fleet(config: &GroundConfig) -> Result<Fleet, TransportError> {
     }
     let aircraft = link::hub_config(config)?.aircraft;
     let beam = config.beam.map_or((None, None), |beam| (beam.forward, beam.return_));
-    Ok(Fleet { aircraft, beam, memory: link::total_memory(config) })
+    Ok(Fleet { aircraft, hubs: leg::hubs(config)?, beam, memory: link::total_memory(config) })
 }
 
 fn connect(

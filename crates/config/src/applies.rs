@@ -27,7 +27,7 @@ const GROUND: &[Setting] = &[
     setting("aerotcp", &[Transport::AeroTcp]),
     setting("masque", &[Transport::Masque]),
     setting("client", &[Transport::Masque]),
-    setting("hub", &[Transport::Masque]),
+    setting("hub", DATAGRAMS),
     setting("egress", RADIO),
     setting("raw", DATAGRAMS),
 ];

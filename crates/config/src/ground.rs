@@ -34,8 +34,7 @@ pub(super) struct GroundFile {
     /// Aircraft that are served.
     #[serde(default)]
     aircraft: Vec<AircraftTable>,
-    /// Hubs that forward flows of aircraft to this egress, over HTTP/3: docs/several-hubs.md. At most
-    /// 64.
+    /// Hubs that forward flows of aircraft to this egress: docs/several-hubs.md. At most 64.
     #[serde(default, rename = "hub")]
     hubs: Vec<HubTable>,
     /// Egresses that dial for this hub: docs/several-hubs.md. Without one, this
@@ -152,6 +151,9 @@ impl GroundFile {
         let taken: Vec<_> = self.aircraft.iter().map(|one| *one.public_key).chain([own]).collect();
         let hubs = mesh::hubs(&self.hubs, &taken, source)?;
         let egresses = mesh::egresses(self.egresses, &taken, source)?;
+        if let Some(beam) = self.beam.as_ref().filter(|_| !hubs.is_empty()) {
+            mesh::check_beam(beam, &link, source)?;
+        }
         let beam = self.beam.as_deref();
         let aircraft = self.aircraft.into_iter();
         let aircraft: Vec<_> = aircraft

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use bentpipe_choice::Site;
 use bentpipe_flow::Target;
 use bentpipe_link::PublicKey;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::placed::placed_text;
-use super::{ConfigError, Placed, Source, least};
+use super::{Beam, ConfigError, GroundLink, Placed, Source, least};
 
 /// Maximum number of further hubs of an aircraft. Each is called in turn.
 pub const MAX_HUBS: usize = 8;
@@ -56,10 +56,15 @@ pub(super) struct HubTable {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct EgressTable {
-    /// Its address of HTTP/3, `masque-listen` there.
+    /// Its address: `masque-listen` there, or `listen` if `transport` is `"link"`.
     #[serde(deserialize_with = "least::somewhere")]
     #[schemars(with = "String", title = "host and port")]
     peer: Target,
+    /// Transport to it. `"masque"` is HTTP/3. `"link"` is the radio transport with a learned rate, which
+    /// fills long paths with losses. The egress has to be a Bentpipe gateway without `[beam]`.
+    #[serde(default)]
+    #[schemars(schema_with = "transport")]
+    transport: LegTransport,
     /// Public key of the egress.
     #[serde(deserialize_with = "placed_text")]
     #[schemars(with = "String", title = "key")]
@@ -69,6 +74,21 @@ pub(super) struct EgressTable {
     #[serde(default, deserialize_with = "sites")]
     #[schemars(with = "Vec<String>", title = "list of domains and networks")]
     sites: Vec<Site>,
+}
+
+/// Transport between a hub and an egress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LegTransport {
+    /// HTTP/3 CONNECT.
+    #[default]
+    Masque,
+    /// The radio transport with a learned rate.
+    Link,
+}
+
+fn transport(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["masque", "link"], "default": "masque" })
 }
 
 /// Reads the sites of an egress.
@@ -86,8 +106,10 @@ fn sites<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Site>, D::Error> {
 /// A gateway that dials for a hub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressConfig {
-    /// Address of its HTTP/3.
+    /// Its address.
     pub peer: Target,
+    /// Transport to it.
+    pub transport: LegTransport,
     /// Its public key.
     pub public_key: PublicKey,
     /// Sites that it dials whenever it is up.
@@ -117,6 +139,21 @@ pub(super) fn hubs(
     Ok(tables.iter().map(|table| *table.public_key).collect())
 }
 
+/// Rejects an egress whose hubs have no way to it: the sessions of `listen` share a beam, which hubs are
+/// not part of.
+pub(super) fn check_beam(
+    beam: &Placed<Beam>,
+    link: &GroundLink,
+    source: &Source<'_>,
+) -> Result<(), ConfigError> {
+    if link.masque_listen.is_some() {
+        return Ok(());
+    }
+    let why = "the aircraft share a beam, and hubs have no part of it";
+    let help = "write masque-listen = \"[::]:4433\" under [link], by which the hubs come then";
+    Err(beam.error(source, why, help))
+}
+
 /// Checks the egresses of a hub. No key may be one of `taken`.
 pub(super) fn egresses(
     tables: Vec<EgressTable>,
@@ -125,8 +162,8 @@ pub(super) fn egresses(
 ) -> Result<Vec<EgressConfig>, ConfigError> {
     distinct(tables.iter().map(|it| &it.public_key), "egress", MAX_EGRESSES, taken, source)?;
     let egress = |table: EgressTable| {
-        let EgressTable { peer, public_key, sites } = table;
-        EgressConfig { peer, public_key: *public_key, sites }
+        let EgressTable { peer, transport, public_key, sites } = table;
+        EgressConfig { peer, transport, public_key: *public_key, sites }
     };
     Ok(tables.into_iter().map(egress).collect())
 }

@@ -10,6 +10,7 @@
 //! | 2 | air → ground | hop limit (1 byte), then the payload |
 //! | 4 | ground → air | an ICMP error: see [`IcmpError`] |
 //! | 6 | air → ground | the flow's number (8 bytes), by which it keeps its port in a later session |
+//! | 8 | between hub and egress | the hub's [statement](STATEMENT) about the aircraft |
 //!
 //! The payload is UDP's own, a whole ICMP message for echo, and the IP payload for other protocols.
 
@@ -21,6 +22,10 @@ const PAYLOAD: u8 = 0;
 const HOP_LIMIT: u8 = 2;
 const ICMP_ERROR: u8 = 4;
 const NUMBER: u8 = 6;
+
+/// Context id between a hub and its egress alone: a statement about the aircraft, or, empty, its
+/// confirmation. It is no [`Datagram`], because neither gateway's users see it.
+pub const STATEMENT: u8 = 8;
 
 /// Length that [`Datagram::HopLimit`] needs before the payload, and so the longest prefix of one.
 pub const MAX_HEADER_BYTES: usize = 2;

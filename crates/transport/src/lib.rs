@@ -169,6 +169,12 @@ pub trait Connector: Send + Sync + 'static {
         false
     }
 
+    /// Packets of the session whose fate is known, and those of them that were lost; `None` without a
+    /// session, and for a transport that does not count them.
+    fn packets(&self) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Outages of the session. Always zero for a transport that ends its flows if the peer is silent.
     fn outages(&self) -> Outages {
         Outages::default()
@@ -367,6 +373,8 @@ impl Carried {
 pub struct Fleet {
     /// The aircraft, with the settings of the radio transport.
     pub aircraft: Vec<bentpipe_link::Aircraft>,
+    /// Hubs that forward flows here by the radio transport, with its settings.
+    pub hubs: Vec<bentpipe_link::Aircraft>,
     /// Rates of the beam, towards the aircraft and from them.
     pub beam: (Option<BitRate>, Option<BitRate>),
     /// Memory of all sessions.

@@ -81,6 +81,10 @@ impl Connector for Air {
         Air::is_doubtful(self)
     }
 
+    fn packets(&self) -> Option<(u64, u64)> {
+        Air::counters(self).map(|counters| (counters.packets_judged, counters.packets_lost))
+    }
+
     fn outages(&self) -> Outages {
         let (now, all) = Air::outages(self);
         Outages { now, all }
@@ -195,7 +199,8 @@ impl Acceptor for Hub {
 
     fn set_fleet(&self, fleet: &Fleet) -> bool {
         self.set_memory(fleet.memory);
-        Hub::set_fleet(self, fleet.aircraft.clone(), fleet.beam);
+        let peers = [&fleet.aircraft[..], &fleet.hubs].concat();
+        Hub::set_fleet(self, peers, fleet.beam);
         true
     }
 

@@ -1,12 +1,14 @@
 //! Flows that another hub has forwarded.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_anchor::acceptor::AnchorAcceptor;
 use bentpipe_anchor::egress::Egress;
 use bentpipe_anchor::forward::{Egresses, OtherEgress};
 use bentpipe_anchor::hubs::Hubs;
+use bentpipe_anchor::leg::Leg;
 use bentpipe_flow::{Class, ResetCode};
 use bentpipe_masque::{Client, ClientConfig, SecretKey, Server, ServerConfig, Socket, public_key};
 use bentpipe_transport::datagram::Datagram;
@@ -121,7 +123,7 @@ async fn keeps_order(quic_in_order: bool, port: u16, first: &[u8]) -> bool {
     let settings = ClientConfig::new(server.local_addr().unwrap(), key, hub);
     let client = Client::connect(settings, any()).unwrap();
     client.connected().await;
-    let other = OtherEgress::new(&key, watch::channel(Some(client)).1);
+    let other = OtherEgress::new(&key, watch::channel(Some(Arc::new(client) as Arc<dyn Leg>)).1);
     let here = Egress::new([1; 8], Duration::from_secs(120)).unwrap();
     let (to, acceptor) = acceptor_with(&here, Egresses::new(vec![other], quic_in_order));
     let forwarding = tokio::spawn(async move { acceptor.accept().await.is_some() });

@@ -212,3 +212,28 @@ fn a_beam_is_shared_by_weight_over_floors() {
     assert!(much.contains("come to 3 Mbit/s, more than the return rate of 2 Mbit/s"), "{much}");
     assert!(wrong("[beam]", "").contains("no rate that could be shared"));
 }
+
+#[test]
+fn an_egress_has_a_transport_and_hubs_have_no_part_of_a_beam() {
+    let bench = Bench::new();
+    let file = bench.0.path().join("ground.toml");
+    let key = "ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=";
+    let listen = GROUND.replacen("masque-listen = \"0.0.0.0:4433\"\n", "", 1);
+    let egress = |transport: &str| {
+        let table = format!("[[egress]]\npeer = \"192.0.2.1:4500\"\npublic-key = \"{key}\"\n");
+        GroundConfig::parse(&file, &format!("{listen}{table}{transport}"))
+    };
+    let transport = |text: &str| egress(text).unwrap().egresses[0].transport;
+    assert_eq!(transport(""), LegTransport::Masque);
+    assert_eq!(transport("transport = \"link\"\n"), LegTransport::Link);
+    let wrong = egress("transport = \"aerotcp\"\n").unwrap_err().to_string();
+    assert!(wrong.contains("aerotcp"), "{wrong}");
+
+    let hub = format!("[[hub]]\npublic-key = \"{key}\"\n");
+    let beam = "[beam]\nforward = \"8 Mbit/s\"\n";
+    let parse = |text: &str| GroundConfig::parse(&file, text).map(|config| config.hubs.len());
+    assert_eq!(parse(&format!("{listen}{hub}")).unwrap(), 1, "hubs come by the radio transport");
+    let alone = parse(&format!("{listen}{hub}{beam}")).unwrap_err().to_string();
+    assert!(alone.contains("masque-listen"), "{alone}");
+    assert_eq!(parse(&format!("{GROUND}{hub}{beam}")).unwrap(), 1);
+}

@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 use crate::bench::{soon, until};
-use crate::hubs::World;
+use crate::hubs::{Leg, World};
 
 /// Time after which a datagram that may have been lost is sent again.
 const REPEAT: Duration = Duration::from_millis(100);
@@ -57,7 +57,16 @@ async fn pushed(flow: &dyn FlowDatagrams, server: &UdpSocket, to: SocketAddr, te
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flow_of_datagrams_keeps_its_port_at_another_hub() {
-    let world = World::new().await;
+    keeps_its_port(Leg::Http).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flow_of_datagrams_keeps_its_port_over_the_radio_transport() {
+    keeps_its_port(Leg::Radio).await;
+}
+
+async fn keeps_its_port(leg: Leg) {
+    let world = World::with(leg, "").await;
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let target = server.local_addr().unwrap().to_string().parse().unwrap();
     let open = |source| {

@@ -167,6 +167,31 @@ pub async fn transfer(
     assert!(rest.is_empty());
 }
 
+/// Transport between hubs and egress.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Leg {
+    Http,
+    Radio,
+}
+
+impl Leg {
+    /// Setting of the egress with its address.
+    fn listen(self, address: &str) -> String {
+        match self {
+            Self::Http => format!("masque-listen = \"{address}\""),
+            Self::Radio => format!("listen = \"{address}\""),
+        }
+    }
+
+    /// Name in the file of the hub.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "masque",
+            Self::Radio => "link",
+        }
+    }
+}
+
 /// An aircraft, two hubs and an egress.
 pub struct World {
     folder: tempfile::TempDir,
@@ -178,21 +203,16 @@ pub struct World {
 
 impl World {
     pub async fn new() -> Self {
-        Self::with("").await
+        Self::with(Leg::Http, "").await
     }
 
-    /// The same with further tables in the file of the air.
-    pub async fn with(tables: &str) -> Self {
+    /// The same over `leg`, with further tables in the file of the air.
+    pub async fn with(leg: Leg, tables: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let hub_keys: String = HUBS
-            .iter()
-            .map(|hub| format!("[[hub]]\npublic-key = \"{}\"\n", secret(*hub).public()))
-            .collect();
-        let listen = "masque-listen = \"127.0.0.1:0\"";
-        let egress = Running::start(ground(folder.path(), EGRESS, listen, &hub_keys));
+        let egress = Running::start(egress(folder.path(), leg));
         let (mut hubs, mut paths) = (Vec::new(), Vec::new());
         for number in HUBS {
-            let hub = Running::start(hub(folder.path(), number, egress.address));
+            let hub = Running::start(hub(folder.path(), number, (leg, egress.address)));
             paths.push(Path1::to(hub.address).await);
             hubs.push(hub);
         }
@@ -225,10 +245,19 @@ impl World {
     }
 }
 
-/// A hub whose flows are dialled at `egress`.
-fn hub(folder: &Path, number: u8, egress: SocketAddr) -> GroundConfig {
-    let key = secret(EGRESS).public();
-    let rest = format!("[[egress]]\npeer = \"{egress}\"\npublic-key = \"{key}\"\n");
+/// An egress for the hubs.
+fn egress(folder: &Path, leg: Leg) -> GroundConfig {
+    let key = |hub: &u8| format!("[[hub]]\npublic-key = \"{}\"\n", secret(*hub).public());
+    let hubs: String = HUBS.iter().map(key).collect();
+    ground(folder, EGRESS, &leg.listen("127.0.0.1:0"), &hubs)
+}
+
+/// A hub whose flows are dialled at the egress with this address.
+fn hub(folder: &Path, number: u8, (leg, egress): (Leg, SocketAddr)) -> GroundConfig {
+    let (key, transport) = (secret(EGRESS).public(), leg.name());
+    let rest = format!(
+        "[[egress]]\npeer = \"{egress}\"\ntransport = \"{transport}\"\npublic-key = \"{key}\"\n"
+    );
     ground(folder, number, "listen = \"127.0.0.1:0\"", &rest)
 }
 
@@ -240,7 +269,16 @@ pub async fn progress(steps: &AtomicU64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flows_outlive_hubs_that_restart_and_become_silent() {
-    let mut world = World::new().await;
+    flows_outlive_hubs(Leg::Http).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flows_over_the_radio_transport_outlive_hubs_that_restart_and_become_silent() {
+    flows_outlive_hubs(Leg::Radio).await;
+}
+
+async fn flows_outlive_hubs(leg: Leg) {
+    let mut world = World::with(leg, "").await;
     let target = echo("127.0.0.1:0").await;
     let (is_over, steps) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let mut flows = world.transfers(target, &is_over, &steps);
@@ -250,7 +288,8 @@ async fn flows_outlive_hubs_that_restart_and_become_silent() {
 
     // The first hub restarts: its sessions end, and the aircraft calls it again.
     world.hubs.remove(0).stop().await;
-    let again = Running::start(hub(world.folder.path(), HUBS[0], world.egress.address));
+    let egress = (leg, world.egress.address);
+    let again = Running::start(hub(world.folder.path(), HUBS[0], egress));
     world.paths[0].hub.send_replace(again.address);
     world.hubs.insert(0, again);
     progress(&steps).await;

@@ -7,7 +7,7 @@ use bentpipe_flow::{PathState, PathUse};
 use bentpipe_link::SnapshotLimits;
 
 use crate::bench::{echo, soon, until};
-use crate::hubs::{FLOWS, World, progress};
+use crate::hubs::{FLOWS, Leg, World, progress};
 
 const RADIOS: &str = "[[path]]\nname = \"satellite\"\nlocal-address = \"127.0.0.1\"\n\
                       [[path]]\nname = \"LTE\"\nlocal-address = \"127.0.0.1\"\nrate = \"50 Mbit/s\"\n";
@@ -33,7 +33,7 @@ fn received(world: &World) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flows_over_two_radios_outlive_a_change_of_the_hub() {
-    let mut world = World::with(RADIOS).await;
+    let mut world = World::with(Leg::Http, RADIOS).await;
     let target = echo("127.0.0.1:0").await;
     let (is_over, steps) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let mut flows = world.transfers(target, &is_over, &steps);

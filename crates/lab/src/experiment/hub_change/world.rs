@@ -11,6 +11,7 @@ use bentpipe_anchor::egress::Egress;
 use bentpipe_anchor::forward::{Egresses, OtherEgress, egress_id};
 use bentpipe_anchor::hubs::Hubs;
 use bentpipe_anchor::keeper::{self, Calls, answered};
+use bentpipe_anchor::leg::Leg;
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_flow::Class;
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
@@ -245,7 +246,7 @@ fn start_hub(
     for (egress, address) in config.egresses.iter().zip(egresses) {
         let settings = masque::egress_config(config, egress, *address);
         let client = Client::connect(settings, node.bind(0)?.quic(rng.random()))?;
-        let (_, client) = watch::channel(Some(client));
+        let (_, client) = watch::channel(Some(Arc::new(client) as Arc<dyn Leg>));
         let other = OtherEgress::new(egress.public_key.as_bytes(), client);
         others.push(other.with_sites(egress.sites.clone()));
     }
