@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::flight::UNPROVEN_BYTES;
 use super::packets::{INITIAL_PACKETS, PACKET_BYTES};
 use super::resume::First;
+use super::train::CARRIED;
 use super::{CRUISE, Learner};
 use crate::lease::Observation;
 
@@ -15,10 +16,8 @@ const STRETCHED: f64 = 1.05;
 /// Share between the first estimate and its confirmation.
 const UNCONFIRMED: f64 = 0.9;
 /// Time over which packets have to arrive at the rate that is never exceeded, so that timers and reads of
-/// several packets do not look like it …
+/// several packets do not look like it.
 const MIN_SPAN: Duration = Duration::from_millis(5);
-/// … and the share of it that has to arrive.
-const CARRIED: f64 = 0.95;
 /// Growth in a round trip if the first packets say nothing about the rate, as in slow start (RFC 9002,
 /// section 7.3.1).
 const GROWTH: f64 = 2.0;

@@ -18,7 +18,7 @@ const PACKET_BITS: f64 = 12_000.0;
 /// Part of a train whose arrivals do not count, because the queue begins with them.
 const BEGINNING: u32 = 3;
 /// Share of the sending rate at which arrivals show that the path carries the train.
-const CARRIED: f64 = 0.95;
+pub const CARRIED: f64 = 0.95;
 /// Minimum share of its possible bytes that a train must have, unless a queue shows.
 const FILLED: f64 = 0.7;
 /// Bytes of padding in a train.
