@@ -1,7 +1,7 @@
 //! A socket for each radio of a session, bound to its interface or its address.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -54,7 +54,9 @@ impl Place for Radio {
             return Some(own);
         }
         let by = |peer: &IpAddr| self.routes.source_by(interface, *peer).ok();
-        self.peers.iter().find_map(by)?
+        let source = self.peers.iter().find_map(by)?;
+        // An address of zeros, if the kernel does not tell.
+        Some(source.unwrap_or(Ipv6Addr::UNSPECIFIED.into()))
     }
 
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -153,21 +153,19 @@ pub async fn serve(
         }
     });
     ready.send(()).unwrap();
-    soon("the end of the flight", async {
-        loop {
-            match asks.try_recv() {
-                // Packets vanish without an error, as behind a modem.
-                Ok(Ask::Cut) => drop(sh("nft add rule inet cut in iifname g0 drop
-                                         nft add rule inet cut out oifname g0 drop")),
-                Ok(Ask::Mend) => drop(sh("nft flush table inet cut")),
-                Ok(Ask::Count) => count(),
-                Ok(Ask::Run(commands)) => drop(sh(&commands)),
-                Ok(Ask::End) => return,
-                Err(_) => tokio::time::sleep(LOOK).await,
-            }
+    // Each step of the flight has its limit, so that it ends.
+    loop {
+        match asks.try_recv() {
+            // Packets vanish without an error, as behind a modem.
+            Ok(Ask::Cut) => drop(sh("nft add rule inet cut in iifname g0 drop
+                                     nft add rule inet cut out oifname g0 drop")),
+            Ok(Ask::Mend) => drop(sh("nft flush table inet cut")),
+            Ok(Ask::Count) => count(),
+            Ok(Ask::Run(commands)) => drop(sh(&commands)),
+            Ok(Ask::End) | Err(mpsc::TryRecvError::Disconnected) => return,
+            Err(mpsc::TryRecvError::Empty) => tokio::time::sleep(LOOK).await,
         }
-    })
-    .await;
+    }
 }
 
 /// The aircraft: a gateway, and a client behind it.

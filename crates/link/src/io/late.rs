@@ -33,8 +33,8 @@ pub trait Place: Send + Sync + 'static {
     fn is_connected(&self) -> bool {
         true
     }
-    /// Address from which packets to the peer leave now; `None` if no route leads there. An address of
-    /// zeros is an unknown one.
+    /// Address from which packets to the peer leave now; `None` if no route leads there. Then nothing is
+    /// sent. An address of zeros is an unknown one.
     fn source(&self) -> Option<IpAddr> {
         Some(Ipv6Addr::UNSPECIFIED.into())
     }
@@ -192,7 +192,8 @@ impl Socket for LateSocket {
     fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
         let socket = {
             let state = self.state.lock();
-            state.socket.clone().filter(|_| !state.is_cut)
+            // Without a route, the kernel would send from an address of another interface.
+            state.socket.clone().filter(|_| state.can_send())
         };
         match socket {
             Some(socket) => socket.try_send(transmit, dscp),
@@ -248,14 +249,15 @@ mod tests {
     /// An interface with this number, or none with 0.
     struct Changing(Arc<AtomicU32>);
 
-    /// An interface that tells when it is connected or not.
+    /// An interface that tells when it has a carrier or not, and a route or not.
     #[derive(Clone, Default)]
-    struct Told(Arc<(AtomicBool, Notify)>);
+    struct Told(Arc<(AtomicBool, AtomicBool, Notify)>);
 
     impl Told {
-        fn set(&self, is_connected: bool) {
+        fn set(&self, is_connected: bool, has_route: bool) {
             self.0.0.store(is_connected, SeqCst);
-            self.0.1.notify_one();
+            self.0.1.store(has_route, SeqCst);
+            self.0.2.notify_one();
         }
     }
 
@@ -272,8 +274,12 @@ mod tests {
             self.0.0.load(SeqCst)
         }
 
+        fn source(&self) -> Option<IpAddr> {
+            self.0.1.load(SeqCst).then_some(Ipv6Addr::UNSPECIFIED.into())
+        }
+
         fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-            Box::pin(self.0.1.notified())
+            Box::pin(self.0.2.notified())
         }
 
         fn open(&self) -> io::Result<std::net::UdpSocket> {
@@ -282,15 +288,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn news_of_the_carrier_count_at_once_and_the_socket_stays() {
+    async fn news_of_the_carrier_and_the_route_count_at_once_and_the_socket_stays() {
         let told = Told::default();
-        told.set(true);
+        told.set(true, true);
         let late = LateSocket::start(Box::new(told.clone()), false);
         let (began, address) = (tokio::time::Instant::now(), late.local_addr().unwrap());
-        for is_connected in [false, true, false] {
-            told.set(is_connected);
-            assert_eq!(poll_fn(|cx| late.poll_news(cx)).await, (0, is_connected));
-            while late.try_send(&transmit(), Dscp::DF).is_ok() != is_connected {
+        for (is_connected, has_route) in [(false, true), (true, true), (true, false)] {
+            told.set(is_connected, has_route);
+            let can_send = is_connected && has_route;
+            assert_eq!(poll_fn(|cx| late.poll_news(cx)).await, (0, can_send));
+            while late.try_send(&transmit(), Dscp::DF).is_ok() != can_send {
                 tokio::task::yield_now().await;
             }
             assert_eq!(late.local_addr().unwrap(), address);
