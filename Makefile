@@ -23,7 +23,7 @@ test: setup
 	@scripts/masque-client/install.sh target/masque-client
 	@scripts/setup.sh vega
 	@scripts/setup.sh axe
-	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace
+	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace --no-fail-fast
 
 quick:
 	$(CARGO) test --workspace --lib --bins --quiet
