@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bentpipe_flow::{Host, ResetCode, Service, Target, Traffic};
 use bentpipe_transport::{
-    Acceptor, Carried, EgressStanding, Fleet, FlowStream, Incoming, PublicKey, Refused,
+    Acceptor, Carried, Dialler, EgressStanding, Fleet, FlowStream, Incoming, PublicKey, Refused,
     SnapshotLimits, Transport,
 };
 use bytes::{Bytes, BytesMut};
@@ -19,10 +19,11 @@ use tokio::time::timeout;
 
 use crate::departure::Departure;
 use crate::egress::{Admitted, Egress};
-use crate::forward::{Egresses, SentDatagrams};
+use crate::forward::{Chosen, Egresses, SentDatagrams};
 use crate::from_hubs::FromHubs;
 use crate::origin::Origin;
 use crate::parts::FlowParts;
+use crate::proxied::Proxied;
 use crate::wire::{Control, MARK, MAX_CONTROL_BYTES};
 
 /// Time within which the first record of a carrier has to arrive. It usually comes with the opening.
@@ -75,40 +76,63 @@ impl AnchorAcceptor {
         });
     }
 
-    /// Returns `true` if a flow of datagrams is for another egress.
-    fn forwards(&self, incoming: &Incoming) -> bool {
+    /// Returns the egress for a flow of datagrams.
+    fn egress_of(&self, incoming: &Incoming) -> Result<Chosen, ResetCode> {
         let is_service = matches!(incoming.target.host, Host::Service(_));
-        !incoming.is_forwarded && !self.egresses.is_empty() && !is_service
+        match &incoming.carries {
+            Carried::Datagrams { protocol, is_gateway: true, .. }
+                if !incoming.is_forwarded && !is_service =>
+            {
+                self.egresses.choose_for_datagrams(*protocol)
+            }
+            _ => Ok(Chosen::Here),
+        }
     }
 
-    /// Forwards a flow of datagrams to an egress.
-    fn forward(&self, from: Origin, sent: SentDatagrams) {
+    /// Forwards a flow of datagrams to gateway `number`.
+    fn forward(&self, number: usize, from: Origin, sent: SentDatagrams) {
         let egresses = self.egresses.clone();
-        self.departure.spawn(async move { egresses.forward_datagrams(&from, &sent).await });
+        self.departure.spawn(async move { egresses.forward_datagrams(number, &from, &sent).await });
+    }
+
+    /// Returns a flow of datagrams if this gateway carries it, by itself or through a proxy.
+    fn datagrams(&self, incoming: Incoming) -> Option<Incoming> {
+        let (chosen, from) = (self.egress_of(&incoming), Origin::of(&incoming));
+        let Carried::Datagrams { protocol, source, flow, .. } = &incoming.carries else {
+            return Some(incoming);
+        };
+        match chosen {
+            Ok(Chosen::Here) => Some(incoming),
+            Ok(Chosen::Proxy(number)) => {
+                let dialler = Proxied::datagrams(&self.egresses, number, &from, &incoming.target);
+                Some(Incoming { dialler: Some(dialler), ..incoming })
+            }
+            Ok(Chosen::Gateway(number)) => {
+                let (protocol, source) = (*protocol, *source);
+                let Incoming { target, carries: Carried::Datagrams { flow, .. }, .. } = incoming
+                else {
+                    return None;
+                };
+                self.forward(number, from, SentDatagrams { target, protocol, source, flow });
+                None
+            }
+            Err(code) => {
+                flow.reset(code);
+                None
+            }
+        }
     }
 }
 
 /// Returns the flow that a carrier opens, if it opens one here.
 async fn admit(
     egress: &Arc<Egress>,
-    egresses: &Egresses,
+    egresses: &Arc<Egresses>,
     departure: &Departure,
     mut from: Origin,
     mut stream: Box<dyn FlowStream>,
 ) -> Option<Incoming> {
-    let read = timeout(FIRST_RECORD_TIMEOUT, first_record(&mut *stream)).await;
-    let (record, first, rest) = match read {
-        Ok(Ok(read)) => read,
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a carrier without a first record");
-            stream.reset(stream.reset_code().unwrap_or(ResetCode::Internal));
-            return None;
-        }
-        Err(_) => {
-            stream.reset(ResetCode::Timeout);
-            return None;
-        }
-    };
+    let (record, first, rest) = begun(&mut *stream).await?;
     if record == Control::Watch {
         departure.watch(stream).await;
         return None;
@@ -117,14 +141,20 @@ async fn admit(
         report_dials(egress, &from, stream);
         return None;
     }
+    let mut dialler = None;
     if !from.is_forwarded {
         let chosen = egresses.choose(&from, &record, egress.id());
-        let other = chosen.inspect_err(|code| stream.reset(*code)).ok()?;
-        if let Some(other) = other {
-            let whole = Bytes::from([&first[..], &rest[..]].concat());
-            other.forward(stream, &from, whole).await;
-            egresses.ended(&from, &record);
-            return None;
+        match (chosen.inspect_err(|code| stream.reset(*code)).ok()?, &record) {
+            (Chosen::Gateway(number), _) => {
+                let whole = Bytes::from([&first[..], &rest[..]].concat());
+                egresses.forward(number, stream, (&from, &record), whole).await;
+                return None;
+            }
+            (Chosen::Proxy(number), Control::Open { target, .. }) => {
+                let proxied = Proxied::stream(egresses, number, &from, target);
+                dialler = Some(proxied as Arc<dyn Dialler>);
+            }
+            _ => {}
         }
     }
     let mut flow = match egress.admit(&from.caller, &record, stream, rest) {
@@ -152,8 +182,25 @@ async fn admit(
         class: from.class,
         passenger: from.passenger,
         claim: from.claim.take(),
+        dialler,
         carries: Carried::Stream(Box::new(flow)),
     })
+}
+
+/// Waits for the first record of a carrier. Resets the carrier if there is none.
+async fn begun(stream: &mut dyn FlowStream) -> Option<(Control, BytesMut, BytesMut)> {
+    match timeout(FIRST_RECORD_TIMEOUT, first_record(stream)).await {
+        Ok(Ok(read)) => Some(read),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a carrier without a first record");
+            stream.reset(stream.reset_code().unwrap_or(ResetCode::Internal));
+            None
+        }
+        Err(_) => {
+            stream.reset(ResetCode::Timeout);
+            None
+        }
+    }
 }
 
 /// Reports dials to the hub that asks. It has to be a hub of this egress: an aircraft learns nothing of
@@ -210,7 +257,6 @@ impl Acceptor for AnchorAcceptor {
                     Some(opened) = waiting.recv() => return Some(opened),
                 };
                 let is_anchor = incoming.target.host == Host::Service(Service::Anchor);
-                let is_other = self.forwards(&incoming);
                 let from = Origin::of(&incoming);
                 match incoming {
                     Incoming { carries: Carried::Stream(stream), .. } if is_anchor => {
@@ -219,14 +265,11 @@ impl Acceptor for AnchorAcceptor {
                     Incoming { carries: Carried::Datagrams { flow, .. }, .. } if is_anchor => {
                         flow.reset(ResetCode::Forbidden);
                     }
-                    Incoming {
-                        target,
-                        carries: Carried::Datagrams { protocol, source, is_gateway: true, flow },
-                        ..
-                    } if is_other => {
-                        self.forward(from, SentDatagrams { target, protocol, source, flow });
+                    incoming => {
+                        if let Some(incoming) = self.datagrams(incoming) {
+                            return Some(incoming);
+                        }
                     }
-                    incoming => return Some(incoming),
                 }
             }
         })

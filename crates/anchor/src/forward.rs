@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_choice::{Leg as LegTimes, Site};
+use bentpipe_choice::{Leg as LegTimes, Passenger, Site};
 use bentpipe_flow::{Reach, ResetCode, Target};
+use bentpipe_masque::{Client, ConnectError};
 use bentpipe_net::ip::UDP;
 use bentpipe_relay::Bridge;
 use bentpipe_transport::datagram::Datagram;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::leg::{Connection, Leg};
 use crate::origin::Origin;
-use crate::preference::{Preference, Way, follow_dials};
+use crate::preference::{Dialled, Preference, Way, follow_dials};
 use crate::present_loss::PresentLoss;
 use crate::ticket::EgressId;
 use crate::transit::watch_transit;
@@ -41,13 +42,54 @@ pub struct OtherEgress {
     name: String,
     /// Sites that it dials whenever it is up.
     sites: Vec<Site>,
-    id: EgressId,
-    leg: watch::Receiver<Option<Arc<dyn Leg>>>,
+    to: To,
     /// First failed use since the egress was up.
     missed_at: Mutex<Option<Instant>>,
     /// Last connection that was used.
     connection: Mutex<Option<Box<dyn Connection>>>,
     loss: Mutex<PresentLoss>,
+}
+
+/// Another egress, once there is an address to call.
+enum To {
+    /// A gateway, which knows aircraft and keeps their flows.
+    Gateway { id: EgressId, leg: watch::Receiver<Option<Arc<dyn Leg>>> },
+    /// A MASQUE proxy of any maker, which only dials.
+    Proxy(watch::Receiver<Option<Arc<Client>>>),
+}
+
+impl To {
+    fn leg(&self) -> Option<Arc<dyn Leg>> {
+        match self {
+            Self::Gateway { leg, .. } => leg.borrow().clone(),
+            Self::Proxy(client) => client.borrow().clone().map(|it| it as Arc<dyn Leg>),
+        }
+    }
+
+    fn gateway(&self) -> Option<EgressId> {
+        match self {
+            Self::Gateway { id, .. } => Some(*id),
+            Self::Proxy(_) => None,
+        }
+    }
+
+    fn proxy(&self) -> Option<Arc<Client>> {
+        match self {
+            Self::Gateway { .. } => None,
+            Self::Proxy(client) => client.borrow().clone(),
+        }
+    }
+}
+
+/// Place at which a new flow leaves for its destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    /// This gateway.
+    Here,
+    /// The gateway with this number among the other egresses.
+    Gateway(usize),
+    /// The proxy with this number among the other egresses. This gateway keeps the flow.
+    Proxy(usize),
 }
 
 /// Time for which a flow waits for a connection to its egress, as after a restart of either. Its air
@@ -88,8 +130,10 @@ impl Egresses {
             return;
         }
         for (number, egress) in egresses.all.iter().enumerate() {
-            let (leg, weak) = (egress.leg.clone(), Arc::downgrade(egresses));
-            tokio::spawn(follow_dials(leg, move |dialled| {
+            // Dials of a proxy are timed here.
+            let To::Gateway { leg, .. } = &egress.to else { continue };
+            let weak = Arc::downgrade(egresses);
+            tokio::spawn(follow_dials(leg.clone(), move |dialled| {
                 let egresses = weak.upgrade()?;
                 egresses.preference.as_ref()?.dialled(number, dialled);
                 Some(())
@@ -97,7 +141,8 @@ impl Egresses {
         }
     }
 
-    /// Returns the egress for a carrier that begins with `record`; `None` if that is `here`.
+    /// Chooses the egress for a carrier that begins with `record`. The egress of this gateway has the
+    /// number `here`.
     ///
     /// A flow that goes on needs its own egress. A new flow goes to the one that is best for its
     /// destination, of those that are up. If there is none, the air asks again for a while
@@ -107,29 +152,69 @@ impl Egresses {
         from: &Origin,
         record: &Control,
         here: EgressId,
-    ) -> Result<Option<&OtherEgress>, ResetCode> {
-        self.first_up(match record {
-            Control::Resume { ticket, .. } if ticket.egress() == here => return Ok(None),
+    ) -> Result<Chosen, ResetCode> {
+        match record {
+            Control::Resume { ticket, .. } if ticket.egress() == here => Ok(Chosen::Here),
             Control::Resume { ticket, .. } => {
-                let own = self.all.iter().position(|it| it.id == ticket.egress());
-                own.map_or(&[][..], |at| &self.all[at..=at])
+                self.first_up(|it| it.to.gateway() == Some(ticket.egress()))
             }
-            _ if self.all.is_empty() => return Ok(None),
+            _ if self.all.is_empty() => Ok(Chosen::Here),
             Control::Open { target, .. } => match self.best(from, target) {
-                Some(best) => return Ok(Some(best)),
-                None => &self.all[..],
+                Some(best) => Ok(self.chosen(best)),
+                None => self.first_up(|_| true),
             },
-            _ => &self.all[..],
-        })
-        .map(Some)
+            _ => self.first_up(|_| true),
+        }
+    }
+
+    /// Chooses the egress for a flow of datagrams of this IP protocol: the first that is up. All hubs with
+    /// the same list choose the same, except while an egress is down. A proxy carries UDP alone, so without
+    /// a gateway among the egresses this one sends the rest.
+    pub fn choose_for_datagrams(&self, protocol: u8) -> Result<Chosen, ResetCode> {
+        let carries = |it: &OtherEgress| protocol == UDP || it.to.gateway().is_some();
+        match self.all.iter().any(carries) {
+            true => self.first_up(carries),
+            false => Ok(Chosen::Here),
+        }
+    }
+
+    fn chosen(&self, number: usize) -> Chosen {
+        match self.all[number].to {
+            To::Gateway { .. } => Chosen::Gateway(number),
+            To::Proxy(_) => Chosen::Proxy(number),
+        }
     }
 
     /// Notes the end of a carrier that began with `record`: the passenger keeps the egress at the
     /// destination for some time.
-    pub fn ended(&self, from: &Origin, record: &Control) {
-        if let (Some(preference), Control::Open { target, .. }) = (&self.preference, record) {
-            preference.ended(from.who(), target);
+    fn ended(&self, from: &Origin, record: &Control) {
+        if let Control::Open { target, .. } = record {
+            self.ended_at(from.who(), target);
         }
+    }
+
+    /// Notes the end of a flow of `who` to `target`.
+    pub(crate) fn ended_at(&self, who: Passenger, target: &Target) {
+        if let Some(preference) = &self.preference {
+            preference.ended(who, target);
+        }
+    }
+
+    /// Notes a dial of egress `number`.
+    pub(crate) fn dialled(&self, number: usize, dialled: Dialled) {
+        if let Some(preference) = &self.preference {
+            preference.dialled(number, dialled);
+        }
+    }
+
+    /// Connection to proxy `number`, once its name is resolved.
+    pub(crate) fn proxy(&self, number: usize) -> Option<Arc<Client>> {
+        self.all.get(number)?.to.proxy()
+    }
+
+    /// Round-trip time to egress `number`; `None` while there is no connection.
+    pub(crate) fn round_trip(&self, number: usize) -> Option<Duration> {
+        Some(self.all.get(number)?.to.leg()?.path()?.rtt)
     }
 
     /// The egresses as ways to `target`; empty if there is no choice.
@@ -138,9 +223,8 @@ impl Egresses {
         preference.map(|it| it.explain(target, &self.ways())).unwrap_or_default()
     }
 
-    fn best(&self, from: &Origin, target: &Target) -> Option<&OtherEgress> {
-        let best = self.preference.as_ref()?.choose(from.who(), target, &self.ways())?;
-        self.all.get(best)
+    fn best(&self, from: &Origin, target: &Target) -> Option<usize> {
+        self.preference.as_ref()?.choose(from.who(), target, &self.ways())
     }
 
     fn ways(&self) -> Vec<Way<'_>> {
@@ -152,20 +236,30 @@ impl Egresses {
         self.all.is_empty()
     }
 
-    /// Forwards a flow of datagrams to the first egress that is up, until it ends. All hubs with the
-    /// same list choose the same, except while an egress is down.
-    pub async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams) {
-        match self.first_up(&self.all) {
-            Ok(egress) => egress.forward_datagrams(from, sent, self.quic_in_order).await,
-            Err(code) => sent.flow.reset(code),
-        }
+    /// Forwards a carrier that began with `record`, whose bytes are `first`, to gateway `number` until it
+    /// ends.
+    pub async fn forward(
+        &self,
+        number: usize,
+        stream: Box<dyn FlowStream>,
+        (from, record): (&Origin, &Control),
+        first: Bytes,
+    ) {
+        self.all[number].forward(stream, from, first).await;
+        self.ended(from, record);
     }
 
-    fn first_up<'a>(&self, known: &'a [OtherEgress]) -> Result<&'a OtherEgress, ResetCode> {
-        if let Some(up) = known.iter().find(|it| it.is_up()) {
-            return Ok(up);
+    /// Forwards a flow of datagrams to gateway `number` until it ends.
+    pub async fn forward_datagrams(&self, number: usize, from: &Origin, sent: &SentDatagrams) {
+        self.all[number].forward_datagrams(from, sent, self.quic_in_order).await;
+    }
+
+    fn first_up(&self, may: impl Fn(&OtherEgress) -> bool) -> Result<Chosen, ResetCode> {
+        let possible = || self.all.iter().enumerate().filter(|(_, it)| may(it));
+        if let Some((up, _)) = possible().find(|(_, it)| it.is_up()) {
+            return Ok(self.chosen(up));
         }
-        match known.iter().any(OtherEgress::is_awaited) {
+        match possible().any(|(_, it)| it.is_awaited()) {
             true => Err(ResetCode::Lost),
             false => Err(ResetCode::Unreachable),
         }
@@ -175,9 +269,17 @@ impl Egresses {
 impl OtherEgress {
     /// Reaches the egress with `public_key` over `leg`, once that is known.
     pub fn new(public_key: &[u8; 32], leg: watch::Receiver<Option<Arc<dyn Leg>>>) -> Self {
-        let (name, sites, id) = (String::new(), Vec::new(), egress_id(public_key));
-        let (missed_at, connection, loss) = Default::default();
-        Self { name, sites, id, leg, missed_at, connection, loss }
+        Self::reached(To::Gateway { id: egress_id(public_key), leg })
+    }
+
+    /// Reaches a MASQUE proxy of any maker by `client`, once its name is resolved.
+    pub fn proxy(client: watch::Receiver<Option<Arc<Client>>>) -> Self {
+        Self::reached(To::Proxy(client))
+    }
+
+    fn reached(to: To) -> Self {
+        let (name, sites, missed_at, connection, loss) = Default::default();
+        Self { name, sites, to, missed_at, connection, loss }
     }
 
     /// Names the egress, for people.
@@ -193,24 +295,26 @@ impl OtherEgress {
     }
 
     fn way(&self) -> Way<'_> {
-        Way { name: &self.name, leg: self.leg(), is_up: self.is_up() }
+        let trouble = self.to.proxy().and_then(|proxy| trouble(&proxy));
+        Way { name: &self.name, leg: self.leg(), is_up: self.is_up(), trouble }
     }
 
     /// The path to the egress; `None` while there is no connection.
     fn leg(&self) -> Option<LegTimes> {
-        let path = self.leg.borrow().as_ref()?.path()?;
+        let path = self.to.leg()?.path()?;
         let loss = self.loss.lock().of(path.packets, path.lost);
         Some(LegTimes { rtt: path.rtt, loss })
     }
 
     fn is_up(&self) -> bool {
-        let leg = self.leg.borrow();
-        let is_up = leg.as_ref().is_some_and(|it| *it.watch_reach().borrow() == Reach::Up);
-        if is_up {
+        let leg = self.to.leg();
+        let is_connected = leg.as_ref().is_some_and(|it| *it.watch_reach().borrow() == Reach::Up);
+        if is_connected {
             *self.missed_at.lock() = None;
             *self.connection.lock() = leg.as_ref().and_then(|it| it.connection());
         }
-        is_up
+        // A proxy that refuses the authorization is of no use for a while.
+        is_connected && !self.to.proxy().is_some_and(|proxy| proxy.is_unauthorized())
     }
 
     /// Returns `true` if the egress, which is down, may be up soon with its flows. Those of an egress
@@ -224,9 +328,8 @@ impl OtherEgress {
     }
 
     /// Forwards a carrier, of which `first` was read, until it ends.
-    pub async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
-        let leg = self.leg.borrow().clone();
-        let Some(leg) = leg else { return stream.reset(ResetCode::Unreachable) };
+    async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
+        let Some(leg) = self.to.leg() else { return stream.reset(ResetCode::Unreachable) };
         match leg.open(from, first).await {
             Ok(flow) => Bridge::new(stream, flow).await,
             Err(error) => stream.reset(error.code()),
@@ -236,8 +339,7 @@ impl OtherEgress {
     /// Forwards a flow of datagrams until it ends. With `quic_in_order`, a flow whose first payload is
     /// QUIC's keeps its order.
     async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams, quic_in_order: bool) {
-        let leg = self.leg.borrow().clone();
-        let Some(leg) = leg else { return sent.flow.reset(ResetCode::Unreachable) };
+        let Some(leg) = self.to.leg() else { return sent.flow.reset(ResetCode::Unreachable) };
         let connection = leg.connection();
         let open = OpenDatagrams {
             target: sent.target.clone(),
@@ -277,6 +379,18 @@ impl OtherEgress {
                 },
             }
         }
+    }
+}
+
+/// Reason why no new flow goes through `proxy`.
+fn trouble(proxy: &Client) -> Option<String> {
+    match proxy.status() {
+        Err(ConnectError::Connecting) => Some("it is being called".to_owned()),
+        Err(error) => Some(error.to_string()),
+        Ok(()) if proxy.is_unauthorized() => {
+            Some("it refuses the authorization: check authorization-file".to_owned())
+        }
+        Ok(()) => None,
     }
 }
 

@@ -29,6 +29,7 @@
 //! | [`parts`] | state of flows and of an egress, for the next process |
 //! | [`registry`] | the egress's table of flows, and who may attach a carrier |
 //! | [`origin`], [`statement`], [`leg`] | between hub and egress |
+//! | `proxied` | flows that a MASQUE proxy of any maker dials |
 //!
 //! These modules have no sockets, clocks or tasks.
 
@@ -62,6 +63,7 @@ pub mod outgoing;
 pub mod parts;
 mod preference;
 mod present_loss;
+mod proxied;
 pub mod registry;
 pub mod statement;
 mod streams;

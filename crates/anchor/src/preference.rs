@@ -30,6 +30,8 @@ pub struct Way<'a> {
     pub leg: Option<LegTimes>,
     /// `true` if it may be used.
     pub is_up: bool,
+    /// Reason why it may not be used, if it is known.
+    pub trouble: Option<String>,
 }
 
 /// Choice among the egresses of a hub.
@@ -78,6 +80,7 @@ impl Preference {
             fails: it.fails,
             leg: it.leg,
             dial: it.dial,
+            trouble: all[it.egress].trouble.clone(),
             source: match choice.fixed(&site) == Some(it.egress) {
                 true => "its site by the configuration".to_owned(),
                 false => it.source.to_string(),

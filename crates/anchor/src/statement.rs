@@ -258,6 +258,7 @@ mod tests {
             class: Class::BestEffort,
             passenger: 77,
             claim: None,
+            dialler: None,
             carries: Carried::Datagrams { protocol: 17, source: 5_000, is_gateway: true, flow },
         }
     }

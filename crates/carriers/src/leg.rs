@@ -9,7 +9,8 @@ use std::time::Duration;
 use bentpipe_config::{EgressConfig, GroundConfig};
 use bentpipe_link::io::Air;
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Class, LeaseMode, MAX_RATE, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Class, LeaseMode, MAX_RATE, PublicKey, Settings,
+    SettingsError,
 };
 use bentpipe_net::Inherited;
 
@@ -38,7 +39,7 @@ pub fn hubs(config: &GroundConfig) -> Result<Vec<Aircraft>, SettingsError> {
     if config.beam.is_some() {
         return Ok(Vec::new());
     }
-    let hub = |key: &bentpipe_link::PublicKey| {
+    let hub = |key: &PublicKey| {
         let settings = Settings { peer_name: format!("hub {key}"), ..leg_settings(config) };
         settings.check()?;
         Ok(Aircraft { key: *key, settings, highest_class: Class::Operator })
@@ -46,16 +47,16 @@ pub fn hubs(config: &GroundConfig) -> Result<Vec<Aircraft>, SettingsError> {
     config.hubs.iter().map(hub).collect()
 }
 
-/// Configuration of a hub's call to `egress`, which is at `address`.
+/// Configuration of a hub's call to `egress`, whose key is `hub`, at `address`.
 pub fn egress_config(
     config: &GroundConfig,
-    egress: &EgressConfig,
+    (egress, hub): (&EgressConfig, PublicKey),
     address: SocketAddr,
     first_counter: u64,
 ) -> Result<LinkAirConfig, SettingsError> {
     let settings = Settings { peer_name: egress.peer.to_string(), ..leg_settings(config) };
     settings.check()?;
-    let (secret, hub) = (config.link.private_key.clone(), egress.public_key);
+    let secret = config.link.private_key.clone();
     Ok(LinkAirConfig { secret, hub, address, settings, first_counter })
 }
 
@@ -64,10 +65,10 @@ pub fn claim(config: &GroundConfig) -> Result<u64, TransportError> {
     Ok(handshake_counter::claim(&counter_file(config))?)
 }
 
-/// Calls `egress`, which is at one of `addresses`.
+/// Calls an egress with its key, which is at one of `addresses`.
 pub fn call(
     config: &GroundConfig,
-    egress: &EgressConfig,
+    egress: (&EgressConfig, PublicKey),
     addresses: &[SocketAddr],
     first_counter: u64,
 ) -> Result<Air, TransportError> {

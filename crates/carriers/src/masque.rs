@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_masque::{ClientConfig, ServerConfig};
+use bentpipe_link::PublicKey;
+use bentpipe_masque::{ClientConfig, Proxy, ServerConfig};
 
-use bentpipe_config::{AirConfig, EgressConfig, GroundConfig};
+use bentpipe_config::{AirConfig, GroundConfig};
 
 /// Configuration for [`bentpipe_masque::Client::connect`]. HTTP/3 finds its own rate; the configured one does not
 /// apply.
@@ -26,15 +27,23 @@ const EGRESS_CONNECTION_BYTES: u32 = 1 << 30;
 /// Maximum pause between two attempts to reach an egress.
 const EGRESS_PAUSE: Duration = Duration::from_secs(5);
 
-/// Configuration of a hub's connection to `egress`, which is at `address`. The Internet is between
-/// the two, not the radio.
+/// Configuration of a hub's connection to the gateway with `public_key`, which is at `address`.
 pub fn egress_config(
     config: &GroundConfig,
-    egress: &EgressConfig,
+    public_key: &PublicKey,
     address: SocketAddr,
 ) -> ClientConfig {
     let secret = config.link.private_key.as_bytes().to_owned().into();
-    let mut client = ClientConfig::new(address, *egress.public_key.as_bytes(), secret);
+    on_the_ground(ClientConfig::new(address, *public_key.as_bytes(), secret))
+}
+
+/// Configuration of a hub's connection to `proxy`, which is at `address`.
+pub fn proxy_config(proxy: &Proxy, address: SocketAddr) -> ClientConfig {
+    on_the_ground(ClientConfig::proxy(address, proxy.clone()))
+}
+
+/// Changes the settings for the Internet, which is between hub and egress instead of the radio.
+fn on_the_ground(mut client: ClientConfig) -> ClientConfig {
     client.transport.idle_timeout = EGRESS_TIMEOUT;
     client.transport.keep_alive = EGRESS_KEEP_ALIVE;
     client.transport.flow_window_bytes = EGRESS_FLOW_BYTES;

@@ -98,7 +98,7 @@ pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::{KeyFileError, read as read_key};
 pub use limits::{AirLimits, GroundLimits, PassengerIs};
 pub use listen::{Auth, Listen, Tproxy};
-pub use mesh::{AirHub, EgressConfig, LegTransport, MAX_EGRESSES, MAX_HUBS};
+pub use mesh::{AirHub, EgressConfig, EgressKind, LegTransport, MAX_EGRESSES, MAX_HUBS};
 pub use mistakes::{MAX_MISTAKES, mistakes};
 pub use modem::{ModemConfig, ModemDiscovery, ModemSource};
 pub use origin::Upstream;

@@ -9,6 +9,7 @@ use bentpipe_link::Class;
 mod classes;
 mod lines;
 mod paths;
+mod proxies;
 mod status;
 mod transports;
 

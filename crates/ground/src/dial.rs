@@ -4,14 +4,12 @@ use std::net::SocketAddr;
 
 use bentpipe_flow::{Host, ResetCode, Target};
 use bentpipe_link::Class;
-use bentpipe_net::{self as net, ip};
-use tokio::net::TcpStream;
+use bentpipe_net::ip;
 
 use super::Shared;
 use crate::claim;
 use crate::eyeballs::{self, Connect};
 use crate::fleet::FlowPermit;
-use crate::tcp::Tcp;
 use crate::udp::Routes;
 use bentpipe_transport::{Claim, FlowStream};
 
@@ -42,36 +40,32 @@ impl Shared {
         ip::is_echo(protocol) || self.raw.carries(protocol)
     }
 
-    /// Connects to `target`, and returns the connection with the flow's class. Resets `stream` on
-    /// failure.
-    pub(super) async fn dial(
+    /// Connects to `target` with `connector`, and returns the connection with the flow's class. Resets
+    /// `stream` on failure.
+    pub(super) async fn dial<C: Connect>(
         &self,
         (aircraft, target): (&[u8; 32], &Target),
         (class, claim): (Class, Option<Claim>),
-        tcp: &Tcp<'_>,
+        connector: &C,
         stream: &mut dyn FlowStream,
         permit: &FlowPermit,
-    ) -> Option<(TcpStream, Class)> {
+    ) -> Result<(C::Stream, Class), ResetCode> {
         let verdict = self.verify(aircraft, claim, target, permit);
-        let (dialled, verdict) = tokio::join!(self.reach(aircraft, tcp, ip::TCP, target), verdict);
+        let dial = self.reach(aircraft, connector, ip::TCP, target);
+        let (dialled, verdict) = tokio::join!(dial, verdict);
         match dialled {
-            Ok(tcp) => {
+            Ok(connection) => {
                 if let Some(verified) = verdict {
                     stream.confirm_class(verified);
                 }
                 stream.connected();
-                let class = verdict.unwrap_or(class);
-                net::mark(&tcp, class);
-                Some((tcp, class))
+                Ok((connection, verdict.unwrap_or(class)))
             }
             Err(code) => {
-                if tcp.lacked_descriptors() {
-                    self.fleet.report_lack_of_descriptors(permit);
-                }
                 tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
                 self.counters.count_reset(code);
                 stream.reset(code);
-                None
+                Err(code)
             }
         }
     }

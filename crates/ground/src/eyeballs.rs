@@ -95,6 +95,10 @@ async fn within<T>(
 
 /// Reset code that reports a failed connection to the aircraft.
 pub fn code_of(error: &io::Error) -> ResetCode {
+    // A proxy reports the code itself.
+    if let Some(code) = error.get_ref().and_then(|inner| inner.downcast_ref::<ResetCode>()) {
+        return *code;
+    }
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => ResetCode::Refused,
         io::ErrorKind::TimedOut => ResetCode::Timeout,

@@ -9,6 +9,7 @@
 //! | `names`, [`resolve`] | the resolver service for aircraft, and names that need no query |
 //! | [`eyeballs`], `tcp`, [`sources`] | connections by Happy Eyeballs, and their source addresses |
 //! | `udp`, [`ports`] | NAT for UDP and ICMP, and the ports for it |
+//! | `through` | flows through a proxy |
 //! | `dial`, `claim` | from a target to its destination, and verification of class claims |
 //! | [`descriptors`] | the limits that fit into the process's limit on descriptors |
 //! | `reload` | changes of the fleet and other settings in a running gateway |
@@ -35,6 +36,7 @@ mod reload;
 pub mod resolve;
 pub mod sources;
 mod tcp;
+mod through;
 mod udp;
 
 use std::future::Future;
@@ -377,25 +379,29 @@ impl Shared {
         if let Host::Service(service) = incoming.target.host {
             return self.serve_service(service, incoming, permit).await;
         }
-        let Incoming { aircraft, session, target, class, passenger, claim, carries, .. } = incoming;
-        match carries {
+        let Incoming { aircraft, session, target, class, passenger, claim, .. } = incoming;
+        match incoming.carries {
             Carried::Stream(stream) => {
                 let owner = Owner { aircraft, passenger, class, target };
-                self.serve_stream(owner, claim, stream, permit, handover).await;
+                match incoming.dialler {
+                    Some(by) => self.serve_through(&*by, &owner, claim, stream, permit).await,
+                    None => self.serve_stream(owner, claim, stream, permit, handover).await,
+                }
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
                 let owner = MappingKey { aircraft, passenger, protocol, source, is_gateway };
                 let idle = self.limits.datagram_idle(protocol, target.port);
                 let request = udp::FlowRequest { owner, session, class, idle };
-                let code = match self.route(&aircraft, &target, protocol).await {
-                    Ok(address) => {
-                        let flow = policed(flow, permit.police(class, passenger));
-                        self.udp.carry(&request, address, flow).await
-                    }
-                    Err(code) => {
-                        flow.reset(code);
-                        code
-                    }
+                let flow = policed(flow, permit.police(class, passenger));
+                let code = match incoming.dialler {
+                    Some(by) => self.carry_through(&*by, (&aircraft, &target), flow, idle).await,
+                    None => match self.route(&aircraft, &target, protocol).await {
+                        Ok(address) => self.udp.carry(&request, address, flow).await,
+                        Err(code) => {
+                            flow.reset(code);
+                            code
+                        }
+                    },
                 };
                 self.counters.count_reset(code);
                 let aircraft = permit.aircraft();
@@ -431,10 +437,14 @@ impl Shared {
     ) {
         let tcp = self.tcp(&owner.aircraft, &(owner.aircraft, owner.passenger));
         let (destination, claimed) = ((&owner.aircraft, &owner.target), (owner.class, claim));
-        let dialled = self.dial(destination, claimed, &tcp, &mut *stream, &permit).await;
-        if let Some((tcp, class)) = dialled {
-            owner.class = class;
-            self.relay(self.relay_of(tcp, stream), &owner, permit, handover).await;
+        match self.dial(destination, claimed, &tcp, &mut *stream, &permit).await {
+            Ok((tcp, class)) => {
+                bentpipe_net::mark(&tcp, class);
+                owner.class = class;
+                self.relay(self.relay_of(tcp, stream), &owner, permit, handover).await;
+            }
+            Err(_) if tcp.lacked_descriptors() => self.fleet.report_lack_of_descriptors(&permit),
+            Err(_) => {}
         }
     }
 

@@ -105,7 +105,10 @@ fn explain(target: &Target, acceptors: &[Arc<dyn Acceptor>]) -> Outcome {
         let chosen = if it.is_chosen { " <- new passengers" } else { "" };
         let [leg, dial] = [leg, dial].map(Duration::as_millis);
         match (it.is_up, it.fails) {
-            (false, _) => format!("{name:width$}  down{chosen}"),
+            (false, _) => match &it.trouble {
+                Some(why) => format!("{name:width$}  down: {why}{chosen}"),
+                None => format!("{name:width$}  down{chosen}"),
+            },
             (true, true) => format!("{name:width$}  does not reach it{chosen}"),
             (true, false) => {
                 format!("{name:width$}  {leg} ms there + {dial} ms to connect ({source}){chosen}")

@@ -120,6 +120,11 @@ impl Udp {
         route.local && listeners.iter().any(|own| own.port() == route.address.port())
     }
 
+    /// Returns `true` if QUIC datagrams from the aircraft are restored to their sending order.
+    pub fn keeps_quic_in_order(&self) -> bool {
+        self.quic_in_order
+    }
+
     /// Keeps no external port of a lost flow from now on, because the gateway stops.
     pub fn close(&self) {
         self.kept.close();

@@ -18,7 +18,7 @@ use tokio::{
 
 use crate::{
     Behalf, StartError, connection_watch::ConnectionWatch, datagrams::queue::QueueBudget,
-    flow::Flow, socket::Socket, stream::var_int, task::Task, tls,
+    denials::Denials, flow::Flow, socket::Socket, stream::var_int, task::Task, tls, trust::Trust,
 };
 pub use config::ClientConfig;
 pub use connection::ConnectError;
@@ -42,6 +42,7 @@ pub struct Client {
     opening: Arc<Semaphore>,
     open_timeout: Duration,
     budget: Arc<QueueBudget>,
+    denials: Arc<Denials>,
     endpoint: quinn::Endpoint,
     /// The task that reconnects.
     task: Task,
@@ -61,6 +62,10 @@ impl Client {
         let (reach, reaches) = watch::channel(Reach::Down);
         let open_timeout = config.open_timeout;
         let budget = Arc::new(QueueBudget::default());
+        let denials = Arc::new(match &config.trust {
+            Trust::Keys { .. } => Denials::default(),
+            Trust::Certificate(proxy) => Denials::of_proxy(proxy.name()),
+        });
         let reconnector = Reconnector {
             config,
             quic,
@@ -68,6 +73,7 @@ impl Client {
             state,
             reach,
             budget: budget.clone(),
+            denials: denials.clone(),
         };
         let task = Task::spawn(reconnector.run(dropped));
         let opening = Arc::new(Semaphore::new(MAX_OPENING));
@@ -77,6 +83,7 @@ impl Client {
             opening,
             open_timeout,
             budget,
+            denials,
             endpoint,
             task,
             _alive: alive,
@@ -141,6 +148,12 @@ impl Client {
             State::Up(_) => Ok(()),
             State::Down(why) => Err(why.clone()),
         }
+    }
+
+    /// Returns `true` if the proxy has refused the authorization a short time ago, and accepted nothing
+    /// since.
+    pub fn is_unauthorized(&self) -> bool {
+        self.denials.is_unauthorized()
     }
 
     /// Reachability of the server: [`Reach::Up`] if there is a connection.

@@ -124,6 +124,23 @@ impl Flow {
         Flow { connection, ..self }
     }
 
+    /// Waits for the answer to a client's request. Returns the reason if it is refused.
+    pub async fn opened(&mut self) -> Result<(), ResetCode> {
+        let RecvHalf::Opening(opened) = &mut self.recv else { return Ok(()) };
+        match opened.await.unwrap_or(Err(ResetCode::Internal)) {
+            Ok(Accepted { stream, class }) => {
+                self.class = class;
+                self.recv = RecvHalf::Open { stream, frames: DataFrames::default() };
+                Ok(())
+            }
+            Err(why) => {
+                self.recv = RecvHalf::Closed;
+                self.fail(why);
+                Err(why)
+            }
+        }
+    }
+
     /// Responds to the request with 200. The first read or write does so too. Has no effect at a
     /// client.
     pub fn accept(&mut self) {

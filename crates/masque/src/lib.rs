@@ -31,7 +31,7 @@
 //! | `auth`, `login` | proofs of keys, and tokens of standard clients |
 //! | `trust` | a server that is a gateway, or any MASQUE proxy |
 //! | `unproven`, `gateways`, `settings` | limits |
-//! | `refusal` | reasons of refusals and resets |
+//! | `refusal`, `denials` | reasons of refusals and resets, and refusals of the client itself |
 //! | `quic`, `stream`, `wire`, `capsule`, `template` | HTTP/3 on quinn, and encodings |
 //! | `tls`, `socket` | TLS and the UDP socket |
 //!
@@ -142,6 +142,7 @@ mod claim;
 mod client;
 mod connection_watch;
 mod datagrams;
+mod denials;
 mod flow;
 mod gateways;
 mod incoming;

@@ -61,6 +61,11 @@ impl Proxy {
         Ok(Self { name, authorities, authorization })
     }
 
+    /// Returns `true` if requests have an authorization.
+    pub fn is_authorized(&self) -> bool {
+        self.authorization.is_some()
+    }
+
     /// Name in the certificate.
     pub(crate) fn name(&self) -> String {
         self.name.to_str().into_owned()

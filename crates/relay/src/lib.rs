@@ -1,4 +1,5 @@
-//! Relays data between a local TCP connection and a flow of the link.
+//! Relays data between a local TCP connection and a flow of the link. At the ground the local side may be
+//! a flow through a proxy instead.
 //!
 //! One task per flow polls both directions. An idle flow owns no buffer. Data passes through one
 //! scratch buffer per thread, and a flow stores only bytes that the sink did not accept at once (at
@@ -7,6 +8,7 @@
 //! | module | contents |
 //! |---|---|
 //! | this page, `half` | the relay and its time limits |
+//! | `local` | the local side of a relay |
 //! | `bridge` | a relay between two flows |
 //! | [`handover`], [`left`], `parts` | relays that go on in the next process |
 //! | [`flows`] | tasks of flows, the table of flows and eviction from it |
@@ -23,6 +25,7 @@ mod half;
 pub mod handover;
 pub mod layer;
 pub mod left;
+mod local;
 mod parts;
 pub mod police;
 
@@ -52,6 +55,7 @@ use half::{Broke, Half};
 
 pub use bridge::Bridge;
 pub use half::SCRATCH_BYTES;
+pub use local::{Local, reset_on_close};
 
 /// Time limits of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +79,13 @@ pub enum Outcome {
 }
 
 /// Callback for the class that the ground gateway confirms.
-pub type OnClassChange = Box<dyn FnOnce(Class, &TcpStream) + Send>;
+pub type OnClassChange<L = TcpStream> = Box<dyn FnOnce(Class, &L) + Send>;
 
 /// A flow being relayed; the future completes when the flow ends.
 ///
 /// Dropping it early breaks off both connections; it never simulates a clean end.
-pub struct Relay {
-    tcp: TcpStream,
+pub struct Relay<L: Local = TcpStream> {
+    tcp: L,
     flow: Box<dyn FlowStream>,
     to_flow: Half,
     to_tcp: Half,
@@ -93,7 +97,7 @@ pub struct Relay {
     stalled_since: Option<Instant>,
     answered: bool,
     ended: bool,
-    on_class_change: Option<OnClassChange>,
+    on_class_change: Option<OnClassChange<L>>,
     meter: Option<Box<Meter>>,
     exchanges: Option<Box<Exchanges>>,
     /// `true` if local TCP gave up, or ended before the flow's peer did.
@@ -102,17 +106,17 @@ pub struct Relay {
     activity: Option<Arc<Grip>>,
 }
 
-impl Relay {
+impl<L: Local> Relay<L> {
     /// Relays between `tcp` and `flow`. `pending` contains bytes already read from `tcp`.
     pub fn new(
-        tcp: TcpStream,
+        tcp: L,
         flow: Box<dyn FlowStream>,
         pending: Vec<u8>,
         limits: RelayLimits,
         counters: Arc<Counters>,
     ) -> Self {
         counters.relayed.add(1);
-        bentpipe_net::size_buffers(&tcp, flow.local_buffers());
+        tcp.size_buffers(flow.local_buffers());
         let (now, standing) = (Instant::now(), flow.standing());
         let mut relay = Self {
             tcp,
@@ -140,7 +144,7 @@ impl Relay {
     }
 
     /// Sets the callback for a class that the ground gateway confirms for this flow.
-    pub fn with_class_change(mut self, on_class_change: Option<OnClassChange>) -> Self {
+    pub fn with_class_change(mut self, on_class_change: Option<OnClassChange<L>>) -> Self {
         self.on_class_change = on_class_change;
         self
     }
@@ -217,8 +221,9 @@ impl Relay {
             None => Poll::Pending,
             Some(Broke::Reading) => {
                 self.is_left = true;
-                self.flow.reset(ResetCode::Aborted);
-                Poll::Ready(Outcome::Reset(ResetCode::Aborted))
+                let code = self.tcp.fault();
+                self.flow.reset(code);
+                Poll::Ready(Outcome::Reset(code))
             }
             // The peer has stopped reading, but may still send to the client.
             Some(Broke::Writing(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -268,8 +273,9 @@ impl Relay {
             }
             Some(Broke::Writing(_)) => {
                 self.is_left = true;
-                self.flow.reset(ResetCode::Aborted);
-                Poll::Ready(Outcome::Reset(ResetCode::Aborted))
+                let code = self.tcp.fault();
+                self.flow.reset(code);
+                Poll::Ready(Outcome::Reset(code))
             }
         }
     }
@@ -362,7 +368,7 @@ impl Relay {
     }
 }
 
-impl Future for Relay {
+impl<L: Local> Future for Relay<L> {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
@@ -381,16 +387,10 @@ impl Future for Relay {
     }
 }
 
-impl Drop for Relay {
+impl<L: Local> Drop for Relay<L> {
     fn drop(&mut self) {
         if !self.ended {
-            reset_on_close(&self.tcp);
+            self.tcp.abort();
         }
     }
-}
-
-/// Makes a later close of `tcp` send a reset.
-pub fn reset_on_close(tcp: &TcpStream) {
-    // Fails only if the connection is already gone.
-    let _ = tcp.set_zero_linger();
 }

@@ -4,8 +4,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | this page | [`Connector`] and [`Acceptor`], [`FlowStream`] and [`FlowDatagrams`] |
+//! | this page | [`Connector`] and [`Acceptor`], [`FlowStream`] and [`FlowDatagrams`], [`Dialler`] |
 //! | [`datagram`] | the prefix of a flow's datagrams |
+//! | `egress_standing` | the state of an egress, for people |
 //! | `link`, `masque`, `aerotcp` | the transports behind the seam |
 //! | `memory` | a flow in memory |
 //! | `name`, `kind` | names of the transports, kinds of flows |
@@ -16,6 +17,7 @@
 
 mod aerotcp;
 pub mod datagram;
+mod egress_standing;
 mod kind;
 mod link;
 mod masque;
@@ -25,6 +27,7 @@ pub mod quic;
 pub mod still;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_flow::{ResetCode, Target, TargetError, Traffic};
@@ -41,6 +44,7 @@ pub use bentpipe_link::io::Open;
 pub use bentpipe_link::{
     ClassSettings, ModemRate, PerClass, PublicKey, Refused, SettingsError, SnapshotLimits,
 };
+pub use egress_standing::EgressStanding;
 pub use kind::Kind;
 pub use name::Transport;
 
@@ -329,6 +333,8 @@ pub struct Incoming {
     pub passenger: u32,
     /// Claim that the aircraft wants verified.
     pub claim: Option<Claim>,
+    /// Proxy that dials the destination; `None` if this gateway does.
+    pub dialler: Option<Arc<dyn Dialler>>,
     /// The flow.
     pub carries: Carried,
 }
@@ -381,23 +387,17 @@ pub struct Fleet {
     pub memory: ByteSize,
 }
 
-/// An egress, as a way to a destination.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EgressStanding {
-    /// Its address in the configuration.
-    pub name: String,
-    /// `true` if there is a connection to it.
-    pub is_up: bool,
-    /// `true` if passengers who have none at the destination get it.
-    pub is_chosen: bool,
-    /// `true` if its last connections to the destination failed.
-    pub fails: bool,
-    /// Round-trip time to it.
-    pub leg: Duration,
-    /// Time that it needs to connect.
-    pub dial: Duration,
-    /// Origin of `dial`, for people.
-    pub source: String,
+/// A proxy that dials the destination of one flow. This gateway has resolved and permitted the address.
+pub trait Dialler: Send + Sync {
+    /// Connects to `address` by TCP. Dropping the future gives the attempt up.
+    fn connect(&self, address: SocketAddr)
+    -> BoxFuture<'_, Result<Box<dyn FlowStream>, ResetCode>>;
+
+    /// Opens a flow of UDP to `address`. Only payloads pass: the proxy knows no other context ids.
+    fn open_datagrams(&self, address: SocketAddr) -> Result<Box<dyn FlowDatagrams>, OpenError>;
+
+    /// Notes the outcome of all attempts of a TCP flow, for the choice among egresses.
+    fn dialled(&self, outcome: Result<(), ResetCode>);
 }
 
 /// Source of the ground's flows.

@@ -170,6 +170,7 @@ impl From<IncomingDatagrams> for Incoming {
             class,
             passenger,
             claim: None,
+            dialler: None,
             carries,
         }
     }
@@ -183,7 +184,18 @@ where
         let io::Incoming { aircraft, session, target, class, passenger, claim, flow } = incoming;
         let aircraft = *aircraft.as_bytes();
         let carries = Carried::Stream(Box::new(flow));
-        Self { aircraft, session, is_forwarded: false, target, class, passenger, claim, carries }
+        let dialler = None;
+        Self {
+            aircraft,
+            session,
+            is_forwarded: false,
+            target,
+            class,
+            passenger,
+            claim,
+            dialler,
+            carries,
+        }
     }
 }
 

@@ -205,7 +205,8 @@ fn incoming(request: Request, target: Target) -> Incoming {
             Carried::Datagrams { protocol, source, is_gateway, flow }
         }
     };
-    Incoming { aircraft, session, is_forwarded, target, class, passenger, claim, carries }
+    let dialler = None;
+    Incoming { aircraft, session, is_forwarded, target, class, passenger, claim, dialler, carries }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bentpipe_anchor::acceptor::AnchorAcceptor;
 use bentpipe_anchor::egress::Egress;
-use bentpipe_anchor::forward::{Egresses, OtherEgress};
+use bentpipe_anchor::forward::{Chosen, Egresses, OtherEgress};
 use bentpipe_anchor::hubs::Hubs;
 use bentpipe_anchor::leg::Leg;
 use bentpipe_flow::{Class, ResetCode};
@@ -62,6 +62,7 @@ async fn datagrams_that_a_hub_forwards_are_not_forwarded_again() {
             class: Class::BestEffort,
             passenger: 1,
             claim: None,
+            dialler: None,
             carries: Carried::Datagrams { protocol, source, is_gateway, flow: Box::new(Silent) },
         };
         to.send(incoming).await.unwrap();
@@ -141,6 +142,7 @@ async fn keeps_order(quic_in_order: bool, port: u16, first: &[u8]) -> bool {
         class: Class::BestEffort,
         passenger: 1,
         claim: None,
+        dialler: None,
         carries: Carried::Datagrams { protocol: 17, source: 5_000, is_gateway: true, flow },
     };
     to.send(incoming).await.unwrap();
@@ -159,4 +161,19 @@ async fn a_hub_keeps_the_order_of_quic() {
     assert!(keeps_order(true, 8443, &initial).await);
     assert!(!keeps_order(true, 8443, b"any").await);
     assert!(!keeps_order(false, 443, &initial).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_gets_udp_alone() {
+    const ICMP: u8 = 1;
+    let proxy = || OtherEgress::proxy(watch::channel(None).1);
+    let chosen = |all| {
+        let egresses = Egresses::new(all, true);
+        [17, ICMP].map(|protocol| egresses.choose_for_datagrams(protocol))
+    };
+    assert_eq!(chosen(Vec::new()), [Ok(Chosen::Here); 2]);
+    // It may be up soon.
+    assert_eq!(chosen(vec![proxy()]), [Err(ResetCode::Lost), Ok(Chosen::Here)]);
+    let gateway = OtherEgress::new(&[9; 32], watch::channel(None).1);
+    assert_eq!(chosen(vec![proxy(), gateway]), [Err(ResetCode::Lost); 2]);
 }

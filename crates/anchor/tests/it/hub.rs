@@ -163,6 +163,7 @@ impl Connector for FakeHub {
                 class: open.class,
                 passenger: open.passenger,
                 claim: open.claim,
+                dialler: None,
                 carries: Carried::Stream(Box::new(ground)),
             };
             self.ground.send(incoming).await.map_err(|_| OpenError::Closed)?;

@@ -1,7 +1,8 @@
 //! Explanation of `ground.toml`.
 
 use bentpipe_gateway::config::{
-    AircraftConfig, Beam, Dial, GroundConfig, LeaseSource, Memory, SourceAddress,
+    AircraftConfig, Beam, Dial, EgressConfig, EgressKind, GroundConfig, LeaseSource, LegTransport,
+    Memory, SourceAddress,
 };
 
 use bentpipe_gateway::ground::descriptors::Fitted;
@@ -42,6 +43,9 @@ pub fn ground(config: &GroundConfig) -> Sheet {
     if let Some(it) = &config.beam {
         beam(&mut sheet, it, &config.aircraft);
     }
+    for egress in &config.egresses {
+        sheet.row("egress", egress_text(egress));
+    }
     if config.aircraft.is_empty() && config.clients.is_empty() {
         sheet.row("aircraft", "none: nobody will be served");
     }
@@ -79,6 +83,24 @@ pub fn ground(config: &GroundConfig) -> Sheet {
     }
     status(&mut sheet, config.status.as_ref());
     sheet
+}
+
+fn egress_text(egress: &EgressConfig) -> String {
+    let EgressConfig { peer, kind, .. } = egress;
+    match kind {
+        EgressKind::Gateway { transport: LegTransport::Masque, public_key } => {
+            format!("{peer}, by HTTP/3, key {public_key}")
+        }
+        EgressKind::Gateway { transport: LegTransport::Link, public_key } => {
+            format!("{peer}, by the radio transport, key {public_key}")
+        }
+        EgressKind::Proxy(proxy) => {
+            let how = if proxy.is_authorized() { "with" } else { "without" };
+            format!(
+                "{peer}, a MASQUE proxy, {how} authorization: TCP of aircraft that keep flows, and UDP"
+            )
+        }
+    }
 }
 
 /// Adds rows about destinations and source addresses.

@@ -213,3 +213,34 @@ fn the_wrong_says_where() {
     let error = describe(Path::new("/none/air.toml")).err().unwrap().to_string();
     assert!(error.starts_with("cannot read /none/air.toml: No such file"), "{error}");
 }
+
+#[test]
+fn egresses_are_described() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["proxy.example".to_owned()]).unwrap();
+    let other = SecretKey::from_bytes([9; 32]).public();
+    let text = format!(
+        "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n\
+         [[egress]]\npeer = \"lon.example.net:4433\"\npublic-key = \"{other}\"\n\
+         [[egress]]\npeer = \"proxy.example:443\"\nca = \"ca.pem\"\n\
+         authorization-file = \"token\"\n"
+    );
+    for (name, text) in [
+        ("own.key", KEY),
+        ("ca.pem", &made.cert.pem()),
+        ("token", "Bearer confidential\n"),
+        ("ground.toml", &text),
+    ] {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let described = describe(&folder.path().join("ground.toml")).unwrap().to_string();
+    let words = described.split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in [
+        format!("egress lon.example.net:4433, by HTTP/3, key {other}"),
+        "egress proxy.example:443, a MASQUE proxy, with authorization: TCP of aircraft that keep flows, and UDP"
+            .to_owned(),
+    ] {
+        assert!(words.contains(&line), "{described}");
+    }
+    assert!(!described.contains("confidential"));
+}

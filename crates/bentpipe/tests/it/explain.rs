@@ -22,11 +22,17 @@ fn explain(folder: &Path, name: &str) -> (bool, String, String) {
 
 /// Starts a hub in `folder` with these egresses.
 fn hub(folder: &Path, egresses: &[(&str, &str)]) -> Gateway {
+    hub_with(folder, &egresses.iter().copied().map(egress).collect::<String>())
+}
+
+/// The table of an egress that is a gateway.
+fn egress((peer, key): (&str, &str)) -> String {
+    format!("[[egress]]\npeer = \"{peer}\"\npublic-key = \"{key}\"\n")
+}
+
+/// Starts a hub in `folder` with these tables.
+fn hub_with(folder: &Path, egresses: &str) -> Gateway {
     std::fs::write(folder.join("a.key"), KEY).unwrap();
-    let egresses: String = egresses
-        .iter()
-        .map(|(peer, key)| format!("[[egress]]\npeer = \"{peer}\"\npublic-key = \"{key}\"\n"))
-        .collect();
     let text = format!(
         "[link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n\
          [status]\nfile = \"status.json\"\n[dns]\nservers = [\"127.0.0.1:9\"]\n{egresses}"
@@ -61,4 +67,26 @@ fn a_ground_without_a_choice_says_so() {
     let _hub = hub(at, &[]);
     let (ok, _, errors) = explain(at, "www.example.com");
     assert!(!ok && errors.contains("write several [[egress]] to have one"), "{errors}");
+}
+
+#[test]
+fn a_proxy_that_is_down_has_a_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(at.join("ca.pem"), made.cert.pem()).unwrap();
+    let proxy = "[[egress]]\npeer = \"127.0.0.1:9\"\nca = \"ca.pem\"\n";
+    let _hub = hub_with(at, &format!("{proxy}{}", egress(("127.0.0.21:9", OTHERS[1]))));
+    let (ok, said, errors) = explain(at, "www.example.com");
+    assert!(ok, "{errors}");
+    let lines: Vec<_> = said.lines().collect();
+    // It is trying still, or has failed.
+    let reasons = ["it is being called", "no connection to the proxy"];
+    assert!(
+        reasons
+            .iter()
+            .any(|why| lines[0].starts_with("127.0.0.1:9   down: ") && lines[0].contains(why)),
+        "{said}"
+    );
+    assert_eq!(lines[1], "127.0.0.21:9  down");
 }

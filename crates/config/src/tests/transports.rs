@@ -223,7 +223,10 @@ fn an_egress_has_a_transport_and_hubs_have_no_part_of_a_beam() {
         let table = format!("[[egress]]\npeer = \"192.0.2.1:4500\"\npublic-key = \"{key}\"\n");
         GroundConfig::parse(&file, &format!("{listen}{table}{transport}"))
     };
-    let transport = |text: &str| egress(text).unwrap().egresses[0].transport;
+    let transport = |text: &str| match &egress(text).unwrap().egresses[0].kind {
+        EgressKind::Gateway { transport, .. } => *transport,
+        EgressKind::Proxy(proxy) => panic!("{proxy:?}"),
+    };
     assert_eq!(transport(""), LegTransport::Masque);
     assert_eq!(transport("transport = \"link\"\n"), LegTransport::Link);
     let wrong = egress("transport = \"aerotcp\"\n").unwrap_err().to_string();

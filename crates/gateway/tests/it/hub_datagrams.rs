@@ -25,7 +25,7 @@ fn payload(datagram: &[u8]) -> &[u8] {
 }
 
 /// Sends to the server until it receives. Returns the address that it sees.
-async fn sender(flow: &dyn FlowDatagrams, server: &UdpSocket, text: &[u8]) -> SocketAddr {
+pub async fn sender(flow: &dyn FlowDatagrams, server: &UdpSocket, text: &[u8]) -> SocketAddr {
     let mut buffer = [0; 100];
     let received = async {
         loop {
@@ -41,7 +41,7 @@ async fn sender(flow: &dyn FlowDatagrams, server: &UdpSocket, text: &[u8]) -> So
 }
 
 /// Sends from the server to `to` until it arrives on the flow.
-async fn pushed(flow: &dyn FlowDatagrams, server: &UdpSocket, to: SocketAddr, text: &[u8]) {
+pub async fn pushed(flow: &dyn FlowDatagrams, server: &UdpSocket, to: SocketAddr, text: &[u8]) {
     let received = async {
         loop {
             server.send_to(text, to).await.unwrap();

@@ -24,6 +24,7 @@ mod ping;
 mod policy;
 mod ports;
 mod preload;
+mod proxied;
 mod radio_addresses;
 mod radio_limit;
 mod radios;

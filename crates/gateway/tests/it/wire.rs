@@ -339,6 +339,7 @@ impl Connector for Up {
                 class,
                 passenger,
                 claim,
+                dialler: None,
                 carries,
             };
             self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
@@ -363,6 +364,7 @@ impl Connector for Up {
             class,
             passenger,
             claim: None,
+            dialler: None,
             carries,
         };
         let sent = self.flows.send(incoming).map_err(|_| OpenError::Closed);

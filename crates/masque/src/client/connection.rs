@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::{
     CLASS_HEADER,
     datagrams::router::{Peer, Router},
+    denials::Denials,
     quic::{H3Requests, Opener, Request},
     stream::RawSend,
     tls,
@@ -43,6 +44,12 @@ pub enum ConnectError {
         "the ground gateway's configured public key is not usable: copy it again from `bentpipe keys`"
     )]
     UnusableKey,
+    /// A proxy that need not be a gateway cannot be reached, or is not the one that is configured.
+    #[error(
+        "no connection to the proxy: {0}; check its address, that it serves HTTP/3 there, and that its \
+         certificate is for this name and of an authority that is trusted here"
+    )]
+    Proxy(String),
     /// [`crate::Client::close`] was called.
     #[error("the connection to the ground gateway was closed here")]
     Closed,
@@ -69,6 +76,7 @@ pub struct Live {
     pub h3_requests: H3Requests,
     /// The server, if it need not be a gateway.
     pub proxy: Option<Arc<Proxy>>,
+    pub denials: Arc<Denials>,
 }
 
 impl Live {
@@ -98,16 +106,21 @@ pub async fn live(mut state: watch::Receiver<State>) -> Result<Live, ResetCode> 
 
 /// Waits for the final response to a request. Returns the class in a 2xx response, if any, and an
 /// error for any other response.
-pub async fn final_response(stream: &mut Response) -> Result<Option<u8>, ResetCode> {
+pub async fn final_response(
+    stream: &mut Response,
+    denials: &Denials,
+) -> Result<Option<u8>, ResetCode> {
     loop {
         let response = stream.recv_response().await.map_err(stream_refusal)?;
         match response.status() {
             status if status.is_informational() => {}
             status if status.is_success() => {
+                denials.note(status);
                 let class = response.headers().get(CLASS_HEADER);
                 return Ok(class.and_then(|class| class.to_str().ok()?.parse().ok()));
             }
             status => {
+                denials.note(status);
                 let proxy_status = response.headers().get("proxy-status");
                 let proxy_status = proxy_status.and_then(|value| value.to_str().ok());
                 return Err(crate::refusal::from_response(status, proxy_status));

@@ -1,5 +1,7 @@
 //! Datagram flows of a client.
 
+use std::sync::Arc;
+
 use bentpipe_flow::ResetCode;
 use bytes::Bytes;
 use http::uri::Authority;
@@ -13,6 +15,7 @@ use crate::{
     AIRCRAFT_HEADER, Behalf, CAPSULE_HEADER, CLASS_HEADER, CONNECT_UDP, PASSENGER_HEADER,
     PROTOCOL_HEADER, SOURCE_HEADER,
     datagrams::{Core, DatagramFlow, UDP, UNKNOWN_MAX_BYTES, router::Route},
+    denials::Denials,
     quic::Request,
     stream::RawSend,
     template::Target,
@@ -149,6 +152,7 @@ struct SentRequest {
     response: Response,
     send: RawSend,
     route: Route,
+    denials: Arc<Denials>,
 }
 
 async fn begin(
@@ -168,14 +172,14 @@ async fn begin(
     let (response, request, mut send) = start(&mut live, connect).await?;
     let route = live.router.register(response.id().into_inner(), core.inbox.clone());
     send.write(flow.headers(&live)).await?;
-    Ok(SentRequest { request, response, send, route })
+    Ok(SentRequest { request, response, send, route, denials: live.denials })
 }
 
 impl SentRequest {
     async fn carry(self, core: &Core) {
-        let SentRequest { request, mut response, send, route } = self;
+        let SentRequest { request, mut response, send, route, denials } = self;
         let recv = async {
-            final_response(&mut response).await?;
+            final_response(&mut response, &denials).await?;
             request.take_recv().ok_or(ResetCode::Internal)
         };
         core.carry(route, send, recv).await;

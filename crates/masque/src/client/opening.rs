@@ -1,5 +1,7 @@
 //! CONNECT requests and their responses.
 
+use std::sync::Arc;
+
 use bentpipe_flow::{Claim, ResetCode};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::watch;
@@ -7,6 +9,7 @@ use tokio::sync::watch;
 use super::connection::{Response, State, final_response, live, start};
 use crate::{
     AIRCRAFT_HEADER, Behalf, CLAIM_HEADER, CLASS_HEADER, PASSENGER_HEADER,
+    denials::Denials,
     flow::{Accepted, Opening},
     quic::Request,
     stream::RawSend,
@@ -21,6 +24,7 @@ pub struct SentConnect {
     request: Request,
     response: Response,
     send: RawSend,
+    denials: Arc<Denials>,
 }
 
 /// Waits until the CONNECT is sent, and for its response.
@@ -35,7 +39,7 @@ where
         begun = begun => begun.unwrap_or(Err(ResetCode::Unreachable)),
     };
     drop(permit);
-    let SentConnect { request, mut response, send } = match begun {
+    let SentConnect { request, mut response, send, denials } = match begun {
         Ok(begun) => begun,
         Err(why) => return flow.fail(why),
     };
@@ -44,7 +48,7 @@ where
     let answer = tokio::select! {
         biased;
         () = flow.recv.closed() => return,
-        answer = final_response(&mut response) => answer,
+        answer = final_response(&mut response, &denials) => answer,
     };
     let recv = answer.and_then(|class| {
         let stream = request.take_recv().ok_or(ResetCode::Internal)?;
@@ -104,5 +108,5 @@ pub async fn begin(
         together.extend_from_slice(&first);
     }
     send.write(together.freeze()).await?;
-    Ok(SentConnect { request, response, send })
+    Ok(SentConnect { request, response, send, denials: live.denials })
 }

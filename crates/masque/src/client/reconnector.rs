@@ -22,6 +22,7 @@ use crate::{
         queue::QueueBudget,
         router::{Peer, Router},
     },
+    denials::Denials,
     quic::{self, MAX_HEADERS_BYTES},
     stream::var_int,
     tls,
@@ -37,6 +38,7 @@ pub struct Reconnector {
     pub state: watch::Sender<State>,
     pub reach: watch::Sender<Reach>,
     pub budget: Arc<QueueBudget>,
+    pub denials: Arc<Denials>,
 }
 
 impl Reconnector {
@@ -65,7 +67,11 @@ impl Reconnector {
         for number in 1.. {
             let server = addresses[next];
             let attempt = timeout(CONNECT_TIMEOUT, self.establish(server, number)).await;
-            let why = match attempt.unwrap_or(Err(ConnectError::Timeout)) {
+            let late = || match &self.config.trust {
+                Trust::Keys { .. } => ConnectError::Timeout,
+                Trust::Certificate(_) => self.no_connection(&"it did not answer in time"),
+            };
+            let why = match attempt.unwrap_or_else(|_| Err(late())) {
                 Ok(live) => {
                     let since = Instant::now();
                     let conn = live.conn.clone();
@@ -79,7 +85,7 @@ impl Reconnector {
                     if since.elapsed() > self.config.reconnect_max {
                         pause = self.config.reconnect_min;
                     }
-                    ConnectError::Quic(lost.to_string())
+                    self.no_connection(&lost)
                 }
                 Err(ConnectError::Closed) => return,
                 Err(why) => {
@@ -87,15 +93,27 @@ impl Reconnector {
                     why
                 }
             };
-            tracing::info!(%server, %why, "no connection");
+            let is_new = !matches!(&*self.state.borrow(), State::Down(before) if *before == why);
+            // A wrong certificate is an error of the operator; a gateway's keys are checked elsewhere.
+            match &why {
+                ConnectError::Proxy(_) if is_new => tracing::warn!(%server, "{why}"),
+                _ => tracing::info!(%server, %why, "no connection"),
+            }
             self.publish(State::Down(why));
             sleep(pause).await;
             pause = (pause * 2).min(self.config.reconnect_max);
         }
     }
 
+    fn no_connection(&self, error: &dyn std::fmt::Display) -> ConnectError {
+        match &self.config.trust {
+            Trust::Keys { .. } => ConnectError::Quic(error.to_string()),
+            Trust::Certificate(_) => ConnectError::Proxy(error.to_string()),
+        }
+    }
+
     async fn establish(&self, server: SocketAddr, number: u64) -> Result<Live, ConnectError> {
-        let failed = |error: &dyn std::fmt::Display| ConnectError::Quic(error.to_string());
+        let failed = |error: &dyn std::fmt::Display| self.no_connection(error);
         let proxy = match &self.config.trust {
             Trust::Keys { .. } => None,
             Trust::Certificate(proxy) => Some(Arc::new(proxy.clone())),
@@ -133,7 +151,8 @@ impl Reconnector {
             .await
         });
         let router = Router::new(conn.clone(), peer.clone(), self.budget.clone());
-        let mut live = Live { number, conn, peer, router, requests, h3_requests, proxy };
+        let denials = self.denials.clone();
+        let mut live = Live { number, conn, peer, router, requests, h3_requests, proxy, denials };
         if let Trust::Keys { server_key, secret } = &self.config.trust {
             prove(&mut live, server_key, secret).await?;
         }

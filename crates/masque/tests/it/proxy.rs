@@ -119,10 +119,13 @@ async fn flows_go_through_a_proxy_with_a_certificate() {
 async fn a_wrong_token_refuses_the_flow() {
     let (chain, key) = certificate();
     let client = client(start_server(&chain, &key), NAME, &chain, "Bearer guess");
+    assert!(!client.is_unauthorized());
     let mut flow = client.open("origin.example:80", 2, 1, Bytes::new());
-    let mut read = Vec::new();
-    timeout(LIMIT, flow.read_to_end(&mut read)).await.unwrap().unwrap_err();
+    let answer = timeout(LIMIT, flow.opened()).await.unwrap();
+    assert_eq!(answer, Err(ResetCode::Forbidden));
+    flow.read_to_end(&mut Vec::new()).await.unwrap_err();
     assert_eq!(flow.reset_code(), Some(ResetCode::Forbidden));
+    assert!(client.is_unauthorized());
 }
 
 #[tokio::test]
@@ -141,7 +144,7 @@ async fn a_certificate_of_another_name_or_authority_is_refused() {
             tokio::time::sleep(Duration::from_millis(10)).await;
             waited += Duration::from_millis(10);
         };
-        assert!(matches!(&why, ConnectError::Quic(text) if text.contains("certificate")), "{why}");
+        assert!(matches!(&why, ConnectError::Proxy(text) if text.contains("certificate")), "{why}");
     }
 }
 

@@ -14,7 +14,7 @@ use bentpipe_anchor::keeper::{self, Calls, answered};
 use bentpipe_anchor::leg::Leg;
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_flow::Class;
-use bentpipe_gateway::config::{AirConfig, GroundConfig};
+use bentpipe_gateway::config::{AirConfig, EgressKind, GroundConfig};
 use bentpipe_gateway::transport::{Acceptor, Carried, Connector, Open};
 use bentpipe_gateway::transports::{link, masque};
 use bentpipe_link::io::{Air, Hub};
@@ -244,10 +244,11 @@ fn start_hub(
         Hub::start_seeded(Box::new(node.bind(HUB_PORT)?), link::hub_config(config)?, rng.random());
     let mut others = Vec::new();
     for (egress, address) in config.egresses.iter().zip(egresses) {
-        let settings = masque::egress_config(config, egress, *address);
+        let EgressKind::Gateway { public_key, .. } = &egress.kind else { continue };
+        let settings = masque::egress_config(config, public_key, *address);
         let client = Client::connect(settings, node.bind(0)?.quic(rng.random()))?;
         let (_, client) = watch::channel(Some(Arc::new(client) as Arc<dyn Leg>));
-        let other = OtherEgress::new(egress.public_key.as_bytes(), client);
+        let other = OtherEgress::new(public_key.as_bytes(), client);
         others.push(other.with_sites(egress.sites.clone()));
     }
     let others = Egresses::new(others, config.link.quic_in_order);
