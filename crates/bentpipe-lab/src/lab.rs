@@ -176,7 +176,10 @@ struct ModemRate {
 /// Runs the command.
 pub fn run(lab: &Lab) -> Outcome {
     match lab {
-        Lab::Run(run) => run.planned()?.run(),
+        Lab::Run(run) => {
+            log::if_asked();
+            run.planned()?.run()
+        }
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),

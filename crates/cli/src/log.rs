@@ -93,6 +93,13 @@ pub fn all() {
     }
 }
 
+/// Writes the log to stderr if `RUST_LOG` is set, for a command whose own output is the news.
+pub fn if_asked() {
+    if std::env::var_os(FILTER_VARIABLE).is_some() {
+        all();
+    }
+}
+
 /// Writes the error that ends the command `program`, whatever `RUST_LOG` says.
 pub fn failure(program: &str, error: &dyn Display) {
     match format() {
