@@ -81,16 +81,20 @@ impl Arrivals {
     }
 
     /// Passage of the longest run of recent packets that were sent at least `stretched` times as fast
-    /// as they arrived, with at least `bytes` after the first.
+    /// as they arrived, with at least `bytes` after the first. Runs of which every beginning was stretched
+    /// too are preferred: in them the bottleneck was never idle, as it is while the sender waits for data.
     pub fn train(&self, bytes: u64, stretched: f64) -> Option<Passage> {
-        let last = self.samples.len().checked_sub(1)?;
-        let ends = (1..=last).rev();
-        let runs = ends.flat_map(|end| (0..end).map(move |first| (first, end)));
-        let found = runs.filter_map(|(first, end)| passage(self.samples[first], self.samples[end]));
-        let trains = found.filter(|found| {
-            found.bytes >= bytes && found.sent_bps >= stretched * found.arrived_bps
+        let is_stretched = |found: &Passage| found.sent_bps >= stretched * found.arrived_bps;
+        let runs = (0..self.samples.len()).rev().flat_map(|first| {
+            let from = self.samples[first];
+            let later = self.samples.range(first + 1..);
+            later.filter_map(move |to| passage(from, *to)).scan(true, move |busy, found| {
+                *busy &= is_stretched(&found);
+                Some((*busy, found))
+            })
         });
-        trains.max_by_key(|found| found.bytes)
+        let trains = runs.filter(|(_, found)| found.bytes >= bytes && is_stretched(found));
+        trains.max_by_key(|(busy, found)| (*busy, found.bytes)).map(|(_, found)| found)
     }
 
     /// The last `count` arrivals, oldest first.
@@ -140,6 +144,25 @@ mod tests {
         assert_eq!(last.bytes, 5 * 1500);
         assert!(arrivals.last(ms(1_000)).is_none());
         assert!(arrivals.between(ms(97), ms(98)).is_none(), "two arrivals are no train");
+    }
+
+    #[test]
+    fn time_in_which_the_sender_waits_for_data_is_no_part_of_a_train() {
+        // Five packets together, and five more 10 ms later, on a path that passes one in 0.6 ms.
+        let passes = Duration::from_micros(600);
+        let sample = |number: u32| {
+            let sent = ms(10) * (number / 5);
+            let arrived = ms(300) + sent + passes * (number % 5 + 1);
+            ArrivalSample { sent, arrived, total_bytes: 1500 * u64::from(number) }
+        };
+        let mut arrivals = Arrivals::default();
+        arrivals.add(&(0..10).map(sample).collect::<Vec<_>>());
+        let found = arrivals.train(3600, 1.05).unwrap();
+        assert!((found.arrived_bps - 20e6).abs() < 1.0, "{found:?}");
+        assert_eq!(found.bytes, 4 * 1500);
+        // Groups that are too small for it still tell more than nothing.
+        let all = arrivals.train(6_001, 1.05).unwrap();
+        assert!((6e6..10e6).contains(&all.arrived_bps), "{all:?}");
     }
 
     #[test]
