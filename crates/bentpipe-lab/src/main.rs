@@ -11,7 +11,7 @@ mod report;
 
 use std::process::ExitCode;
 
-use bentpipe_cli::{VERSION, out};
+use bentpipe_cli::{VERSION, log, out};
 use clap::{Parser, Subcommand};
 
 /// The lab of Bentpipe: experiments on emulated and simulated links.
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     match result.and_then(|()| Ok(out::result()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bentpipe-lab: {error}");
+            eprintln!("bentpipe-lab: {}", log::causes(&*error));
             ExitCode::FAILURE
         }
     }

@@ -234,7 +234,7 @@ fn main() -> ExitCode {
     match result.and_then(|()| Ok(out::result()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            log::failure("bentpipe", &error);
+            log::failure("bentpipe", &log::causes(&*error));
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,6 @@
 //! The log on standard error.
 
+use std::error::Error;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -108,6 +109,23 @@ pub fn failure(program: &str, error: &dyn Display) {
     }
 }
 
+/// The error with its causes. A cause that the message before it contains is left out.
+pub fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut last = text.clone();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let message = cause.to_string();
+        if !last.contains(&message) {
+            text += ": ";
+            text += &message;
+        }
+        last = message;
+        next = cause.source();
+    }
+    text
+}
+
 fn write_json(error: &dyn Display) {
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).json();
     let log = log.with_current_span(false).with_span_list(false).finish();
@@ -116,7 +134,38 @@ fn write_json(error: &dyn Display) {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+    use std::fmt;
+
     use super::Format::{self, Json, Text};
+    use super::causes;
+
+    /// An error with its cause.
+    #[derive(Debug)]
+    struct Step(&'static str, Option<Box<Step>>);
+
+    impl fmt::Display for Step {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Step {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+
+    #[test]
+    fn every_cause_of_an_error_is_shown_once() {
+        let denied = Step("permission denied", None);
+        let opened = Step("cannot open the tunnel (permission denied)", Some(Box::new(denied)));
+        let error = Step("cell 3, seed 1", Some(Box::new(opened)));
+        assert_eq!(causes(&error), "cell 3, seed 1: cannot open the tunnel (permission denied)");
+        let error = Step("no session", Some(Box::new(Step("the gateway ended", None))));
+        assert_eq!(causes(&error), "no session: the gateway ended");
+        assert_eq!(causes(&Step("alone", None)), "alone");
+    }
 
     #[test]
     fn a_faulty_command_line_still_says_its_format() {
