@@ -313,14 +313,20 @@ impl OtherEgress {
             *self.missed_at.lock() = None;
             *self.connection.lock() = leg.as_ref().and_then(|it| it.connection());
         }
-        // A proxy that refuses the authorization is of no use for a while.
-        is_connected && !self.to.proxy().is_some_and(|proxy| proxy.is_unauthorized())
+        is_connected && !self.is_unauthorized()
+    }
+
+    /// Returns `true` if this is a proxy that refuses the authorization, so that it is of no use for a
+    /// while.
+    fn is_unauthorized(&self) -> bool {
+        self.to.proxy().is_some_and(|proxy| proxy.is_unauthorized())
     }
 
     /// Returns `true` if the egress, which is down, may be up soon with its flows. Those of an egress
     /// that was silent are taken for dead.
     fn is_awaited(&self) -> bool {
-        if self.connection.lock().as_ref().is_some_and(|it| it.is_dead()) {
+        let is_dead = self.connection.lock().as_ref().is_some_and(|it| it.is_dead());
+        if is_dead || self.is_unauthorized() {
             return false;
         }
         let missed_at = *self.missed_at.lock().get_or_insert_with(Instant::now);

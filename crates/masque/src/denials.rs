@@ -6,7 +6,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Time for which a refusal of the authorization counts. Then a flow tries again.
+/// Time for which a refusal of the authorization counts. Then flows try again.
 const AUTHORIZATION_PAUSE: Duration = Duration::from_secs(30);
 
 /// Refusals of one proxy, or none for a gateway, which refuses a key with the whole connection.

@@ -28,6 +28,8 @@ struct Faults {
     authority: bool,
     /// The hub has another token.
     token: bool,
+    /// It has another one for the second proxy too.
+    tokens: bool,
     /// The proxy dials nothing on loopback.
     policy: bool,
     /// The hub lets nobody reach loopback.
@@ -52,7 +54,8 @@ impl World {
         let path = Path1::to(first.address).await;
         let other = certificate(folder, "other");
         let authority = if faults.authority { other } else { format!("{}.pem", PROXIES[0]) };
-        let token = if faults.token { 9 } else { PROXIES[0] };
+        let token = if faults.token || faults.tokens { 9 } else { PROXIES[0] };
+        let second_token = if faults.tokens { 9 } else { PROXIES[1] };
         let egress = |at: SocketAddr, authority: &str, token: u8| {
             let file = format!("{token}.token");
             let value = format!("Bearer {}\n", client_token(&[token; 32]));
@@ -64,7 +67,7 @@ impl World {
         let rest = format!(
             "{}sites = [\"127.0.0.0/8\"]\n{}",
             egress(path.address, &authority, token),
-            egress(second.address, &format!("{}.pem", PROXIES[1]), PROXIES[1])
+            egress(second.address, &format!("{}.pem", PROXIES[1]), second_token)
         );
         let mut config = ground(folder, HUB, "listen = \"127.0.0.1:0\"", &rest);
         if faults.denied {
@@ -211,6 +214,18 @@ async fn a_proxy_that_refuses_the_authorization_gets_no_more_flows() {
     let trouble = world.ways(&target)[0].trouble.clone().unwrap();
     assert!(trouble.contains("authorization-file"), "{trouble}");
     world.open(&target).await.map_err(|code| code.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flows_do_not_wait_for_proxies_that_refuse_the_authorization() {
+    let world = World::new(Faults { tokens: true, ..Faults::default() }).await;
+    let target = destination().await;
+    world.until_up(&target, [true; 2]).await;
+    for are_up in [[false, true], [false; 2]] {
+        assert_eq!(world.open(&target).await.err(), Some(ResetCode::Forbidden));
+        world.until_up(&target, are_up).await;
+    }
+    assert_eq!(world.open(&target).await.err(), Some(ResetCode::Unreachable));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
