@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -57,6 +58,8 @@ impl Handover {
             some.iter().try_for_each(|(_, record)| put(&mut records, record))?;
             packed += some.len();
         }
+        // A program that another thread is starting has a copy of this end until it runs.
+        sender.shutdown(Shutdown::Write)?;
         Ok((receiver.into(), packed))
     }
 
