@@ -13,8 +13,9 @@ use std::time::Duration;
 use bentpipe_flow::{Class, Reach, ResetCode};
 use bentpipe_masque::{Behalf, Client, ConnectionWatch};
 use bentpipe_net::BufferSizes;
+use bentpipe_relay::layer::{DatagramLayer, LayeredDatagrams};
 use bentpipe_transport::{
-    Connector, DatagramError, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Standing,
+    Connector, FlowDatagrams, FlowStream, Open, OpenDatagrams, OpenError, Standing,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -186,8 +187,8 @@ impl Leg for StatedLeg {
         Box::pin(async move {
             let reach = self.connector.watch_reach();
             let flow = self.connector.open_datagrams(open).await?;
-            let flow = Stating::new(flow, &statement(from));
-            Ok(Box::new(LegDatagrams { flow, reach }) as Box<dyn FlowDatagrams>)
+            let flow = LayeredDatagrams::new(flow, Stating::new(&statement(from)));
+            Ok(Box::new(LayeredDatagrams::new(Box::new(flow), Silence(reach))) as _)
         })
     }
 
@@ -206,8 +207,26 @@ impl Leg for StatedLeg {
     }
 }
 
-/// A connection that is silent when it is dead.
+/// The silence of an egress: the end of a connection, and a layer that ends a flow of datagrams.
 struct Silence(watch::Receiver<Reach>);
+
+impl DatagramLayer for Silence {
+    fn receive<'a>(
+        &'a self,
+        flow: &'a dyn FlowDatagrams,
+    ) -> BoxFuture<'a, Result<Bytes, ResetCode>> {
+        Box::pin(async {
+            let mut reach = self.0.clone();
+            tokio::select! {
+                received = flow.receive() => received,
+                Ok(_) = reach.wait_for(|reach| *reach == Reach::Out) => {
+                    flow.reset(ResetCode::Unreachable);
+                    Err(ResetCode::Unreachable)
+                }
+            }
+        })
+    }
+}
 
 impl Connection for Silence {
     fn is_dead(&self) -> bool {
@@ -291,46 +310,5 @@ impl FlowStream for LegStream {
 
     fn class(&self) -> Option<Class> {
         self.flow.class()
-    }
-}
-
-/// A flow of datagrams that ends when the egress is silent.
-struct LegDatagrams {
-    flow: Stating,
-    reach: watch::Receiver<Reach>,
-}
-
-impl FlowDatagrams for LegDatagrams {
-    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
-        self.flow.send(datagram)
-    }
-
-    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
-        Box::pin(async move {
-            let mut reach = self.reach.clone();
-            tokio::select! {
-                received = self.flow.receive() => received,
-                Ok(_) = reach.wait_for(|reach| *reach == Reach::Out) => {
-                    self.flow.reset(ResetCode::Unreachable);
-                    Err(ResetCode::Unreachable)
-                }
-            }
-        })
-    }
-
-    fn max_bytes(&self) -> usize {
-        self.flow.max_bytes()
-    }
-
-    fn provisioned_max_bytes(&self) -> usize {
-        self.flow.provisioned_max_bytes()
-    }
-
-    fn keep_order(&self) {
-        self.flow.keep_order();
-    }
-
-    fn reset(&self, code: ResetCode) {
-        self.flow.reset(code);
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bentpipe_flow::ResetCode;
+use bentpipe_relay::layer::{DatagramLayer, LayeredDatagrams};
 use bentpipe_transport::datagram::STATEMENT;
 use bentpipe_transport::{Carried, DatagramError, FlowDatagrams, FlowStream, Incoming};
 use bytes::Bytes;
@@ -75,7 +76,7 @@ pub async fn stated(mut incoming: Incoming) -> Option<Incoming> {
     let Statement { caller: Caller { aircraft, session }, passenger } = statement;
     let carries = match incoming.carries {
         Carried::Datagrams { protocol, source, is_gateway, flow } => {
-            let flow = Box::new(Stated(flow));
+            let flow = Box::new(LayeredDatagrams::new(flow, Stated));
             Carried::Datagrams { protocol, source, is_gateway, flow }
         }
         stream => stream,
@@ -103,98 +104,64 @@ async fn on_datagrams(flow: &dyn FlowDatagrams) -> Result<Statement, ResetCode> 
     }
 }
 
-/// A flow of datagrams at the egress, whose statement is known.
-struct Stated(Box<dyn FlowDatagrams>);
+/// Layer of a flow of datagrams at the egress, whose statement is known.
+struct Stated;
 
-impl FlowDatagrams for Stated {
-    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
-        self.0.send(datagram)
-    }
-
-    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
-        Box::pin(async move {
+impl DatagramLayer for Stated {
+    fn receive<'a>(
+        &'a self,
+        flow: &'a dyn FlowDatagrams,
+    ) -> BoxFuture<'a, Result<Bytes, ResetCode>> {
+        Box::pin(async {
             loop {
-                let datagram = self.0.receive().await?;
+                let datagram = flow.receive().await?;
                 if datagram.first() != Some(&STATEMENT) {
                     return Ok(datagram);
                 }
                 // The confirmation is under way, or lost.
-                let _ = self.0.send(&CONFIRMATION);
+                let _ = flow.send(&CONFIRMATION);
             }
         })
     }
-
-    fn max_bytes(&self) -> usize {
-        self.0.max_bytes()
-    }
-
-    fn provisioned_max_bytes(&self) -> usize {
-        self.0.provisioned_max_bytes()
-    }
-
-    fn keep_order(&self) {
-        self.0.keep_order();
-    }
-
-    fn reset(&self, code: ResetCode) {
-        self.0.reset(code);
-    }
-
-    fn connected(&self) {
-        self.0.connected();
-    }
 }
 
-/// A flow of datagrams at the hub. The statement goes before each datagram until it is confirmed.
+/// Layer of a flow of datagrams at the hub. The statement goes before each datagram until it is
+/// confirmed.
 pub struct Stating {
-    flow: Box<dyn FlowDatagrams>,
     statement: Vec<u8>,
     is_confirmed: AtomicBool,
 }
 
 impl Stating {
-    /// States the origin of `flow`.
-    pub fn new(flow: Box<dyn FlowDatagrams>, stated: &Statement) -> Self {
+    /// States this origin.
+    pub fn new(stated: &Statement) -> Self {
         let mut statement = vec![STATEMENT];
         stated.put(&mut statement);
-        Self { flow, statement, is_confirmed: AtomicBool::new(false) }
+        Self { statement, is_confirmed: AtomicBool::new(false) }
     }
 }
 
-impl FlowDatagrams for Stating {
-    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+impl DatagramLayer for Stating {
+    fn send(&self, flow: &dyn FlowDatagrams, datagram: &[u8]) -> Result<(), DatagramError> {
         if !self.is_confirmed.load(Ordering::Relaxed) {
-            self.flow.send(&self.statement)?;
+            flow.send(&self.statement)?;
         }
-        self.flow.send(datagram)
+        flow.send(datagram)
     }
 
-    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
-        Box::pin(async move {
+    fn receive<'a>(
+        &'a self,
+        flow: &'a dyn FlowDatagrams,
+    ) -> BoxFuture<'a, Result<Bytes, ResetCode>> {
+        Box::pin(async {
             loop {
-                let datagram = self.flow.receive().await?;
+                let datagram = flow.receive().await?;
                 if datagram.first() != Some(&STATEMENT) {
                     return Ok(datagram);
                 }
                 self.is_confirmed.store(true, Ordering::Relaxed);
             }
         })
-    }
-
-    fn max_bytes(&self) -> usize {
-        self.flow.max_bytes()
-    }
-
-    fn provisioned_max_bytes(&self) -> usize {
-        self.flow.provisioned_max_bytes()
-    }
-
-    fn keep_order(&self) {
-        self.flow.keep_order();
-    }
-
-    fn reset(&self, code: ResetCode) {
-        self.flow.reset(code);
     }
 }
 
@@ -278,9 +245,9 @@ mod tests {
     async fn a_statement_among_datagrams_is_repeated_until_it_is_confirmed() {
         // The first statement is lost, and so is its first confirmation.
         let [near, far] = Lossy::pair([1, 1]);
-        let hub = Stating::new(near, &ORIGIN);
+        let hub = Stating::new(&ORIGIN);
         for text in [&b"\0one"[..], b"\0two", b"\0three"] {
-            hub.send(text).unwrap();
+            hub.send(&*near, text).unwrap();
         }
         let stated = stated(incoming(far)).await.unwrap();
         let origin =
@@ -295,8 +262,8 @@ mod tests {
         );
         assert_eq!(flow.receive().await.unwrap(), b"\0three"[..]);
         flow.send(b"\0answer").unwrap();
-        assert_eq!(hub.receive().await.unwrap(), b"\0answer"[..]);
-        hub.send(b"\0four").unwrap();
+        assert_eq!(hub.receive(&*near).await.unwrap(), b"\0answer"[..]);
+        hub.send(&*near, b"\0four").unwrap();
         assert_eq!(flow.receive().await.unwrap(), b"\0four"[..]);
         assert!(hub.is_confirmed.load(Ordering::Relaxed));
     }

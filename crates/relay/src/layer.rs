@@ -92,13 +92,20 @@ impl<T: AsyncWrite + Unpin, L: Layer + Unpin> AsyncWrite for Layered<T, L> {
     }
 }
 
-/// Additions to a flow of datagrams.
+/// Changed operations of a flow of datagrams. The flow itself does what a layer does not change.
 pub trait DatagramLayer: Send + Sync {
-    /// Called before a datagram of `bytes` is sent. An error drops it.
-    fn before_send(&self, bytes: usize) -> Result<(), DatagramError>;
+    /// Sends over `flow`.
+    fn send(&self, flow: &dyn FlowDatagrams, datagram: &[u8]) -> Result<(), DatagramError> {
+        flow.send(datagram)
+    }
 
-    /// Called after a datagram or the end of the flow was received.
-    fn after_receive(&self) {}
+    /// Receives from `flow`.
+    fn receive<'a>(
+        &'a self,
+        flow: &'a dyn FlowDatagrams,
+    ) -> BoxFuture<'a, Result<Bytes, ResetCode>> {
+        flow.receive()
+    }
 }
 
 /// A flow of datagrams under a layer.
@@ -116,16 +123,11 @@ impl<L> LayeredDatagrams<L> {
 
 impl<L: DatagramLayer> FlowDatagrams for LayeredDatagrams<L> {
     fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
-        self.layer.before_send(datagram.len())?;
-        self.flow.send(datagram)
+        self.layer.send(&*self.flow, datagram)
     }
 
     fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
-        Box::pin(async {
-            let received = self.flow.receive().await;
-            self.layer.after_receive();
-            received
-        })
+        self.layer.receive(&*self.flow)
     }
 
     fn max_bytes(&self) -> usize {

@@ -66,8 +66,8 @@ pub fn policed(
 }
 
 impl DatagramLayer for PolicerHandle {
-    fn before_send(&self, bytes: usize) -> Result<(), DatagramError> {
-        if self.admit(bytes) { Ok(()) } else { Err(DatagramError::Policed) }
+    fn send(&self, flow: &dyn FlowDatagrams, datagram: &[u8]) -> Result<(), DatagramError> {
+        if self.admit(datagram.len()) { flow.send(datagram) } else { Err(DatagramError::Policed) }
     }
 }
 

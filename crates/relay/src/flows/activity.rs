@@ -5,11 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bentpipe_flow::ResetCode;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Grip;
 use crate::layer::{DatagramLayer, Layer, LayeredDatagrams};
-use crate::transport::{Carried, DatagramError, Incoming};
+use crate::transport::{Carried, DatagramError, FlowDatagrams, Incoming};
 
 /// Layer that records the activity of a flow in its table entry.
 pub struct Activity(pub Arc<Grip>);
@@ -54,12 +57,19 @@ impl Layer for Activity {
 }
 
 impl DatagramLayer for Activity {
-    fn before_send(&self, _: usize) -> Result<(), DatagramError> {
+    fn send(&self, flow: &dyn FlowDatagrams, datagram: &[u8]) -> Result<(), DatagramError> {
         self.0.touch();
-        Ok(())
+        flow.send(datagram)
     }
 
-    fn after_receive(&self) {
-        self.0.touch();
+    fn receive<'a>(
+        &'a self,
+        flow: &'a dyn FlowDatagrams,
+    ) -> BoxFuture<'a, Result<Bytes, ResetCode>> {
+        Box::pin(async {
+            let received = flow.receive().await;
+            self.0.touch();
+            received
+        })
     }
 }
