@@ -1,10 +1,10 @@
 //! A hub with two egresses.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_flow::{Class, ResetCode, Target};
-use bentpipe_gateway::config::AirConfig;
 use bentpipe_gateway::transport::{Connector, Open};
 use bentpipe_gateway::transports;
 use bentpipe_net::Inherited;
@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::sleep;
 
 use crate::bench::{echo, soon, until};
-use crate::hubs::{AIR, Running, ground, secret, write_key};
+use crate::hubs::{Running, aircraft, ground, secret};
 
 const HUB: u8 = 2;
 const EGRESSES: [u8; 2] = [4, 5];
@@ -59,13 +59,7 @@ impl World {
         });
         let rest = format!("{first}{second}{sites}");
         let hub = Running::start(ground(folder, HUB, "listen = \"127.0.0.1:0\"", &rest));
-        let (key, peer) = (write_key(folder, AIR), secret(HUB).public());
-        let text = format!(
-            "[link]\nprivate-key-file = \"{key}\"\npeer = \"{}\"\npeer-public-key = \"{peer}\"\n\
-             rate = \"50 Mbit/s\"\nkeep-flows = true\n[listen]\nsocks5 = \"127.0.0.1:0\"\n",
-            hub.address
-        );
-        let air = AirConfig::parse(&folder.join("air.toml"), &text).unwrap();
+        let air = aircraft(folder, (HUB, hub.address), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let connector = transports::connector(&air, &mut Inherited::default()).unwrap();
         Self { _folder: temporary, hub, egresses, connector }
     }

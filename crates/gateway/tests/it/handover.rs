@@ -1,6 +1,5 @@
 //! Gateways that leave their flows for the next process.
 
-use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::bench::{closed_port, echo, socks_client, soon, until};
-use crate::hubs::{AIR, FLOWS, Path1, Running, ground, progress, secret, transfer, write_key};
+use crate::hubs::{FLOWS, Path1, Running, aircraft, ground, progress, transfer};
 
 const GROUND: u8 = 2;
 const STEP: usize = 20_000;
@@ -45,22 +44,12 @@ fn ground_config(folder: &Path) -> GroundConfig {
     ground(folder, GROUND, "listen = \"127.0.0.1:0\"", "")
 }
 
-fn air_config(folder: &Path, path: &Path1, socks: SocketAddr) -> AirConfig {
-    let (key, peer) = (write_key(folder, AIR), secret(GROUND).public());
-    let text = format!(
-        "[link]\nprivate-key-file = \"{key}\"\npeer = \"{}\"\npeer-public-key = \"{peer}\"\n\
-         rate = \"50 Mbit/s\"\nkeep-flows = true\n[listen]\nsocks5 = \"{socks}\"\n",
-        path.address
-    );
-    AirConfig::parse(&folder.join("air.toml"), &text).unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flows_outlive_orderly_restarts_of_a_single_ground() {
     let (folder, manager) = (tempfile::tempdir().unwrap(), Manager::default());
     let mut running = Running::start_after(ground_config(folder.path()), None, manager.store());
     let path = Path1::to(running.address).await;
-    let air = air_config(folder.path(), &path, "127.0.0.1:0".parse().unwrap());
+    let air = aircraft(folder.path(), (GROUND, path.address), "127.0.0.1:0".parse().unwrap());
     let connector = transports::connector(&air, &mut Inherited::default()).unwrap();
     let (is_over, steps) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let (target, mut flows) = (echo("127.0.0.1:0").await, JoinSet::new());
@@ -133,7 +122,7 @@ async fn clients_outlive_orderly_restarts_of_the_air() {
     let path = Path1::to(running.address).await;
     // A free port, because the next process has to listen at the same.
     let socks = closed_port().await;
-    let config = air_config(folder.path(), &path, socks);
+    let config = aircraft(folder.path(), (GROUND, path.address), socks);
     let mut air = RunningAir::start(&config, None, &manager);
     let (is_over, steps) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let (target, mut clients) = (echo("127.0.0.1:0").await, JoinSet::new());

@@ -50,6 +50,16 @@ pub fn ground(folder: &Path, number: u8, listen: &str, rest: &str) -> GroundConf
     GroundConfig::parse(&folder.join(format!("{number}.toml")), &text).unwrap()
 }
 
+/// Settings of an aircraft that keeps its flows, with the hub of this key and address.
+pub fn aircraft(folder: &Path, (hub, address): (u8, SocketAddr), socks: SocketAddr) -> AirConfig {
+    let (key, peer) = (write_key(folder, AIR), secret(hub).public());
+    let text = format!(
+        "[link]\nprivate-key-file = \"{key}\"\npeer = \"{address}\"\npeer-public-key = \"{peer}\"\n\
+         rate = \"50 Mbit/s\"\nkeep-flows = true\n[listen]\nsocks5 = \"{socks}\"\n"
+    );
+    AirConfig::parse(&folder.join("air.toml"), &text).unwrap()
+}
+
 /// A running ground gateway.
 pub struct Running {
     pub address: SocketAddr,

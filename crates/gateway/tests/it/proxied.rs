@@ -1,12 +1,12 @@
 //! A hub whose egresses are standard MASQUE proxies: this project's server, which sees a standard client.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bentpipe_flow::{Class, ResetCode, Target};
-use bentpipe_gateway::config::{AirConfig, Dial, client_entry, client_token};
+use bentpipe_gateway::config::{Dial, client_entry, client_token};
 use bentpipe_gateway::transport::{Connector, EgressStanding, FlowStream, Open, OpenDatagrams};
 use bentpipe_gateway::transports;
 use bentpipe_net::{Inherited, ip};
@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 
 use crate::bench::{echo, soon, until};
 use crate::hub_datagrams::{pushed, sender};
-use crate::hubs::{AIR, Path1, Running, ground, secret, transfer, write_key};
+use crate::hubs::{Path1, Running, aircraft, ground, transfer};
 
 const HUB: u8 = 2;
 const PROXIES: [u8; 2] = [4, 5];
@@ -75,13 +75,7 @@ impl World {
             config.dial.deny = denies.deny;
         }
         let hub = Running::start(config);
-        let (key, peer) = (write_key(folder, AIR), secret(HUB).public());
-        let text = format!(
-            "[link]\nprivate-key-file = \"{key}\"\npeer = \"{}\"\npeer-public-key = \"{peer}\"\n\
-             rate = \"50 Mbit/s\"\nkeep-flows = true\n[listen]\nsocks5 = \"127.0.0.1:0\"\n",
-            hub.address
-        );
-        let air = AirConfig::parse(&folder.join("air.toml"), &text).unwrap();
+        let air = aircraft(folder, (HUB, hub.address), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let connector = transports::connector(&air, &mut Inherited::default()).unwrap();
         Self { _folder: temporary, hub, proxies: [first, second], path, connector }
     }
@@ -152,7 +146,7 @@ async fn flows_go_through_a_proxy_and_end_with_it() {
     until("the end of its flow", || world.flows() == [0; 3]).await;
 
     let mut stream = world.open(&target).await.map_err(|code| code.to_string()).unwrap();
-    assert_eq!(world.flows(), [1, 1, 0], "the hub admits the flow, and the first proxy dials");
+    until("the hub admits, and the first proxy dials", || world.flows() == [1, 1, 0]).await;
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let udp = OpenDatagrams {
         target: server.local_addr().unwrap().to_string().parse().unwrap(),
@@ -164,7 +158,7 @@ async fn flows_go_through_a_proxy_and_end_with_it() {
     let datagrams = world.connector.open_datagrams(udp.clone()).await.unwrap();
     let port = sender(&*datagrams, &server, b"question").await;
     pushed(&*datagrams, &server, port, b"answer").await;
-    assert_eq!(world.flows(), [2, 2, 0]);
+    until("the flow of datagrams too", || world.flows() == [2, 2, 0]).await;
 
     // The proxy is silent, as if it were killed. Its flows end at once, and new ones go elsewhere.
     world.path.is_cut.store(true, Ordering::Relaxed);
