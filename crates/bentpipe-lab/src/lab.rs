@@ -177,7 +177,7 @@ struct ModemRate {
 pub fn run(lab: &Lab) -> Outcome {
     match lab {
         Lab::Run(run) => {
-            log::if_asked();
+            log::if_requested();
             run.planned()?.run()
         }
         Lab::Measure(args) => measure(args),

@@ -95,7 +95,7 @@ pub fn all() {
 }
 
 /// Writes the log to stderr if `RUST_LOG` is set, for a command whose own output is the news.
-pub fn if_asked() {
+pub fn if_requested() {
     if std::env::var_os(FILTER_VARIABLE).is_some() {
         all();
     }
