@@ -107,14 +107,10 @@ impl Fleet {
         fleet
     }
 
-    /// Serves these aircraft from now on, besides the standard clients. The flows of all others end.
-    /// Limits of the remaining ones apply to new flows, and ceilings of passengers to all.
+    /// Serves these aircraft too, besides the standard clients. Their limits apply to new flows, and
+    /// ceilings of passengers to all.
     pub fn set_aircraft(&self, aircraft: &[AircraftConfig]) {
         let mut roster = self.roster.write();
-        let stay: BTreeSet<_> = aircraft.iter().map(|one| one.key).collect();
-        for gone in roster.remove_except(&stay) {
-            self.tables.end_flows(gone);
-        }
         for one in aircraft {
             let key = one.key.as_bytes();
             let present = roster.by_key.get(key).cloned();
@@ -128,6 +124,14 @@ impl Fleet {
                 aircraft.ceiling = present.ceiling.clone();
             }
             roster.put(*key, aircraft);
+        }
+    }
+
+    /// Serves no aircraft besides these any more. The flows of all others end.
+    pub fn remove_others(&self, aircraft: &[AircraftConfig]) {
+        let stay: BTreeSet<_> = aircraft.iter().map(|one| one.key).collect();
+        for gone in self.roster.write().remove_except(&stay) {
+            self.tables.end_flows(gone);
         }
     }
 

@@ -38,6 +38,8 @@ impl Ground {
                 ));
             }
         }
+        // Their sessions have ended before their flows do: no aircraft hears of single flows first.
+        self.shared.fleet.remove_others(&new.aircraft);
         self.shared.known.set_table(&new.hosts);
         Ok(changes)
     }
