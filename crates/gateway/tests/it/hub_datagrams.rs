@@ -9,7 +9,7 @@ use bentpipe_gateway::transport::datagram::Datagram;
 use bentpipe_gateway::transport::{FlowDatagrams, OpenDatagrams};
 use bentpipe_net::ip;
 use tokio::net::UdpSocket;
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 use crate::bench::{soon, until};
 use crate::hubs::{Leg, World};
@@ -24,16 +24,25 @@ fn payload(datagram: &[u8]) -> &[u8] {
     }
 }
 
-/// Sends to the server until it receives. Returns the address that it sees.
+/// Sends to the server until it receives. Returns the address that it sees. The flow is read as well:
+/// only so it finds another hub.
 pub async fn sender(flow: &dyn FlowDatagrams, server: &UdpSocket, text: &[u8]) -> SocketAddr {
     let mut buffer = [0; 100];
     let received = async {
+        let mut repeat = interval(REPEAT);
         loop {
-            let _ = flow.send(&Datagram::Payload(text).encoded());
-            match timeout(REPEAT, server.recv_from(&mut buffer)).await {
-                // Not a repetition of an earlier one.
-                Ok(Ok((count, from))) if &buffer[..count] == text => return from,
-                _ => {}
+            tokio::select! {
+                biased;
+                // Anything else is a repetition of an earlier one.
+                Ok((count, from)) = server.recv_from(&mut buffer) => {
+                    if &buffer[..count] == text {
+                        return from;
+                    }
+                }
+                received = flow.receive() => {
+                    received.unwrap_or_else(|code| panic!("the flow has ended: {code}"));
+                }
+                _ = repeat.tick() => drop(flow.send(&Datagram::Payload(text).encoded())),
             }
         }
     };
