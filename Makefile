@@ -16,6 +16,9 @@ demo: setup
 	$(CARGO) build --release --bin bentpipe --bin bentpipe-lab
 	@target/release/bentpipe demo $(DEMO)
 
+# Open files that the tests of one program need together, with threads for many processors.
+DESCRIPTORS := 8192
+
 test: setup
 	@scripts/setup.sh python
 	@scripts/setup.sh busybox
@@ -23,6 +26,7 @@ test: setup
 	@scripts/masque-client/install.sh target/masque-client
 	@scripts/setup.sh vega
 	@scripts/setup.sh axe
+	@[ "$$(ulimit -Sn)" -ge $(DESCRIPTORS) ] 2>/dev/null || ulimit -Sn $(DESCRIPTORS) || true; \
 	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace --no-fail-fast
 
 quick:
