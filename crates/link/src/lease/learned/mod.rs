@@ -45,7 +45,7 @@ mod train;
 mod trains;
 
 #[cfg(test)]
-mod liar_tests;
+mod bottleneck_tests;
 
 use std::time::Duration;
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::arrivals::Passage;
 use super::cross_traffic::MIN_NOISE;
 use super::loss::Excess;
 use super::packets::{PACKET_BYTES, bytes_in};
@@ -17,6 +18,12 @@ const QUIET_ROUND_TRIPS: u32 = 20;
 /// Time and packets over which the arrival rate in a queue is measured.
 const QUEUE_SPAN: Duration = Duration::from_millis(60);
 const QUEUE_PACKETS: u64 = 12;
+/// Share of the capacity below which packets say nothing about it …
+const MIN_BUSY: f64 = 0.5;
+/// … unless they were sent this much faster than they arrived …
+const GROWING: f64 = 1.15;
+/// … for this time.
+const GROWING_SPAN: Duration = Duration::from_secs(1);
 /// Maximum wait of data for a drain, in round trips beyond the queue.
 const MAX_DRAIN: f64 = 1.5;
 
@@ -29,7 +36,15 @@ impl Learner {
         let span = QUEUE_SPAN.max(packets);
         // A pause of ours before would look like a low rate.
         let Some(passage) = self.arrivals.last_sent_from(span, self.resumed_at) else { return };
-        let arrived = passage.arrived_bps.min(capacity);
+        let arrived = if passage.sent_bps < MIN_BUSY * capacity {
+            // Little data arrives slowly on any path: an end was late, or others have a queue. It grows
+            // for long if the path carries even less.
+            let grows = |it: &Passage| it.sent_bps > GROWING * it.arrived_bps;
+            self.arrivals.last(GROWING_SPAN).filter(grows).map_or(capacity, |it| it.arrived_bps)
+        } else {
+            passage.arrived_bps
+        };
+        let arrived = arrived.min(capacity);
         self.capacity_bps = Some(arrived);
         self.measured_at = now;
         self.share = AFTER_QUEUE;

@@ -1,4 +1,5 @@
-//! Peers that lie about arrivals. A learner must not send much more to them than the path carries.
+//! A learner in front of a bottleneck. It must not send much more than the path carries to peers that lie
+//! about arrivals, and must not forget the rate while little is sent.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,6 +28,8 @@ struct Packet {
 /// A drop-tail bottleneck, a learner in front of it, and a peer that lies.
 struct Rig {
     learner: Learner,
+    /// Rate at which data comes.
+    demand_bps: f64,
     lie: Lie,
     /// Share of the packets that the peer admits at most.
     admitted: f64,
@@ -43,6 +46,7 @@ impl Rig {
         let (cap, now) = (BitRate::from_bps(100_000_000_000), Duration::from_secs(1));
         Self {
             learner: Learner::new(cap, 0, None, 2 * DELAY, now),
+            demand_bps: f64::INFINITY,
             lie,
             admitted,
             now,
@@ -69,7 +73,7 @@ impl Rig {
     }
 
     fn send(&mut self) {
-        let rate = self.learner.rate(self.now).bps() as f64;
+        let rate = (self.learner.rate(self.now).bps() as f64).min(self.demand_bps);
         self.credit_bytes = (self.credit_bytes + rate / 8e3).min(rate / 8e3 + PACKET as f64);
         while self.credit_bytes >= PACKET as f64 && !self.learner.holds_data() {
             self.credit_bytes -= PACKET as f64;
@@ -175,5 +179,23 @@ fn a_lie_about_losses_gains_what_it_hides() {
         let later = rig.run(110);
         println!("{admitted} admitted: {first:.3}, then {later:.3}");
         assert!(later <= 3.4, "{admitted} admitted: {later:.3}");
+    }
+}
+
+/// The path is later by more than a queue that is tolerated in one second of five.
+fn sometimes_late(sent: Duration, arrived: Duration) -> Duration {
+    let is_late = sent >= HONEST * 3 && sent.as_secs().is_multiple_of(5);
+    if is_late { arrived + Duration::from_millis(40) } else { arrived }
+}
+
+#[test]
+fn a_path_that_is_late_while_little_is_sent_has_the_rate_of_before() {
+    for demand_bps in [8e3, 50e3, 500e3, 2e6] {
+        let mut rig = Rig::new(sometimes_late, 1.0);
+        rig.run(10);
+        rig.demand_bps = demand_bps;
+        rig.run(60);
+        let kept = rig.learner.capacity().unwrap().bps() as f64 / LINK_BPS;
+        assert!(kept > 0.9, "{kept:.3} of the rate are left after {demand_bps} bit/s");
     }
 }
