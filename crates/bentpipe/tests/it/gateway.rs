@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -12,6 +13,14 @@ use nix::unistd::Pid;
 
 /// Maximum wait for anything that the gateway does.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An address of the loopback network that no other test and no other process of ours uses.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let ip = [127, 1 + high % 254, low, NEXT.fetch_add(1, Ordering::Relaxed)];
+    (ip, 4_501).into()
+}
 
 /// A running gateway, killed when dropped, and its log.
 pub struct Gateway {

@@ -2,7 +2,7 @@
 
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tempfile::TempDir;
 
-use super::gateway::{Gateway, PATIENCE};
+use super::gateway::{Gateway, PATIENCE, free_address};
 
 const CLIENTS: usize = 20;
 const STEP: usize = 50_000;
@@ -99,8 +99,8 @@ fn keys(folder: &Path, file: &str) -> String {
 /// Writes both configurations. Returns the address for SOCKS5.
 fn configure(folder: &Path) -> SocketAddr {
     let (ground, air) = (keys(folder, "ground.key"), keys(folder, "air.key"));
-    let free_udp = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let socks = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free_udp = free_address();
+    let socks = free_address();
     let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
     write(
         "ground.toml",

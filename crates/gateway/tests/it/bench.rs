@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use bentpipe_gateway::air::Air;
@@ -136,9 +137,13 @@ pub async fn echo(address: &str) -> SocketAddr {
     address
 }
 
-/// An address where nothing listens.
-pub async fn closed_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+/// An address of the loopback network that no other test and no other process of ours uses: whoever
+/// connects is refused, until a test listens there.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let ip = [127, 1 + high % 254, low, NEXT.fetch_add(1, Ordering::Relaxed)];
+    (ip, 9464).into()
 }
 
 pub async fn read_exactly(tcp: &mut TcpStream, length: usize) -> Vec<u8> {

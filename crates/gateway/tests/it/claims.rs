@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bentpipe_link::Class;
 use tokio::io::AsyncWriteExt;
 
-use crate::bench::{closed_port, echo, read_exactly, socks_client, soon, until};
+use crate::bench::{free_address, echo, read_exactly, socks_client, soon, until};
 use crate::transports::{
     Configs, Ends, configs_with, over_aerotcp, over_http3, over_link, start_air, start_ground,
 };
@@ -76,7 +76,7 @@ async fn the_usage_of_a_passenger_is_written() {
     let top = format!("{POLICY}\nusage = {{ directory = {:?}, interval = '1 s' }}", folder.path());
     let mut configs = configs_with(&top, "hosts = { \"www.gov.uk\" = \"127.0.0.1\" }");
     // A free port, so that the client knows the address.
-    let socks = closed_port().await;
+    let socks = free_address();
     configs.air.listen.socks5 = Some(socks);
     configs.ground.link.listen = Some("127.0.0.1:0".parse().unwrap());
     let inherited = &mut bentpipe_net::Inherited::default();

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::bench::{closed_port, echo, socks_client, soon, until};
+use crate::bench::{free_address, echo, socks_client, soon, until};
 use crate::hubs::{FLOWS, Path1, Running, aircraft, ground, progress, transfer};
 
 const GROUND: u8 = 2;
@@ -121,7 +121,7 @@ async fn clients_outlive_orderly_restarts_of_the_air() {
     let running = Running::start_after(ground_config(folder.path()), None, None);
     let path = Path1::to(running.address).await;
     // A free port, because the next process has to listen at the same.
-    let socks = closed_port().await;
+    let socks = free_address();
     let config = aircraft(folder.path(), (GROUND, path.address), socks);
     let mut air = RunningAir::start(&config, None, &manager);
     let (is_over, steps) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());

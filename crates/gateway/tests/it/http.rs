@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bench::{
-    Bench, LOOPBACK, closed_port, echo, echoes, expect_reset, read_all, read_exactly, soon, start,
+    Bench, LOOPBACK, free_address, echo, echoes, expect_reset, read_all, read_exactly, soon, start,
 };
 
 const CONNECTED: &str = "HTTP/1.1 200 OK\r\n";
@@ -88,7 +88,7 @@ async fn connect_takes_an_address_of_ipv6_in_brackets() {
 #[tokio::test]
 async fn a_failed_dial_after_connect_is_a_reset() {
     let bench = start("", LOOPBACK);
-    let to = closed_port().await;
+    let to = free_address();
     let mut tcp = client(&bench, &format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n")).await;
     expect_reset(&mut tcp).await;
 }
@@ -164,7 +164,7 @@ async fn failures_are_answered_with_their_reason() {
     let bench = start("", LOOPBACK);
     let get =
         async |url: String| answer(&bench, &format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
-    let to = closed_port().await;
+    let to = free_address();
     let refused = get(format!("http://{to}/")).await;
     assert!(refused.starts_with("HTTP/1.1 502 "), "{refused}");
     assert!(refused.contains("proxy-status: bentpipe; error=connection_refused\r\n"), "{refused}");

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::bench::{
-    Bench, LOOPBACK, closed_port, echo, echoes, expect_reset, read_all, read_exactly, start,
+    Bench, LOOPBACK, free_address, echo, echoes, expect_reset, read_all, read_exactly, start,
     through_socks, until,
 };
 
@@ -131,7 +131,7 @@ async fn half_open_clients_are_given_up() {
 #[tokio::test]
 async fn a_failed_dial_is_a_reset() {
     let bench = start("", LOOPBACK);
-    let mut tcp = through_socks(&bench, closed_port().await).await;
+    let mut tcp = through_socks(&bench, free_address()).await;
     expect_reset(&mut tcp).await;
     assert_eq!(bench.air.resets(ResetCode::Refused), 1);
     let shut = start("", "");

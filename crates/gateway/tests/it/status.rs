@@ -10,7 +10,7 @@ use bentpipe_gateway::{air, ground};
 use bentpipe_net::Inherited;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::bench::{echo, socks_client, soon, until};
+use crate::bench::{echo, free_address, socks_client, soon, until};
 use crate::transports::{Configs, configs_with, over_link};
 use crate::udp;
 
@@ -22,15 +22,6 @@ struct Pair {
     configs: Configs,
     _folder: tempfile::TempDir,
     socks: std::net::SocketAddr,
-}
-
-/// An address of the loopback network that no other test and no other process of ours uses.
-fn free_address() -> std::net::SocketAddr {
-    use std::sync::atomic::{AtomicU8, Ordering};
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let ip = [127, 1 + high % 254, low, NEXT.fetch_add(1, Ordering::Relaxed)];
-    (ip, 9464).into()
 }
 
 fn start(detail: &str) -> Pair {

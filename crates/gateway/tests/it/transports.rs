@@ -19,7 +19,7 @@ use bentpipe_net::{Inherited, bind_udp};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon, until};
+use crate::bench::{free_address, echo, echoes, expect_reset, read_all, socks_client, soon, until};
 use crate::udp;
 
 /// Keys and configurations of both sides, in a folder.
@@ -130,7 +130,7 @@ async fn exercise(socks: SocketAddr, counters: &Counters) {
     soon("the echo", from.read_to_end(&mut back)).await.unwrap();
     assert!(back == text, "{} of {} bytes came back", back.len(), text.len());
 
-    let mut refused = socks_client(socks, closed_port().await).await;
+    let mut refused = socks_client(socks, free_address()).await;
     expect_reset(&mut refused).await;
     assert_eq!(counters.resets(ResetCode::Refused), 1);
     let mut early = socks_client(socks, echo("127.0.0.1:0").await).await;
@@ -332,7 +332,7 @@ async fn carries_datagrams(over: impl Fn(&Configs) -> Ends) {
         }
     }
     assert_eq!((air.datagram_flows.get(), ground.datagram_flows.get()), (2, 2));
-    let closed = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed = free_address();
     client.send(&udp::head(closed), b"anybody there?").await;
     until("an error was passed on", || ground.icmp_sent.get() == 1).await;
     assert_eq!(air.datagrams_unknown.get(), 0);

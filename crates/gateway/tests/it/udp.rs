@@ -8,7 +8,7 @@ use bentpipe_gateway::refusals::Limit;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket};
 
-use crate::bench::{Bench, LOOPBACK, read_all, read_exactly, soon, start, until};
+use crate::bench::{Bench, LOOPBACK, free_address, read_all, read_exactly, soon, start, until};
 use crate::wire::MAX_DATAGRAM_BYTES;
 
 /// A client with an association.
@@ -238,7 +238,7 @@ async fn the_ground_says_what_it_refuses() {
 async fn errors_of_the_network_cross() {
     let bench = start("", LOOPBACK);
     let client = Client::new(&bench).await;
-    let closed = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed = free_address();
     client.send(&head(closed), b"anybody there?").await;
     until("the error crossed", || bench.ground.icmp_sent.get() == 1).await;
     // The flow continues: something may listen later.

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::bench::{
-    Bench, LOOPBACK, closed_port, read_all, settled, soon, start, start_with, until,
+    Bench, LOOPBACK, free_address, read_all, settled, soon, start, start_with, until,
 };
 
 const CACHE: &str = "http-cache = { cache-status = true }";
@@ -330,7 +330,7 @@ async fn a_body_without_a_length_is_passed_on_and_not_stored() {
 #[tokio::test]
 async fn failures_are_answered_as_without_a_cache() {
     let bench = start(CACHE, LOOPBACK);
-    let to = closed_port().await;
+    let to = free_address();
     let (refused, why) = get(&bench, 1, &format!("http://{to}/"), "").await;
     assert!(
         refused.starts_with("HTTP/1.1 502 ") && refused.contains("error=connection_refused"),

@@ -16,6 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::Dispatch;
+use tracing::subscriber::DefaultGuard;
 
 /// A timeout longer than any wait on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -236,12 +238,15 @@ async fn a_modem_off_the_segment_is_not_heard() {
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
-fn logged() -> (Log, tracing::subscriber::DefaultGuard) {
+/// Follows the log of this thread. With one subscriber alone, a line that another test's thread logs first
+/// is never asked for again: so there is a second one.
+fn logged() -> (Log, (DefaultGuard, Dispatch)) {
     let log = Log::default();
     let writer = log.clone();
     let subscriber =
         tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    (log, tracing::subscriber::set_default(subscriber))
+    let second = Dispatch::new(tracing_subscriber::fmt().finish());
+    (log, (tracing::subscriber::set_default(subscriber), second))
 }
 
 impl Log {
