@@ -2,25 +2,25 @@
 //! aircraft.
 
 mod rates;
+mod roster;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bentpipe_flow::ResetCode;
 use bentpipe_link::{Class, PublicKey};
 use bentpipe_net::descriptors::descriptor_limit;
-use bentpipe_units::BitRate;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 
 use bentpipe_config::{AircraftConfig, StandardClient};
 use bentpipe_metering::counters::Counters;
 use bentpipe_metering::refusals::{Holding, Limit};
-use bentpipe_relay::bucket::RateLimit;
 use bentpipe_relay::flows::{Full, Grip, Kind};
-use bentpipe_relay::police::{PassengerCeiling, PolicerHandle};
-use rates::Rates;
+use bentpipe_relay::police::PolicerHandle;
+pub use roster::FlowLimits;
+use roster::{Aircraft, Roster};
 use table::{Entered, Table, Who};
 
 /// Aircraft by their keys, and standard clients by their identities.
@@ -31,47 +31,8 @@ pub struct Fleet {
     counters: Arc<Counters>,
 }
 
-/// Those that are served now.
-#[derive(Default)]
-struct Roster {
-    by_key: HashMap<[u8; 32], Arc<Aircraft>>,
-    /// The same by number; a number is never used twice.
-    by_number: BTreeMap<u32, Arc<Aircraft>>,
-    last_number: u32,
-}
-
-struct Aircraft {
-    number: u32,
-    name: String,
-    /// Key of an aircraft; `None` for a standard client.
-    key: Option<PublicKey>,
-    most: FlowLimits,
-    highest_class: Class,
-    per_second: u32,
-    passenger_ceil: Option<BitRate>,
-    /// The same for open flows.
-    ceiling: Arc<PassengerCeiling>,
-    opening: [RateLimit; Kind::COUNT],
-    /// Share of the opening rate for each passenger; `None` for a standard client, which has none.
-    of_passengers: Option<[Rates; Kind::COUNT]>,
-}
-
 /// Open flows of each [`Kind`]. The kinds have separate limits.
 struct Tables([Mutex<Table>; Kind::COUNT]);
-
-/// Limits on concurrent flows of each [`Kind`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlowLimits {
-    /// TCP connections.
-    pub streams: usize,
-    /// UDP flows.
-    pub datagrams: usize,
-    /// Flows of ICMP echo and other protocols.
-    pub ip: usize,
-}
-
-/// Burst of new flows of an aircraft, in seconds of its average rate.
-const BURST_SECONDS: u32 = 2;
 
 /// FlowPermit for one flow. It is returned when dropped, and revoked when the flow is evicted.
 pub struct FlowPermit {
@@ -262,29 +223,6 @@ impl Fleet {
     }
 }
 
-impl Roster {
-    fn next_number(&mut self) -> u32 {
-        self.last_number += 1;
-        self.last_number
-    }
-
-    fn put(&mut self, key: [u8; 32], aircraft: Aircraft) {
-        let aircraft = Arc::new(aircraft);
-        self.by_number.insert(aircraft.number, aircraft.clone());
-        self.by_key.insert(key, aircraft);
-    }
-
-    /// Removes all aircraft except `stay`, and returns their numbers.
-    fn remove_except(&mut self, stay: &BTreeSet<PublicKey>) -> Vec<u32> {
-        let stays = |one: &Arc<Aircraft>| one.key.is_none_or(|key| stay.contains(&key));
-        self.by_key.retain(|_, one| stays(one));
-        let gone = self.by_number.iter().filter(|(_, one)| !stays(one));
-        let gone: Vec<u32> = gone.map(|(number, _)| *number).collect();
-        self.by_number.retain(|_, one| stays(one));
-        gone
-    }
-}
-
 impl Tables {
     /// Ends all flows of an aircraft. Their permits leave the tables.
     fn end_flows(&self, aircraft: u32) {
@@ -296,58 +234,6 @@ impl Tables {
     fn of(&self, kind: Kind) -> MutexGuard<'_, Table> {
         self.0[kind as usize].lock()
     }
-}
-
-impl FlowLimits {
-    fn of(self, kind: Kind) -> usize {
-        match kind {
-            Kind::Streams => self.streams,
-            Kind::Datagrams => self.datagrams,
-            Kind::Ip => self.ip,
-        }
-    }
-}
-
-impl Aircraft {
-    /// Creates an aircraft or a standard client. `bounds` are its maximum number of flows, its new
-    /// flows of each kind per second, and its highest class.
-    fn new(
-        (number, name): (u32, &str),
-        key: Option<PublicKey>,
-        (most, per_second, highest_class): (FlowLimits, u32, Class),
-        ceiling: Option<BitRate>,
-    ) -> Self {
-        let rates = || [0; Kind::COUNT].map(|_| Rates::new(per_second));
-        Self {
-            number,
-            name: name.to_owned(),
-            key,
-            most,
-            highest_class,
-            per_second,
-            passenger_ceil: ceiling,
-            ceiling: PassengerCeiling::new(ceiling),
-            opening: [0; Kind::COUNT].map(|_| RateLimit::new(per_second, BURST_SECONDS)),
-            of_passengers: key.map(|_| rates()),
-        }
-    }
-
-    fn of(number: u32, one: &AircraftConfig) -> Self {
-        let bounds = (limits_of(one), one.flows_per_second, one.highest_class);
-        Self::new((number, &one.name), Some(one.key), bounds, one.classes.passenger_ceil())
-    }
-
-    /// Returns `true` if the aircraft is as configured.
-    fn fits(&self, one: &AircraftConfig) -> bool {
-        let bounds = (self.most, self.per_second, self.highest_class);
-        let has_bounds = bounds == (limits_of(one), one.flows_per_second, one.highest_class);
-        has_bounds && self.name == one.name && self.passenger_ceil == one.classes.passenger_ceil()
-    }
-}
-
-fn limits_of(one: &AircraftConfig) -> FlowLimits {
-    let (streams, datagrams) = (one.max_flows, one.max_datagram_flows);
-    FlowLimits { streams, datagrams, ip: one.max_ip_flows }
 }
 
 impl FlowPermit {
@@ -390,7 +276,8 @@ mod tests {
     use super::*;
     use bentpipe_config::{Classes, LeaseSource};
     use bentpipe_flow::passenger::{EVERYONE_ELSE, GATEWAY};
-    use bentpipe_link::{PublicKey, Share};
+    use bentpipe_link::Share;
+    use bentpipe_units::BitRate;
     use std::time::Duration;
 
     /// An aircraft whose key consists of `key`.

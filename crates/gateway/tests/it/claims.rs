@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use bentpipe_link::Class;
 use tokio::io::AsyncWriteExt;
 
-use crate::bench::{free_address, echo, read_exactly, socks_client, soon, until};
+use crate::bench::{echo, free_address, read_exactly, socks_client, soon, until};
 use crate::transports::{
     Configs, Ends, configs_with, over_aerotcp, over_http3, over_link, start_air, start_ground,
 };

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::bench::{free_address, echo, socks_client, soon, until};
+use crate::bench::{echo, free_address, socks_client, soon, until};
 use crate::hubs::{FLOWS, Path1, Running, aircraft, ground, progress, transfer};
 
 const GROUND: u8 = 2;

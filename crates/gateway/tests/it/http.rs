@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::bench::{
-    Bench, LOOPBACK, free_address, echo, echoes, expect_reset, read_all, read_exactly, soon, start,
+    Bench, LOOPBACK, echo, echoes, expect_reset, free_address, read_all, read_exactly, soon, start,
 };
 
 const CONNECTED: &str = "HTTP/1.1 200 OK\r\n";

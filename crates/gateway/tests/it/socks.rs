@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::bench::{
-    Bench, LOOPBACK, free_address, echo, echoes, expect_reset, read_all, read_exactly, start,
+    Bench, LOOPBACK, echo, echoes, expect_reset, free_address, read_all, read_exactly, start,
     through_socks, until,
 };
 

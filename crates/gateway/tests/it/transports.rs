@@ -19,7 +19,7 @@ use bentpipe_net::{Inherited, bind_udp};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::bench::{free_address, echo, echoes, expect_reset, read_all, socks_client, soon, until};
+use crate::bench::{echo, echoes, expect_reset, free_address, read_all, socks_client, soon, until};
 use crate::udp;
 
 /// Keys and configurations of both sides, in a folder.
