@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use bentpipe_directory::Side;
 use bentpipe_flow::{Host, ResetCode, Service, Target, Traffic};
 use bentpipe_transport::{
-    Acceptor, Carried, Dialler, EgressStanding, Fleet, FlowStream, Incoming, PublicKey, Refused,
-    SnapshotLimits, Transport,
+    Acceptor, Carried, Dialler, EgressStanding, Fleet, FlowStream, GroundStanding, Incoming,
+    PublicKey, Refused, SnapshotLimits, Transport,
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
@@ -21,6 +22,7 @@ use crate::departure::Departure;
 use crate::egress::{Admitted, Egress};
 use crate::forward::{Chosen, Egresses, SentDatagrams};
 use crate::from_hubs::FromHubs;
+use crate::neighbours::Neighbours;
 use crate::origin::Origin;
 use crate::parts::FlowParts;
 use crate::proxied::Proxied;
@@ -45,6 +47,8 @@ pub struct AnchorAcceptor {
     waiting: Mutex<mpsc::Receiver<Incoming>>,
     hubs: FromHubs,
     departure: Departure,
+    /// Directory of the fleet; `None` if there are no other grounds.
+    neighbours: Option<Arc<Neighbours>>,
 }
 
 impl AnchorAcceptor {
@@ -53,8 +57,8 @@ impl AnchorAcceptor {
     pub fn new(inner: Arc<dyn Acceptor>, egress: Arc<Egress>, egresses: Arc<Egresses>) -> Self {
         let (opened, waiting) = mpsc::channel(MAX_WAITING);
         let (waiting, departure) = (Mutex::new(waiting), Departure::default());
-        let hubs = FromHubs::new(HashSet::new());
-        Self { inner, egress, egresses, opened, waiting, hubs, departure }
+        let (hubs, neighbours) = (FromHubs::new(HashSet::new()), None);
+        Self { inner, egress, egresses, opened, waiting, hubs, departure, neighbours }
     }
 
     /// Takes flows of the peers with these keys for flows that a hub forwards: each begins with a
@@ -64,12 +68,20 @@ impl AnchorAcceptor {
         Self { hubs: FromHubs::new(keys), ..self }
     }
 
+    /// Exchanges the directory of the fleet with grounds that ask for it.
+    #[must_use]
+    pub fn with_neighbours(self, neighbours: Option<Arc<Neighbours>>) -> Self {
+        Self { neighbours, ..self }
+    }
+
     /// Reads the first record of a carrier, and attaches or forwards it.
     fn admit(&self, from: Origin, stream: Box<dyn FlowStream>) {
         let (egress, egresses) = (self.egress.clone(), self.egresses.clone());
         let (opened, departure) = (self.opened.clone(), self.departure.clone());
+        let neighbours = self.neighbours.as_ref().map(Arc::downgrade).unwrap_or_default();
         self.departure.spawn(async move {
-            let admitted = admit(&egress, &egresses, &departure, from, stream).await;
+            let rooms = (&egresses, &departure, neighbours);
+            let admitted = admit(&egress, rooms, from, stream).await;
             let Some(new) = admitted else { return };
             // Fails only if the gateway ends. Dropping the flow resets it.
             let _ = opened.send(new).await;
@@ -127,8 +139,7 @@ impl AnchorAcceptor {
 /// Returns the flow that a carrier opens, if it opens one here.
 async fn admit(
     egress: &Arc<Egress>,
-    egresses: &Arc<Egresses>,
-    departure: &Departure,
+    (egresses, departure, neighbours): (&Arc<Egresses>, &Departure, Weak<Neighbours>),
     mut from: Origin,
     mut stream: Box<dyn FlowStream>,
 ) -> Option<Incoming> {
@@ -139,6 +150,10 @@ async fn admit(
     }
     if record == Control::Dials {
         report_dials(egress, &from, stream);
+        return None;
+    }
+    if record == Control::Directory {
+        exchange_directory(neighbours, &from, stream, rest);
         return None;
     }
     let mut dialler = None;
@@ -214,6 +229,22 @@ fn report_dials(egress: &Arc<Egress>, from: &Origin, mut stream: Box<dyn FlowStr
     tokio::spawn(async move { egress.report_dials(stream).await });
 }
 
+/// Exchanges the directory with the ground that asks. It speaks for itself, not for an aircraft, so the
+/// transport has proven its key.
+fn exchange_directory(
+    neighbours: Weak<Neighbours>,
+    from: &Origin,
+    mut stream: Box<dyn FlowStream>,
+    rest: BytesMut,
+) {
+    if from.is_forwarded {
+        return stream.reset(ResetCode::Forbidden);
+    }
+    let at = (from.caller.aircraft, Side::Theirs);
+    // It stays until this process has ended, so nobody waits for this task.
+    tokio::spawn(async move { Neighbours::talk(neighbours, at, stream, &rest).await });
+}
+
 /// Reads the first record of a carrier. Returns it with its bytes, and those that came after it.
 async fn first_record(stream: &mut dyn FlowStream) -> io::Result<(Control, BytesMut, BytesMut)> {
     let mut read = BytesMut::with_capacity(MAX_CONTROL_BYTES);
@@ -239,8 +270,8 @@ async fn first_record(stream: &mut dyn FlowStream) -> io::Result<(Control, Bytes
 
 /// Returns `true` if a carrier may begin with `record`.
 fn begins(record: &Control) -> bool {
-    use Control::{Dials, Open, Resume, Watch};
-    matches!(record, Open { .. } | Resume { .. } | Watch | Dials)
+    use Control::{Dials, Directory, Open, Resume, Watch};
+    matches!(record, Open { .. } | Resume { .. } | Watch | Dials | Directory)
 }
 
 impl Acceptor for AnchorAcceptor {
@@ -287,6 +318,16 @@ impl Acceptor for AnchorAcceptor {
         self.egresses.explain(target)
     }
 
+    fn grounds(&self) -> Vec<GroundStanding> {
+        self.neighbours.as_ref().map(|it| it.seen()).unwrap_or_default()
+    }
+
+    fn set_load(&self, load: u8) {
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.set_load(load);
+        }
+    }
+
     fn take_refused(&self) -> Refused {
         self.inner.take_refused()
     }
@@ -318,6 +359,9 @@ impl Acceptor for AnchorAcceptor {
     }
 
     fn leave(&self) -> BoxFuture<'_, ()> {
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.leave();
+        }
         Box::pin(self.departure.begin())
     }
 

@@ -223,6 +223,14 @@ impl Egresses {
         preference.map(|it| it.explain(target, &self.ways())).unwrap_or_default()
     }
 
+    /// Leg to each egress, in the order of the configuration; `None` for a proxy.
+    pub fn legs(&self) -> impl Iterator<Item = Option<watch::Receiver<Option<Arc<dyn Leg>>>>> {
+        self.all.iter().map(|egress| match &egress.to {
+            To::Gateway { leg, .. } => Some(leg.clone()),
+            To::Proxy(_) => None,
+        })
+    }
+
     fn best(&self, from: &Origin, target: &Target) -> Option<usize> {
         self.preference.as_ref()?.choose(from.who(), target, &self.ways())
     }

@@ -27,7 +27,7 @@ impl FromHubs {
     }
 
     /// Returns `incoming` if it is an aircraft's. The flow of a hub is [next](Self::next) once it has
-    /// stated its aircraft. A hub has no flows of its own.
+    /// stated its aircraft, or itself.
     pub fn take(&self, mut incoming: Incoming) -> Option<Incoming> {
         if incoming.is_forwarded || !self.keys.contains(&incoming.aircraft) {
             return Some(incoming);

@@ -37,6 +37,9 @@ pub trait Leg: Send + Sync + 'static {
         first: Bytes,
     ) -> BoxFuture<'a, Result<Box<dyn FlowStream>, OpenError>>;
 
+    /// Opens a stream for the hub itself, whose first bytes are `first`.
+    fn open_own(&self, first: Bytes) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>>;
+
     /// Opens a flow of datagrams for the aircraft of `from`. Its class and passenger are those of
     /// `from`.
     fn open_datagrams<'a>(
@@ -91,6 +94,12 @@ impl Leg for Client {
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowStream>) })
     }
 
+    fn open_own(&self, first: Bytes) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
+        let authority = anchor().to_string();
+        let flow = self.open_claiming(&authority, Class::Network.to_u8(), 0, None, first);
+        Box::pin(async move { Ok(Box::new(flow) as Box<dyn FlowStream>) })
+    }
+
     fn open_datagrams<'a>(
         &'a self,
         from: &'a Origin,
@@ -124,14 +133,16 @@ fn behalf(from: &Origin) -> Behalf {
 /// The leg over a transport without fields. Its connector reports silence as [`Reach::Out`].
 pub struct StatedLeg {
     connector: Arc<dyn Connector>,
+    /// Public key of the hub.
+    own: [u8; 32],
     /// Spreads the passengers of all aircraft over the numbers of the leg.
     numbers: RandomState,
 }
 
 impl StatedLeg {
-    /// Forwards flows over `connector`.
-    pub fn new(connector: Arc<dyn Connector>) -> Self {
-        Self { connector, numbers: RandomState::new() }
+    /// Forwards flows of the hub with the public key `own` over `connector`.
+    pub fn new(connector: Arc<dyn Connector>, own: [u8; 32]) -> Self {
+        Self { connector, own, numbers: RandomState::new() }
     }
 
     /// Number of the passenger on the leg, where flows of several aircraft take turns.
@@ -176,6 +187,11 @@ impl Leg for StatedLeg {
             let flow = self.connector.open(open).await?;
             Ok(Box::new(LegStream { flow, silence, is_dead: false }) as Box<dyn FlowStream>)
         })
+    }
+
+    fn open_own(&self, first: Bytes) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
+        let from = Origin::own(self.own);
+        Box::pin(async move { self.open(&from, first).await })
     }
 
     fn open_datagrams<'a>(

@@ -47,6 +47,8 @@ mod dials;
 pub mod egress;
 pub mod end;
 mod ended;
+#[cfg(test)]
+mod fake_leg;
 pub mod forward;
 mod from_hubs;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -58,6 +60,7 @@ pub mod keeper;
 pub mod leg;
 #[cfg(test)]
 mod model;
+pub mod neighbours;
 pub mod origin;
 pub mod outgoing;
 pub mod parts;

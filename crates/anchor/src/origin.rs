@@ -29,6 +29,17 @@ impl Origin {
         Self { caller, is_forwarded, class, passenger, claim }
     }
 
+    /// Origin of a stream that belongs to the gateway with this public key, and to no aircraft.
+    pub fn own(key: [u8; 32]) -> Self {
+        Self {
+            caller: Caller { aircraft: key, session: 0 },
+            is_forwarded: false,
+            class: Class::Network,
+            passenger: 0,
+            claim: None,
+        }
+    }
+
     /// The passenger on the aircraft.
     pub fn who(&self) -> Passenger {
         (self.caller.aircraft, self.passenger)

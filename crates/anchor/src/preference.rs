@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_choice::{Choice, Estimate, Leg as LegTimes, Passenger, Query, Site};
-use bentpipe_flow::{Class, Reach, Target};
+use bentpipe_flow::{Reach, Target};
 use bentpipe_transport::EgressStanding;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -14,7 +14,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::leg::Leg;
 use crate::origin::Origin;
-use crate::registry::Caller;
 use crate::wire::{Control, Decoder, Malformed, Sink};
 
 /// Pause before an egress is asked again for its dials, which an older one refuses.
@@ -130,14 +129,8 @@ pub async fn follow_dials(
     let Ok(leg) = leg.wait_for(Option::is_some).await.map(|it| it.clone()) else { return };
     let Some(leg) = leg else { return };
     let mut reach = leg.watch_reach();
-    // No aircraft's.
-    let from = Origin {
-        caller: Caller { aircraft: [0; 32], session: 0 },
-        is_forwarded: false,
-        class: Class::Network,
-        passenger: 0,
-        claim: None,
-    };
+    // Forwarded for nobody: an egress reports dials on forwarded streams alone.
+    let from = Origin::own([0; 32]);
     loop {
         if reach.wait_for(|reach| *reach == Reach::Up).await.is_err() {
             return;

@@ -3,7 +3,7 @@
 //! Every flow of a hub begins with it: the aircraft's public key (32 bytes), the counter of its session
 //! (8) and the number of the passenger (4), in network order. On a stream it is followed by the flow's
 //! own bytes. On a flow of datagrams it has a datagram of its own, with context id 8, which is repeated
-//! until the egress confirms it by an empty one.
+//! until the egress confirms it by an empty one. A hub that states its own key speaks for itself.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,8 +55,8 @@ impl Statement {
     }
 }
 
-/// Reads the statement of a flow that a hub opened. Returns the flow as one of the stated aircraft;
-/// `None` if the hub states nothing.
+/// Reads the statement of a flow that a hub opened. Returns the flow as one of the stated aircraft, or
+/// as the hub's own if the hub states itself; `None` if it states nothing.
 pub async fn stated(mut incoming: Incoming) -> Option<Incoming> {
     let read = match &mut incoming.carries {
         Carried::Stream(stream) => timeout(STATEMENT_TIMEOUT, on_stream(&mut **stream)).await,
@@ -74,6 +74,14 @@ pub async fn stated(mut incoming: Incoming) -> Option<Incoming> {
         }
     };
     let Statement { caller: Caller { aircraft, session }, passenger } = statement;
+    if aircraft == incoming.aircraft {
+        // The transport has proven the key. A hub has streams of its own, and no other flows.
+        if let Carried::Datagrams { flow, .. } = &incoming.carries {
+            flow.reset(ResetCode::Forbidden);
+            return None;
+        }
+        return Some(incoming);
+    }
     let carries = match incoming.carries {
         Carried::Datagrams { protocol, source, is_gateway, flow } => {
             let flow = Box::new(LayeredDatagrams::new(flow, Stated));
@@ -266,6 +274,16 @@ mod tests {
         hub.send(&*near, b"\0four").unwrap();
         assert_eq!(flow.receive().await.unwrap(), b"\0four"[..]);
         assert!(hub.is_confirmed.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hub_that_states_itself_has_no_datagrams() {
+        let [near, far] = Lossy::pair([0, 0]);
+        let flow = incoming(far);
+        let own = Caller { aircraft: flow.aircraft, session: 0 };
+        let hub = Stating::new(&Statement { caller: own, passenger: 0 });
+        hub.send(&*near, b"\0payload").unwrap();
+        assert!(stated(flow).await.is_none());
     }
 
     #[tokio::test(start_paused = true)]

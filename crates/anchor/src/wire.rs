@@ -18,6 +18,7 @@
 //! | 10 | none: the first byte of the mark is data, and there is none after it for now | |
 //! | 11 | DIALS | nothing: the stream carries no flow, and the egress reports its dials on it |
 //! | 12 | DIALLED | milliseconds (2) or 65,535 if nothing answered, target |
+//! | 13 | DIRECTORY | nothing: frames of the fleet's directory follow, in both directions |
 //!
 //! Integers are in network order. The end of a stream counts as one byte of it: an offset after the
 //! last byte confirms the FIN too. Targets and reset codes are those of the radio protocol.
@@ -101,6 +102,8 @@ pub enum Control {
         /// Destination.
         target: Target,
     },
+    /// Hub to egress, alone on its stream: frames of [`bentpipe_directory`] follow in both directions.
+    Directory,
 }
 
 /// A carrier whose bytes violate the protocol.
@@ -169,6 +172,7 @@ impl Control {
                 out.extend(millis.unwrap_or(NO_ANSWER).to_be_bytes());
                 target.encode(out).expect("the target was checked");
             }
+            Self::Directory => out.push(13),
         }
     }
 
@@ -203,6 +207,7 @@ impl Control {
             9 => Some(Self::Watch),
             11 => Some(Self::Dials),
             12 => left.dialled()?,
+            13 => Some(Self::Directory),
             _ => return Err(Malformed("unknown record")),
         };
         Ok(record)

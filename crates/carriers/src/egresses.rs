@@ -118,7 +118,8 @@ fn start(
     match counter {
         Some(counter) => {
             let air = leg::call(config, egress, addresses, counter)?;
-            Ok(Arc::new(StatedLeg::new(Arc::new(air))))
+            let own = config.link.private_key.public();
+            Ok(Arc::new(StatedLeg::new(Arc::new(air), *own.as_bytes())))
         }
         None => Ok(Arc::new(start_http(addresses, |at| egress_config(config, &egress.1, at))?)),
     }

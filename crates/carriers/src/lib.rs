@@ -28,6 +28,7 @@ pub mod leg;
 pub mod link;
 mod machine;
 pub mod masque;
+mod neighbours;
 mod path_memory;
 mod radio;
 mod start;

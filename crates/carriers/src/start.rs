@@ -16,7 +16,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{TransportError, aerotcp, egresses, handshake_counter, homes, hubs, leg, link, masque};
+use super::{
+    TransportError, aerotcp, egresses, handshake_counter, homes, hubs, leg, link, masque,
+    neighbours,
+};
 use crate::call::{any_address, bind_error, plain_socket, radio, resolve};
 use bentpipe_config::{AirConfig, GroundConfig, Transport};
 use bentpipe_transport::{
@@ -96,8 +99,11 @@ pub fn acceptor(
     inherited: &mut Inherited,
 ) -> Result<Vec<Arc<dyn Acceptor>>, TransportError> {
     let (egress, others) = (egresses::own(config, inherited)?, egresses::others(config)?);
-    let anchored =
-        |inner: Arc<dyn Acceptor>| AnchorAcceptor::new(inner, egress.clone(), others.clone());
+    let neighbours = neighbours::start(config, &others);
+    let anchored = |inner: Arc<dyn Acceptor>| {
+        let anchored = AnchorAcceptor::new(inner, egress.clone(), others.clone());
+        anchored.with_neighbours(neighbours.clone())
+    };
     let mut acceptors: Vec<Arc<dyn Acceptor>> = Vec::new();
     if let Some(address) = config.link.listen {
         let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);

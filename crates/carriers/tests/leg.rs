@@ -1,5 +1,5 @@
 //! The leg between a hub and an egress on loopback, over both transports: flows of an aircraft, an egress
-//! that becomes silent, and peers without a right to it.
+//! that becomes silent, the directory, and peers without a right to it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,14 +14,15 @@ use bentpipe_link::SecretKey;
 use bentpipe_net::{Inherited, ip};
 use bentpipe_transport::datagram::Datagram;
 use bentpipe_transport::{
-    Acceptor, Carried, Connector, FlowStream, Incoming, Open, OpenDatagrams, Reach, wait_for_reach,
+    Acceptor, Carried, Connector, FlowStream, GroundStanding, Incoming, Open, OpenDatagrams, Reach,
+    wait_for_reach,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 const AIR: u8 = 1;
 const HUB: u8 = 2;
@@ -172,6 +173,15 @@ impl Cable {
     }
 }
 
+/// A hub whose egress is at `egress`.
+fn hub(folder: &Path, leg: Leg, egress: SocketAddr) -> Arc<dyn Acceptor> {
+    let (key, transport) = (secret(EGRESS).public(), leg.name());
+    let rest = format!(
+        "[[egress]]\npeer = \"{egress}\"\ntransport = \"{transport}\"\npublic-key = \"{key}\"\n"
+    );
+    ground(folder, HUB, "listen = \"127.0.0.1:0\"", &rest)
+}
+
 /// An aircraft and its hub.
 struct Hub {
     air: Arc<dyn Connector>,
@@ -181,11 +191,7 @@ struct Hub {
 impl Hub {
     /// A hub whose egress is at `egress`, and an aircraft with a session there.
     async fn start(folder: &Path, leg: Leg, egress: SocketAddr) -> Self {
-        let (key, transport) = (secret(EGRESS).public(), leg.name());
-        let rest = format!(
-            "[[egress]]\npeer = \"{egress}\"\ntransport = \"{transport}\"\npublic-key = \"{key}\"\n"
-        );
-        let hub = ground(folder, HUB, "listen = \"127.0.0.1:0\"", &rest);
+        let hub = hub(folder, leg, egress);
         let air = call(folder, AIR, HUB, hub.local_addr().unwrap());
         soon("a session", wait_for_reach(&*air, |reach| reach == Reach::Up)).await;
         Self { air, seen: play(hub) }
@@ -295,6 +301,27 @@ async fn flows_of_a_silent_egress_end_and_later_ones_work() {
         drop(play(next));
         cable.is_cut.store(false, Ordering::Relaxed);
         answered(&*hub.air).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hub_and_its_egress_exchange_the_directory() {
+    for leg in LEGS {
+        let folder = tempfile::tempdir().unwrap();
+        let egress = egress(folder.path(), leg, HUB);
+        let hub = hub(folder.path(), leg, egress.local_addr().unwrap());
+        drop([play(egress.clone()), play(hub.clone())]);
+        let hears = |who: &dyn Acceptor, number| {
+            let key = *secret(number).public().as_bytes();
+            let of = |it: &GroundStanding| it.key == key && it.is_connected && it.age.is_some();
+            who.grounds().iter().any(of)
+        };
+        soon("news of each other", async {
+            while !hears(&*hub, EGRESS) || !hears(&*egress, HUB) {
+                sleep(REPEAT).await;
+            }
+        })
+        .await;
     }
 }
 

@@ -147,6 +147,16 @@ pub enum EgressKind {
     Proxy(Proxy),
 }
 
+impl EgressKind {
+    /// Public key of a gateway; `None` for a proxy.
+    pub fn public_key(&self) -> Option<&PublicKey> {
+        match self {
+            Self::Gateway { public_key, .. } => Some(public_key),
+            Self::Proxy(_) => None,
+        }
+    }
+}
+
 /// Checks the further hubs of an aircraft, whose first has the key `first`.
 pub(super) fn air_hubs(
     tables: Vec<AirHubTable>,

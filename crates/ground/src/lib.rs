@@ -13,6 +13,7 @@
 //! | `dial`, `claim` | from a target to its destination, and verification of class claims |
 //! | [`descriptors`] | the limits that fit into the process's limit on descriptors |
 //! | `reload` | changes of the fleet and other settings in a running gateway |
+//! | `neighbours` | the load that other grounds learn, and those grounds |
 //! | `pages`, `origins` | Split HTTP, and TLS to the origins of sites |
 //! | `handover`, `left` | flows of the previous process, and those for the next |
 //! | `error` | errors that end the gateway |
@@ -28,6 +29,7 @@ pub mod fleet;
 mod handover;
 mod left;
 mod names;
+mod neighbours;
 mod origins;
 mod pages;
 pub mod policy;
@@ -169,6 +171,8 @@ pub async fn run_over(
     };
     let counters = gateway.counters();
     let pulses = || acceptors.iter().filter_map(|from| from.pulse()).collect();
+    let limits = &config.limits;
+    let max_flows = limits.max_flows + limits.udp.max_flows + limits.ip.max_flows;
     let outcome = tokio::select! {
         // The failure check comes first, because other branches end normally when a transport
         // fails.
@@ -177,6 +181,7 @@ pub async fn run_over(
         ended = gateway.serve(acceptors.clone(), shutdown) => over(ended),
         () = gateway.follow_commands(config, &acceptors, again) => Ok(()),
         () = gateway.tell_status(config, &acceptors) => Ok(()),
+        () = neighbours::tell_load(|| gateway.open_flows(), max_flows, &acceptors) => Ok(()),
         () = notify::feed_watchdog(pulses) => Ok(()),
         () = count_strangers(&acceptors, &counters) => Ok(()),
     };
@@ -278,6 +283,8 @@ impl Ground {
         let fleet = self.shared.fleet.clone();
         let sessions = fleet.clone();
         let reporter = Reporter::new(to, Gateway::Ground, counters, move || sessions.len());
+        let (grounds, from) = (config.clone(), acceptors.to_vec());
+        let reporter = reporter.with_grounds(move || neighbours::entries(&grounds, &from));
         let names = bentpipe_status::nameless();
         let session = |(key, name): &(PublicKey, String), most| {
             let traffic = acceptors.iter().find_map(|from| from.traffic(key, most))?;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Detail, Transport};
 use crate::experience::ExperienceEntry;
+use crate::ground_entry::GroundEntry;
 
 /// Version of the format. New fields do not change it; a removed or redefined field does.
 pub const SCHEMA: u32 = 1;
@@ -54,6 +55,9 @@ pub struct Document {
     pub experience: Vec<ExperienceEntry>,
     /// Sessions of the radio transport; the air gateway has at most one.
     pub sessions: Vec<Session>,
+    /// Other grounds of the fleet; empty if the file of the gateway names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grounds: Vec<GroundEntry>,
 }
 
 /// A session. Its counters start with it.
@@ -278,6 +282,7 @@ impl Document {
             counters: BTreeMap::new(),
             experience: Vec::new(),
             sessions: Vec::new(),
+            grounds: Vec::new(),
         }
     }
 

@@ -7,7 +7,9 @@ use std::fmt::{self, Write};
 
 use bentpipe_metering::experience::BUCKETS_S;
 
-use super::{ClassEntry, Document, ExperienceEntry, Gateway, LinkEntry, PathEntry, Session};
+use super::{
+    ClassEntry, Document, ExperienceEntry, Gateway, GroundEntry, LinkEntry, PathEntry, Session,
+};
 
 /// Maximum number of sessions with metrics of the link: 15 series each.
 const MAX_SESSIONS: usize = 4096;
@@ -175,6 +177,7 @@ fn put(document: &Document, to: &mut String) -> fmt::Result {
     writeln!(to, "bentpipe_uptime_seconds {}", seconds(document.uptime_us))?;
     head(to, "sessions", "Sessions of the radio transport.", Kind::Gauge)?;
     writeln!(to, "bentpipe_sessions {}", document.sessions.len())?;
+    grounds(document, to)?;
     counters(document, to)?;
     waits(document, to)?;
     let sessions = &document.sessions[..document.sessions.len().min(MAX_SESSIONS)];
@@ -206,6 +209,30 @@ fn counters(document: &Document, to: &mut String) -> fmt::Result {
             Kind::Counter,
         )?;
         writeln!(to, "bentpipe_{name}_total {count}")?;
+    }
+    Ok(())
+}
+
+/// Other grounds of the fleet.
+fn grounds(document: &Document, to: &mut String) -> fmt::Result {
+    if document.grounds.is_empty() {
+        return Ok(());
+    }
+    let count = |is_one: fn(&GroundEntry) -> bool| {
+        document.grounds.iter().filter(|ground| is_one(ground)).count()
+    };
+    let rows = [
+        ("speaking", count(|it| it.through.is_none() && it.age_us.is_some() && it.is_connected)),
+        (
+            "disconnected",
+            count(|it| it.through.is_none() && it.age_us.is_some() && !it.is_connected),
+        ),
+        ("silent", count(|it| it.age_us.is_none())),
+        ("passed_on", count(|it| it.through.is_some())),
+    ];
+    head(to, "grounds", "Other grounds of the fleet, by what is heard of them.", Kind::Gauge)?;
+    for (state, count) in rows {
+        writeln!(to, "bentpipe_grounds{{state=\"{state}\"}} {count}")?;
     }
     Ok(())
 }
@@ -372,6 +399,7 @@ mod tests {
             counters: BTreeMap::from(counters),
             experience: ["", "video \"x\""].map(experience).into(),
             sessions: (0..sessions).map(session).collect(),
+            grounds: vec![crate::tests::ground()],
             ..Document::empty(Gateway::Ground)
         }
     }

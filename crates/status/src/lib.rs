@@ -4,6 +4,7 @@
 //! |---|---|
 //! | this page | the reporter, which writes the file |
 //! | `document`, `experience` | the file's contents |
+//! | `ground_entry` | other grounds of the fleet |
 //! | `file` | the place of the file |
 //! | `server` | HTTP at an address of this host: the next two |
 //! | `exposition` | the same for Prometheus |
@@ -18,6 +19,7 @@ mod document;
 mod experience;
 mod exposition;
 mod file;
+mod ground_entry;
 mod history;
 pub mod notify;
 mod server;
@@ -42,6 +44,7 @@ pub use document::{
 };
 pub use experience::ExperienceEntry;
 pub use file::{Place, ReadError, read};
+pub use ground_entry::GroundEntry;
 
 use bentpipe_config as config;
 use bentpipe_metering::counters;
@@ -60,6 +63,9 @@ pub const MAX_OF_ALL: usize = 1024;
 /// Additional counters, by name.
 type More = Box<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
+/// Other grounds of the fleet.
+type Grounds = Box<dyn Fn() -> Vec<GroundEntry> + Send + Sync>;
+
 /// Writes the file periodically, and removes it when dropped.
 pub struct Reporter {
     config: StatusConfig,
@@ -67,6 +73,7 @@ pub struct Reporter {
     gateway: Gateway,
     counters: Arc<Counters>,
     more: Vec<More>,
+    grounds: Grounds,
     began: Instant,
     /// Returns the maximum number of sessions.
     sessions: Box<dyn Fn() -> usize + Send + Sync>,
@@ -86,16 +93,39 @@ impl Reporter {
     ) -> Self {
         let (place, began) = (Place::new(&config.file), Instant::now());
         let (config, more) = (config.clone(), Vec::new());
+        let grounds: Grounds = Box::new(Vec::new);
         let last = watch::Sender::new(Arc::new(Document::empty(gateway)));
         let (history, failing) = Default::default();
         let sessions = Box::new(sessions);
-        Self { config, place, gateway, counters, more, began, sessions, failing, last, history }
+        Self {
+            config,
+            place,
+            gateway,
+            counters,
+            more,
+            grounds,
+            began,
+            sessions,
+            failing,
+            last,
+            history,
+        }
     }
 
     /// Adds the counters that `more` returns to the file.
     #[must_use]
     pub fn with(mut self, more: impl Fn() -> Vec<(String, u64)> + Send + Sync + 'static) -> Self {
         self.more.push(Box::new(more));
+        self
+    }
+
+    /// Adds the grounds that `grounds` returns to the file.
+    #[must_use]
+    pub fn with_grounds(
+        mut self,
+        grounds: impl Fn() -> Vec<GroundEntry> + Send + Sync + 'static,
+    ) -> Self {
+        self.grounds = Box::new(grounds);
         self
     }
 
@@ -156,6 +186,7 @@ impl Reporter {
             counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
             experience: self.counters.experience.all().iter().map(ExperienceEntry::of).collect(),
             sessions,
+            grounds: (self.grounds)(),
             ..Document::empty(self.gateway)
         }
     }

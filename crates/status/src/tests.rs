@@ -7,6 +7,7 @@ use bentpipe_units::Span;
 
 use super::*;
 use crate::atomic_file::{GROUP_READABLE, replace};
+use bentpipe_transport::GroundStanding;
 
 /// Maximum size of an air gateway's file.
 const LARGEST_OF_ONE: usize = 140_000;
@@ -230,4 +231,33 @@ async fn metrics_and_the_page_are_served_at_their_paths_alone() {
     assert_eq!((&data["gateway"], &data["cell_ms"]), (&"air".into(), &300_000.into()));
     assert!(ask(&format!("GET /none{rest}")).await.starts_with("HTTP/1.1 404"));
     assert!(ask(&format!("POST /metrics{rest}")).await.starts_with("HTTP/1.1 405"));
+}
+
+/// A ground that has never spoken.
+pub fn ground() -> GroundEntry {
+    let standing = GroundStanding {
+        key: [7; 32],
+        is_connected: false,
+        through: None,
+        age: None,
+        is_hub: false,
+        is_egress: false,
+        is_leaving: false,
+        load: None,
+    };
+    GroundEntry::of(&standing, Some("lon.example.net:4433"))
+}
+
+#[test]
+fn other_grounds_are_in_the_file_and_the_metrics() {
+    let mut document = Document::empty(Gateway::Ground);
+    let text = |document: &Document| String::from_utf8(document.to_json()).unwrap();
+    assert!(!text(&document).contains("grounds"), "a ground alone writes what it always wrote");
+    assert!(!exposition::of(&document).contains("bentpipe_grounds"));
+    document.grounds = vec![ground()];
+    let read: Document = serde_json::from_str(&text(&document)).unwrap();
+    assert_eq!(read, document);
+    let metrics = exposition::of(&document);
+    assert!(metrics.contains("bentpipe_grounds{state=\"silent\"} 1"), "{metrics}");
+    assert!(metrics.contains("bentpipe_grounds{state=\"speaking\"} 0"), "{metrics}");
 }

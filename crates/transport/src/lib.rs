@@ -18,6 +18,7 @@
 mod aerotcp;
 pub mod datagram;
 mod egress_standing;
+mod grounds;
 mod kind;
 mod link;
 mod masque;
@@ -45,6 +46,7 @@ pub use bentpipe_link::{
     ClassSettings, ModemRate, PerClass, PublicKey, Refused, SettingsError, SnapshotLimits,
 };
 pub use egress_standing::EgressStanding;
+pub use grounds::GroundStanding;
 pub use kind::Kind;
 pub use name::Transport;
 
@@ -433,6 +435,14 @@ pub trait Acceptor: Send + Sync + 'static {
     fn egresses(&self, _target: &Target) -> Vec<EgressStanding> {
         Vec::new()
     }
+
+    /// Other grounds of the fleet; empty if the file names none.
+    fn grounds(&self) -> Vec<GroundStanding> {
+        Vec::new()
+    }
+
+    /// Tells the fleet the load of this ground; 255 is full.
+    fn set_load(&self, _load: u8) {}
 
     /// Number of turns of the task that moves datagrams. The call requests another turn, so that the
     /// next call returns more unless the task hangs. `None` for a transport without such a task.

@@ -45,6 +45,7 @@ fn control() -> impl Strategy<Value = Control> {
         prop::sample::select(&ResetCode::ALL[..]).prop_map(Control::End),
         prop::sample::select(&ResetCode::ALL[..]).prop_map(Control::Stop),
         Just(Control::Watch),
+        Just(Control::Directory),
     ]
 }
 
@@ -134,7 +135,7 @@ fn data_has_no_header_and_its_marks_have_one() {
 
 #[test]
 fn unknown_and_endless_records_are_malformed() {
-    for mut wrong in [b"\xf7\x1d\x0d".to_vec(), b"a\xf7\x1d\xff".to_vec()] {
+    for mut wrong in [b"\xf7\x1d\x0e".to_vec(), b"a\xf7\x1d\xff".to_vec()] {
         assert!(Decoder::default().decode(&mut wrong, &mut Noted::default()).is_err());
     }
     assert!(Control::first(b"a").is_err());

@@ -1,6 +1,7 @@
 //! Flows whose hubs come and go, in memory.
 
 mod datagrams;
+mod directory;
 mod forwarding;
 mod handover;
 mod hub;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bentpipe_gateway::config::Detail;
 use bentpipe_gateway::status::{
-    ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, LinkEntry, Moved, PathEntry,
-    RateEntry, Session,
+    ClassEntry, Document, ExperienceEntry, FlowEntry, Gateway, GroundEntry, LinkEntry, Moved,
+    PathEntry, RateEntry, Session,
 };
 use bentpipe_units::{BitRate, ByteSize};
 
@@ -32,7 +32,7 @@ pub fn of(document: &Document, age: Duration) -> String {
         text +=
             "\nno session of the radio transport: of others the counters below are all there is\n";
     }
-    text + &experience(document) + &counters(document)
+    text + &grounds(document) + &experience(document) + &counters(document)
 }
 
 fn head(document: &Document, age: Duration) -> String {
@@ -226,6 +226,38 @@ fn line(name: &str, [sent, received, wait, longest, drops, flows]: [String; 6]) 
 /// Hides names with control characters, which could move a terminal's cursor.
 fn shown_name(name: &str) -> &str {
     if name.chars().any(char::is_control) { "?" } else { name }
+}
+
+/// Formats the other grounds of the fleet.
+fn grounds(document: &Document) -> String {
+    if document.grounds.is_empty() {
+        return String::new();
+    }
+    let heads = ["role", "last news", "speaks", "load", "", ""].map(str::to_owned);
+    let mut text = "\n".to_owned() + &line("other grounds of the fleet", heads);
+    for ground in &document.grounds {
+        text += &ground_line(ground);
+    }
+    text
+}
+
+fn ground_line(ground: &GroundEntry) -> String {
+    let roles = match (ground.is_hub, ground.is_egress) {
+        (true, true) => "hub+egress",
+        (true, false) => "hub",
+        (false, true) => "egress",
+        (false, false) => "–",
+    };
+    let speaks = match (&ground.through, ground.is_connected, ground.is_leaving) {
+        (_, _, true) => "stops",
+        (Some(_), ..) => "relayed",
+        (None, true, _) => "yes",
+        (None, false, _) => "no",
+    };
+    let age = ground.age_us.map_or_else(|| "–".to_owned(), |us| span(Duration::from_micros(us)));
+    let load = ground.load_permille.map_or_else(|| "–".to_owned(), |it| format!("{} %", it / 10));
+    let parts = [roles, &age, speaks, &load, "", ""].map(str::to_owned);
+    line(&ground.name, parts)
 }
 
 /// Formats the waiting times of clients.

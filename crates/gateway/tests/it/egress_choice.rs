@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use crate::bench::{echo, soon, until};
 use crate::hubs::{Running, aircraft, ground, secret};
 
-const HUB: u8 = 2;
-const EGRESSES: [u8; 2] = [4, 5];
+pub const HUB: u8 = 2;
+pub const EGRESSES: [u8; 2] = [4, 5];
 /// Pause between two flows, which is within a passenger's rate of new ones.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -32,16 +32,16 @@ async fn try_once(connector: &dyn Connector, target: &Target, passenger: u32) ->
 }
 
 /// An aircraft, a hub and two egresses.
-struct World {
+pub struct World {
     _folder: tempfile::TempDir,
-    hub: Running,
-    egresses: [Running; 2],
+    pub hub: Running,
+    pub egresses: [Running; 2],
     connector: Arc<dyn Connector>,
 }
 
 impl World {
     /// `reaches` tells which egress may dial loopback, and `sites` is for the second one.
-    fn new(reaches: [bool; 2], sites: &str) -> Self {
+    pub fn new(reaches: [bool; 2], sites: &str) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path();
         let hub_key = format!("[[hub]]\npublic-key = \"{}\"\n", secret(HUB).public());

@@ -3,6 +3,7 @@
 mod bench;
 mod claims;
 mod descriptors;
+mod directory;
 mod dns;
 mod early;
 mod egress_choice;

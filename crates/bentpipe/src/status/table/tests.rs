@@ -92,7 +92,41 @@ fn document() -> Document {
         counters: (0..12).map(|n| (format!("counter_{n}"), n * 1_000_000)).collect(),
         experience: Vec::new(),
         sessions: vec![session],
+        grounds: Vec::new(),
     }
+}
+
+#[test]
+fn other_grounds_have_a_table() {
+    let near = GroundEntry {
+        name: "lon.example.net:4433".into(),
+        public_key: "k".repeat(44),
+        is_connected: true,
+        through: None,
+        age_us: Some(12_000_000),
+        is_hub: false,
+        is_egress: true,
+        is_leaving: false,
+        load_permille: Some(254),
+    };
+    let far = GroundEntry {
+        name: near.public_key.clone(),
+        is_connected: false,
+        through: Some("n".repeat(44)),
+        age_us: Some(123_000_000),
+        is_hub: true,
+        ..near.clone()
+    };
+    let dead =
+        GroundEntry { is_connected: false, age_us: None, load_permille: None, ..near.clone() };
+    let text = of(&Document { grounds: vec![near, far, dead], ..document() }, Duration::ZERO);
+    assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = text.lines().map(words).collect();
+    let at = lines.iter().position(|it| it.starts_with("other grounds of the fleet")).unwrap();
+    assert_eq!(lines[at + 1], "lon.example.net:4433 egress 12 s yes 25 %");
+    assert_eq!(lines[at + 2], format!("{}… hub+egress 2 min 3 s relayed 25 %", "k".repeat(29)));
+    assert_eq!(lines[at + 3], "lon.example.net:4433 egress – no –");
 }
 
 #[test]
