@@ -9,8 +9,8 @@ use std::time::Duration;
 use bentpipe_directory::Side;
 use bentpipe_flow::{Host, ResetCode, Service, Target, Traffic};
 use bentpipe_transport::{
-    Acceptor, Carried, Dialler, EgressStanding, Fleet, FlowStream, GroundStanding, Incoming,
-    PublicKey, Refused, SnapshotLimits, Transport,
+    Acceptor, Carried, Dialler, EgressStanding, EgressState, Fleet, FlowStream, GroundStanding,
+    Incoming, PublicKey, Refused, SnapshotLimits, Transport,
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
@@ -316,6 +316,10 @@ impl Acceptor for AnchorAcceptor {
 
     fn egresses(&self, target: &Target) -> Vec<EgressStanding> {
         self.egresses.explain(target)
+    }
+
+    fn egress_states(&self) -> Vec<EgressState> {
+        self.egresses.states()
     }
 
     fn grounds(&self) -> Vec<GroundStanding> {

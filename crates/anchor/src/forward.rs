@@ -1,6 +1,7 @@
 //! A hub's way to egresses in other processes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bentpipe_choice::{Leg as LegTimes, Passenger, Site};
@@ -10,7 +11,7 @@ use bentpipe_net::ip::UDP;
 use bentpipe_relay::Bridge;
 use bentpipe_transport::datagram::Datagram;
 use bentpipe_transport::quic::is_quic;
-use bentpipe_transport::{EgressStanding, FlowDatagrams, FlowStream, OpenDatagrams};
+use bentpipe_transport::{EgressStanding, EgressState, FlowDatagrams, FlowStream, OpenDatagrams};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -48,6 +49,8 @@ pub struct OtherEgress {
     /// Last connection that was used.
     connection: Mutex<Option<Box<dyn Connection>>>,
     loss: Mutex<PresentLoss>,
+    /// Flows that it dials for this hub.
+    flows: Arc<AtomicUsize>,
 }
 
 /// Another egress, once there is an address to call.
@@ -212,6 +215,11 @@ impl Egresses {
         self.all.get(number)?.to.proxy()
     }
 
+    /// Counts a flow of egress `number`.
+    pub(crate) fn count(&self, number: usize) -> Option<Counted> {
+        Some(Counted::new(&self.all.get(number)?.flows))
+    }
+
     /// Round-trip time to egress `number`; `None` while there is no connection.
     pub(crate) fn round_trip(&self, number: usize) -> Option<Duration> {
         Some(self.all.get(number)?.to.leg()?.path()?.rtt)
@@ -221,6 +229,11 @@ impl Egresses {
     pub fn explain(&self, target: &Target) -> Vec<EgressStanding> {
         let preference = self.preference.as_ref();
         preference.map(|it| it.explain(target, &self.ways())).unwrap_or_default()
+    }
+
+    /// State of each egress, in the order of the configuration.
+    pub fn states(&self) -> Vec<EgressState> {
+        self.all.iter().map(OtherEgress::state).collect()
     }
 
     /// Leg to each egress, in the order of the configuration; `None` for a proxy.
@@ -286,8 +299,8 @@ impl OtherEgress {
     }
 
     fn reached(to: To) -> Self {
-        let (name, sites, missed_at, connection, loss) = Default::default();
-        Self { name, sites, to, missed_at, connection, loss }
+        let (name, sites, missed_at, connection, loss, flows) = Default::default();
+        Self { name, sites, to, missed_at, connection, loss, flows }
     }
 
     /// Names the egress, for people.
@@ -300,6 +313,13 @@ impl OtherEgress {
     #[must_use]
     pub fn with_sites(self, sites: Vec<Site>) -> Self {
         Self { sites, ..self }
+    }
+
+    fn state(&self) -> EgressState {
+        let rtt = self.to.leg().and_then(|leg| leg.path()).map(|path| path.rtt);
+        let (name, flows) = (self.name.clone(), self.flows.load(Ordering::Relaxed));
+        let is_proxy = self.to.gateway().is_none();
+        EgressState { name, is_proxy, is_up: self.is_up(), rtt, flows }
     }
 
     fn way(&self) -> Way<'_> {
@@ -344,6 +364,7 @@ impl OtherEgress {
     /// Forwards a carrier, of which `first` was read, until it ends.
     async fn forward(&self, mut stream: Box<dyn FlowStream>, from: &Origin, first: Bytes) {
         let Some(leg) = self.to.leg() else { return stream.reset(ResetCode::Unreachable) };
+        let _counted = Counted::new(&self.flows);
         match leg.open(from, first).await {
             Ok(flow) => Bridge::new(stream, flow).await,
             Err(error) => stream.reset(error.code()),
@@ -354,7 +375,7 @@ impl OtherEgress {
     /// QUIC's keeps its order.
     async fn forward_datagrams(&self, from: &Origin, sent: &SentDatagrams, quic_in_order: bool) {
         let Some(leg) = self.to.leg() else { return sent.flow.reset(ResetCode::Unreachable) };
-        let connection = leg.connection();
+        let (connection, _counted) = (leg.connection(), Counted::new(&self.flows));
         let open = OpenDatagrams {
             target: sent.target.clone(),
             protocol: sent.protocol,
@@ -405,6 +426,22 @@ fn trouble(proxy: &Client) -> Option<String> {
             Some("it refuses the authorization: check authorization-file".to_owned())
         }
         Ok(()) => None,
+    }
+}
+
+/// A flow that counts while it is used.
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(flows: &Arc<AtomicUsize>) -> Self {
+        flows.fetch_add(1, Ordering::Relaxed);
+        Self(flows.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use crate::forward::Egresses;
+use crate::forward::{Counted, Egresses};
 use crate::origin::Origin;
 use crate::preference::Dialled;
 
@@ -33,6 +33,7 @@ pub struct Proxied {
     began: Instant,
     /// `true` if the passenger keeps the proxy at the destination after the flow.
     is_pinned: bool,
+    _counted: Option<Counted>,
 }
 
 impl Proxied {
@@ -64,7 +65,8 @@ impl Proxied {
         is_pinned: bool,
     ) -> Arc<Self> {
         let (egresses, who, target) = (egresses.clone(), from.who(), target.clone());
-        Arc::new(Self { egresses, number, who, target, began: Instant::now(), is_pinned })
+        let (began, _counted) = (Instant::now(), egresses.count(number));
+        Arc::new(Self { egresses, number, who, target, began, is_pinned, _counted })
     }
 
     fn client(&self) -> Option<Arc<Client>> {

@@ -171,8 +171,6 @@ pub async fn run_over(
     };
     let counters = gateway.counters();
     let pulses = || acceptors.iter().filter_map(|from| from.pulse()).collect();
-    let limits = &config.limits;
-    let max_flows = limits.max_flows + limits.udp.max_flows + limits.ip.max_flows;
     let outcome = tokio::select! {
         // The failure check comes first, because other branches end normally when a transport
         // fails.
@@ -181,7 +179,7 @@ pub async fn run_over(
         ended = gateway.serve(acceptors.clone(), shutdown) => over(ended),
         () = gateway.follow_commands(config, &acceptors, again) => Ok(()),
         () = gateway.tell_status(config, &acceptors) => Ok(()),
-        () = neighbours::tell_load(|| gateway.open_flows(), max_flows, &acceptors) => Ok(()),
+        () = neighbours::tell_load(config, || gateway.open_flows(), &acceptors) => Ok(()),
         () = notify::feed_watchdog(pulses) => Ok(()),
         () = count_strangers(&acceptors, &counters) => Ok(()),
     };
@@ -284,7 +282,7 @@ impl Ground {
         let sessions = fleet.clone();
         let reporter = Reporter::new(to, Gateway::Ground, counters, move || sessions.len());
         let (grounds, from) = (config.clone(), acceptors.to_vec());
-        let reporter = reporter.with_grounds(move || neighbours::entries(&grounds, &from));
+        let reporter = reporter.with_others(move || neighbours::entries(&grounds, &from));
         let names = bentpipe_status::nameless();
         let session = |(key, name): &(PublicKey, String), most| {
             let traffic = acceptors.iter().find_map(|from| from.traffic(key, most))?;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Detail, Transport};
 use crate::experience::ExperienceEntry;
-use crate::ground_entry::GroundEntry;
+use crate::ground_entry::{EgressEntry, GroundEntry};
 
 /// Version of the format. New fields do not change it; a removed or redefined field does.
 pub const SCHEMA: u32 = 1;
@@ -58,6 +58,9 @@ pub struct Document {
     /// Other grounds of the fleet; empty if the file of the gateway names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grounds: Vec<GroundEntry>,
+    /// Egresses of a hub; empty if its file names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egresses: Vec<EgressEntry>,
 }
 
 /// A session. Its counters start with it.
@@ -283,6 +286,7 @@ impl Document {
             experience: Vec::new(),
             sessions: Vec::new(),
             grounds: Vec::new(),
+            egresses: Vec::new(),
         }
     }
 

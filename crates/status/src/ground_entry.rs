@@ -1,9 +1,41 @@
-//! Other grounds of the fleet in the status file.
+//! Other gateways on the ground in the status file.
 
 use bentpipe_link::PublicKey;
-use bentpipe_transport::GroundStanding;
+use bentpipe_transport::{EgressState, GroundStanding};
 use bentpipe_units::micros;
 use serde::{Deserialize, Serialize};
+
+/// Other gateways on the ground, as one of them sees them.
+#[derive(Default)]
+pub struct Others {
+    /// Grounds of the fleet.
+    pub grounds: Vec<GroundEntry>,
+    /// Egresses in the file.
+    pub egresses: Vec<EgressEntry>,
+}
+
+/// An egress in another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressEntry {
+    /// Its address in the configuration.
+    pub name: String,
+    /// `true` for a proxy of any maker.
+    pub is_proxy: bool,
+    /// `true` if new flows may go there.
+    pub is_up: bool,
+    /// Round-trip time to it; `None` while there is no connection.
+    pub round_trip_us: Option<u64>,
+    /// Flows that it dials for this gateway now.
+    pub flows_now: usize,
+}
+
+impl EgressEntry {
+    /// Entry of an egress.
+    pub fn of(egress: EgressState) -> Self {
+        let EgressState { name, is_proxy, is_up, rtt, flows } = egress;
+        Self { name, is_proxy, is_up, round_trip_us: rtt.map(micros), flows_now: flows }
+    }
+}
 
 /// Another ground of the fleet. Nothing of it is needed for flows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

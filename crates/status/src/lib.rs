@@ -4,7 +4,7 @@
 //! |---|---|
 //! | this page | the reporter, which writes the file |
 //! | `document`, `experience` | the file's contents |
-//! | `ground_entry` | other grounds of the fleet |
+//! | `ground_entry` | other gateways on the ground |
 //! | `file` | the place of the file |
 //! | `server` | HTTP at an address of this host: the next two |
 //! | `exposition` | the same for Prometheus |
@@ -44,7 +44,7 @@ pub use document::{
 };
 pub use experience::ExperienceEntry;
 pub use file::{Place, ReadError, read};
-pub use ground_entry::GroundEntry;
+pub use ground_entry::{EgressEntry, GroundEntry, Others};
 
 use bentpipe_config as config;
 use bentpipe_metering::counters;
@@ -63,8 +63,8 @@ pub const MAX_OF_ALL: usize = 1024;
 /// Additional counters, by name.
 type More = Box<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
-/// Other grounds of the fleet.
-type Grounds = Box<dyn Fn() -> Vec<GroundEntry> + Send + Sync>;
+/// Other gateways on the ground.
+type LookAtOthers = Box<dyn Fn() -> Others + Send + Sync>;
 
 /// Writes the file periodically, and removes it when dropped.
 pub struct Reporter {
@@ -73,7 +73,7 @@ pub struct Reporter {
     gateway: Gateway,
     counters: Arc<Counters>,
     more: Vec<More>,
-    grounds: Grounds,
+    others: LookAtOthers,
     began: Instant,
     /// Returns the maximum number of sessions.
     sessions: Box<dyn Fn() -> usize + Send + Sync>,
@@ -93,7 +93,7 @@ impl Reporter {
     ) -> Self {
         let (place, began) = (Place::new(&config.file), Instant::now());
         let (config, more) = (config.clone(), Vec::new());
-        let grounds: Grounds = Box::new(Vec::new);
+        let others: LookAtOthers = Box::new(Others::default);
         let last = watch::Sender::new(Arc::new(Document::empty(gateway)));
         let (history, failing) = Default::default();
         let sessions = Box::new(sessions);
@@ -103,7 +103,7 @@ impl Reporter {
             gateway,
             counters,
             more,
-            grounds,
+            others,
             began,
             sessions,
             failing,
@@ -119,13 +119,10 @@ impl Reporter {
         self
     }
 
-    /// Adds the grounds that `grounds` returns to the file.
+    /// Adds the gateways that `others` returns to the file.
     #[must_use]
-    pub fn with_grounds(
-        mut self,
-        grounds: impl Fn() -> Vec<GroundEntry> + Send + Sync + 'static,
-    ) -> Self {
-        self.grounds = Box::new(grounds);
+    pub fn with_others(mut self, others: impl Fn() -> Others + Send + Sync + 'static) -> Self {
+        self.others = Box::new(others);
         self
     }
 
@@ -178,6 +175,7 @@ impl Reporter {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut counters = self.counters.all();
         counters.extend(self.more.iter().flat_map(|more| more()));
+        let Others { grounds, egresses } = (self.others)();
         Document {
             written_unix_ms: millis(now),
             interval_ms: millis(self.config.interval.into()),
@@ -186,7 +184,8 @@ impl Reporter {
             counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
             experience: self.counters.experience.all().iter().map(ExperienceEntry::of).collect(),
             sessions,
-            grounds: (self.grounds)(),
+            grounds,
+            egresses,
             ..Document::empty(self.gateway)
         }
     }

@@ -7,7 +7,7 @@ use bentpipe_units::Span;
 
 use super::*;
 use crate::atomic_file::{GROUP_READABLE, replace};
-use bentpipe_transport::GroundStanding;
+use bentpipe_transport::{EgressState, GroundStanding};
 
 /// Maximum size of an air gateway's file.
 const LARGEST_OF_ONE: usize = 140_000;
@@ -233,6 +233,12 @@ async fn metrics_and_the_page_are_served_at_their_paths_alone() {
     assert!(ask(&format!("POST /metrics{rest}")).await.starts_with("HTTP/1.1 405"));
 }
 
+/// An egress without a connection.
+pub fn egress() -> EgressEntry {
+    let name = "lon.example.net:4433".to_owned();
+    EgressEntry::of(EgressState { name, is_proxy: false, is_up: false, rtt: None, flows: 3 })
+}
+
 /// A ground that has never spoken.
 pub fn ground() -> GroundEntry {
     let standing = GroundStanding {
@@ -246,6 +252,37 @@ pub fn ground() -> GroundEntry {
         load: None,
     };
     GroundEntry::of(&standing, Some("lon.example.net:4433"))
+}
+
+#[test]
+fn egresses_are_in_the_file_and_the_metrics() {
+    let mut document = Document::empty(Gateway::Ground);
+    let text = |document: &Document| String::from_utf8(document.to_json()).unwrap();
+    assert!(!text(&document).contains("egresses"));
+    assert!(!exposition::of(&document).contains("bentpipe_egress"));
+    let up = EgressEntry {
+        name: "nyc.example.net:4433".into(),
+        is_proxy: true,
+        is_up: true,
+        round_trip_us: Some(62_000),
+        flows_now: 12,
+    };
+    document.egresses = vec![egress(), up];
+    let read: Document = serde_json::from_str(&text(&document)).unwrap();
+    assert_eq!(read, document);
+    let metrics = exposition::of(&document);
+    let egress = |name: &str| format!("{{egress=\"{name}.example.net:4433\"}}");
+    for (metric, name, value) in [
+        ("egress_up", "lon", "0"),
+        ("egress_up", "nyc", "1"),
+        ("egress_flows", "lon", "3"),
+        ("egress_rtt_seconds", "nyc", "0.062"),
+    ] {
+        let line = format!("\nbentpipe_{metric}{} {value}\n", egress(name));
+        assert!(metrics.contains(&line), "{line} is not in {metrics}");
+    }
+    let unknown = format!("bentpipe_egress_rtt_seconds{}", egress("lon"));
+    assert!(!metrics.contains(&unknown), "nobody knows it without a connection");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Other grounds of the fleet, as one ground knows them.
+//! Other grounds, as one ground knows them.
 
 use std::time::Duration;
 
@@ -21,4 +21,19 @@ pub struct GroundStanding {
     pub is_leaving: bool,
     /// Used part of its flows; 255 is all of them.
     pub load: Option<u8>,
+}
+
+/// An egress in another process, as its hub sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressState {
+    /// Its address in the configuration.
+    pub name: String,
+    /// `true` for a proxy: its flows are among those of this gateway.
+    pub is_proxy: bool,
+    /// `true` if new flows may go there.
+    pub is_up: bool,
+    /// Round-trip time to it; `None` while there is no connection.
+    pub rtt: Option<Duration>,
+    /// Flows that it dials for this hub.
+    pub flows: usize,
 }

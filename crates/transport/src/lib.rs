@@ -46,7 +46,7 @@ pub use bentpipe_link::{
     ClassSettings, ModemRate, PerClass, PublicKey, Refused, SettingsError, SnapshotLimits,
 };
 pub use egress_standing::EgressStanding;
-pub use grounds::GroundStanding;
+pub use grounds::{EgressState, GroundStanding};
 pub use kind::Kind;
 pub use name::Transport;
 
@@ -433,6 +433,12 @@ pub trait Acceptor: Send + Sync + 'static {
 
     /// Egresses among which new flows to `target` are divided; empty if there is no choice.
     fn egresses(&self, _target: &Target) -> Vec<EgressStanding> {
+        Vec::new()
+    }
+
+    /// Egresses in other processes, in the order of the configuration. All acceptors of a ground have the
+    /// same.
+    fn egress_states(&self) -> Vec<EgressState> {
         Vec::new()
     }
 

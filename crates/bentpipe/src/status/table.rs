@@ -32,7 +32,7 @@ pub fn of(document: &Document, age: Duration) -> String {
         text +=
             "\nno session of the radio transport: of others the counters below are all there is\n";
     }
-    text + &grounds(document) + &experience(document) + &counters(document)
+    text + &egresses(document) + &grounds(document) + &experience(document) + &counters(document)
 }
 
 fn head(document: &Document, age: Duration) -> String {
@@ -226,6 +226,22 @@ fn line(name: &str, [sent, received, wait, longest, drops, flows]: [String; 6]) 
 /// Hides names with control characters, which could move a terminal's cursor.
 fn shown_name(name: &str) -> &str {
     if name.chars().any(char::is_control) { "?" } else { name }
+}
+
+/// Formats the egresses of a hub.
+fn egresses(document: &Document) -> String {
+    if document.egresses.is_empty() {
+        return String::new();
+    }
+    let heads = ["is up", "round trip", "", "", "", "flows"].map(str::to_owned);
+    let mut text = "\n".to_owned() + &line("egresses", heads);
+    for egress in &document.egresses {
+        let is_up = if egress.is_up { "yes" } else { "no" };
+        let rtt = egress.round_trip_us.map(|us| span(Duration::from_micros(us)));
+        let (rtt, flows) = (rtt.unwrap_or_else(|| "–".to_owned()), egress.flows_now.to_string());
+        text += &line(&egress.name, [is_up, &rtt, "", "", "", &flows].map(str::to_owned));
+    }
+    text
 }
 
 /// Formats the other grounds of the fleet.

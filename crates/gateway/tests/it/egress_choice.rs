@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_flow::{Class, ResetCode, Target};
-use bentpipe_gateway::transport::{Connector, Open};
+use bentpipe_gateway::transport::{Connector, FlowStream, Open};
 use bentpipe_gateway::transports;
 use bentpipe_net::Inherited;
 use bytes::Bytes;
@@ -20,11 +20,20 @@ pub const EGRESSES: [u8; 2] = [4, 5];
 /// Pause between two flows, which is within a passenger's rate of new ones.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Code of a flow of `passenger`, or `None` if the destination answered.
-async fn try_once(connector: &dyn Connector, target: &Target, passenger: u32) -> Option<ResetCode> {
+/// Opens a flow of `passenger`, which begins with four bytes.
+pub async fn open(
+    connector: &dyn Connector,
+    target: &Target,
+    passenger: u32,
+) -> Box<dyn FlowStream> {
     let (class, first) = (Class::BestEffort, Bytes::from_static(b"here"));
     let open = Open { target: target.clone(), class, passenger, claim: None, first };
-    let mut flow = connector.open(open).await.unwrap();
+    connector.open(open).await.unwrap()
+}
+
+/// Code of a flow of `passenger`, or `None` if the destination answered.
+async fn try_once(connector: &dyn Connector, target: &Target, passenger: u32) -> Option<ResetCode> {
+    let mut flow = open(connector, target, passenger).await;
     match soon("an answer", flow.read_exact(&mut [0; 4])).await {
         Ok(_) => None,
         Err(_) => Some(flow.reset_code().unwrap_or(ResetCode::Lost)),
@@ -36,7 +45,7 @@ pub struct World {
     _folder: tempfile::TempDir,
     pub hub: Running,
     pub egresses: [Running; 2],
-    connector: Arc<dyn Connector>,
+    pub connector: Arc<dyn Connector>,
 }
 
 impl World {

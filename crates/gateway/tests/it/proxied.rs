@@ -159,6 +159,9 @@ async fn flows_go_through_a_proxy_and_end_with_it() {
     let port = sender(&*datagrams, &server, b"question").await;
     pushed(&*datagrams, &server, port, b"answer").await;
     until("the flow of datagrams too", || world.flows() == [2, 2, 0]).await;
+    let through =
+        || world.hub.acceptors[0].egress_states().into_iter().map(|it| (it.is_proxy, it.flows));
+    assert!(through().eq([(true, 2), (true, 0)]));
 
     // The proxy is silent, as if it were killed. Its flows end at once, and new ones go elsewhere.
     world.path.is_cut.store(true, Ordering::Relaxed);

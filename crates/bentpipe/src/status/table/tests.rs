@@ -1,5 +1,5 @@
 use bentpipe_gateway::experience::{Group, Waits};
-use bentpipe_gateway::status::{ExperienceEntry, LinkEntry, PassengerEntry, SCHEMA};
+use bentpipe_gateway::status::{EgressEntry, ExperienceEntry, LinkEntry, PassengerEntry, SCHEMA};
 use bentpipe_link::Class;
 
 use super::*;
@@ -93,7 +93,27 @@ fn document() -> Document {
         experience: Vec::new(),
         sessions: vec![session],
         grounds: Vec::new(),
+        egresses: Vec::new(),
     }
+}
+
+#[test]
+fn egresses_have_a_table() {
+    let up = EgressEntry {
+        name: "lon.example.net:4433".into(),
+        is_proxy: false,
+        is_up: true,
+        round_trip_us: Some(62_000),
+        flows_now: 12,
+    };
+    let down = EgressEntry { is_up: false, round_trip_us: None, flows_now: 0, ..up.clone() };
+    let text = of(&Document { egresses: vec![up, down], ..document() }, Duration::ZERO);
+    assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<_> = text.lines().map(words).collect();
+    let at = lines.iter().position(|it| it == "egresses is up round trip flows").unwrap();
+    assert_eq!(lines[at + 1], "lon.example.net:4433 yes 62 ms 12");
+    assert_eq!(lines[at + 2], "lon.example.net:4433 no – 0");
 }
 
 #[test]
