@@ -16,6 +16,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::leg::{Connection, Leg};
 use crate::origin::Origin;
@@ -106,6 +107,14 @@ pub struct Egresses {
     /// Choice for each destination; `None` if there is nothing to choose.
     preference: Option<Preference>,
     quic_in_order: bool,
+    /// Ends the tasks that follow the egresses.
+    end: CancellationToken,
+}
+
+impl Drop for Egresses {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
 }
 
 impl Egresses {
@@ -114,7 +123,7 @@ impl Egresses {
     pub fn new(all: Vec<OtherEgress>, quic_in_order: bool) -> Self {
         let sites: Vec<_> = all.iter().map(|it| &*it.sites).collect();
         let preference = (all.len() > 1).then(|| Preference::new(&sites));
-        Self { all, preference, quic_in_order }
+        Self { all, preference, quic_in_order, end: CancellationToken::new() }
     }
 
     /// Watches the paths to the egresses, and learns the times of their dials, in tasks of the current
@@ -135,12 +144,13 @@ impl Egresses {
         for (number, egress) in egresses.all.iter().enumerate() {
             // Dials of a proxy are timed here.
             let To::Gateway { leg, .. } = &egress.to else { continue };
-            let weak = Arc::downgrade(egresses);
-            tokio::spawn(follow_dials(leg.clone(), move |dialled| {
-                let egresses = weak.upgrade()?;
-                egresses.preference.as_ref()?.dialled(number, dialled);
-                Some(())
-            }));
+            let (weak, end) = (Arc::downgrade(egresses), egresses.end.clone());
+            let following = follow_dials(leg.clone(), move |dialled| {
+                if let Some(egresses) = weak.upgrade() {
+                    egresses.dialled(number, dialled);
+                }
+            });
+            tokio::spawn(async move { end.run_until_cancelled(following).await });
         }
     }
 
@@ -459,3 +469,6 @@ pub fn egress_id(public_key: &[u8; 32]) -> EgressId {
     id.copy_from_slice(&public_key[..8]);
     id
 }
+
+#[cfg(test)]
+mod tests;

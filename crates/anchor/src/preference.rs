@@ -121,10 +121,11 @@ pub struct Dialled {
     pub target: Target,
 }
 
-/// Reads the reports of an egress, once `leg` is known, until `take` returns `None`.
+/// Reads the reports of an egress, once `leg` is known, and gives them to `take`. Ends only with the leg: the
+/// caller ends it.
 pub async fn follow_dials(
     mut leg: watch::Receiver<Option<Arc<dyn Leg>>>,
-    mut take: impl FnMut(Dialled) -> Option<()> + Send,
+    mut take: impl FnMut(Dialled) + Send,
 ) {
     let Ok(leg) = leg.wait_for(Option::is_some).await.map(|it| it.clone()) else { return };
     let Some(leg) = leg else { return };
@@ -142,7 +143,7 @@ pub async fn follow_dials(
             continue;
         };
         let (mut decoder, mut read) = (Decoder::default(), [0; READ_BYTES]);
-        let mut reports_taken = Taken { take: &mut take, is_over: false };
+        let mut reports_taken = Taken(&mut take);
         loop {
             let left = decoder.left();
             read[..left.len()].copy_from_slice(left);
@@ -152,21 +153,15 @@ pub async fn follow_dials(
                 tracing::warn!(%error, "an egress reports its dials");
                 break;
             }
-            if reports_taken.is_over {
-                return;
-            }
         }
         sleep(ASK_PAUSE).await;
     }
 }
 
 /// Takes reports.
-struct Taken<'a, F> {
-    take: &'a mut F,
-    is_over: bool,
-}
+struct Taken<'a, F>(&'a mut F);
 
-impl<F: FnMut(Dialled) -> Option<()>> Sink for Taken<'_, F> {
+impl<F: FnMut(Dialled)> Sink for Taken<'_, F> {
     fn data(&mut self, _: usize) -> Result<usize, Malformed> {
         Err(Malformed("data between reports of dials"))
     }
@@ -175,7 +170,7 @@ impl<F: FnMut(Dialled) -> Option<()>> Sink for Taken<'_, F> {
         let Control::Dialled { millis, target } = record else {
             return Err(Malformed("a record that reports something else"));
         };
-        self.is_over |= (self.take)(Dialled { millis, target }).is_none();
+        (self.0)(Dialled { millis, target });
         Ok(())
     }
 }
