@@ -6,6 +6,7 @@ use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer};
 
 use super::Placed;
+use super::placed::placed_text;
 
 /// Maximum length of an IP packet.
 const MAX_MTU_BYTES: usize = 65_535;
@@ -174,10 +175,18 @@ pub fn placed_name<'de, D: Deserializer<'de>>(from: D) -> Result<Placed<String>,
 
 /// Target to which packets can be sent.
 pub fn somewhere<'de, D: Deserializer<'de>>(from: D) -> Result<Target, D::Error> {
-    let target: Target = super::from_text(from)?;
+    reachable(super::from_text(from)?)
+}
+
+/// As [`somewhere`], with the position in the file.
+pub fn placed_somewhere<'de, D: Deserializer<'de>>(from: D) -> Result<Placed<Target>, D::Error> {
+    placed_text::<D, Target>(from)?.try_map(reachable)
+}
+
+fn reachable<E: Error>(target: Target) -> Result<Target, E> {
     let nowhere = matches!(target.host, Host::Ip(ip) if ip.is_unspecified());
     if target.port == 0 || nowhere {
-        return Err(D::Error::custom(format!(
+        return Err(E::custom(format!(
             "nothing can be sent to {target}: write the address and port that the ground listens at"
         )));
     }

@@ -64,9 +64,9 @@ pub(super) struct HubTable {
 pub(super) struct EgressTable {
     /// Its address: `masque-listen` there, or `listen` if `transport` is `"link"`. For a proxy it is the
     /// name in its certificate, and its UDP port.
-    #[serde(deserialize_with = "least::somewhere")]
+    #[serde(deserialize_with = "least::placed_somewhere")]
     #[schemars(with = "String", title = "host and port")]
-    peer: Target,
+    peer: Placed<Target>,
     /// Transport to a gateway. `"masque"` is HTTP/3. `"link"` is the radio transport with a learned rate,
     /// which fills long paths with losses, to a Bentpipe gateway without `[beam]`.
     #[serde(default)]
@@ -195,7 +195,7 @@ pub(super) fn check_beam(
     Err(beam.error(source, why, help))
 }
 
-/// Checks the egresses of a hub. No key may be one of `taken`.
+/// Checks the egresses of a hub. No key may be one of `taken`, and no two may have one peer.
 pub(super) fn egresses(
     tables: Vec<EgressTable>,
     taken: &[PublicKey],
@@ -206,9 +206,15 @@ pub(super) fn egresses(
     }
     let keys: Vec<_> = tables.iter().filter_map(|it| it.public_key.as_ref()).collect();
     distinct(keys.into_iter(), "egress", MAX_EGRESSES, taken, source)?;
-    let mut proxies = BTreeSet::new();
+    let mut peers = BTreeSet::new();
     let egress = |table: EgressTable| {
         let EgressTable { peer, transport, public_key, ca, authorization_file, sites } = table;
+        if !peers.insert(peer.to_string()) {
+            let why = "another [[egress]] has this peer too";
+            let help = "remove one of them, or write the address at which the other egress listens";
+            return Err(peer.error(source, why, help));
+        }
+        let peer = peer.into_inner();
         let kind = match public_key {
             Some(key) => {
                 if let Some(path) = ca.or(authorization_file) {
@@ -225,10 +231,6 @@ pub(super) fn egresses(
                     let why = "transport = \"link\" needs the public-key of a Bentpipe gateway";
                     let help = "write public-key, or leave transport out for a MASQUE proxy";
                     return Err(link.error(source, why, help));
-                }
-                if !proxies.insert(peer.to_string()) {
-                    let why = format!("the proxy {peer} is written twice under [[egress]]");
-                    return Err(ConfigError::at(source, None, why, "remove one of them"));
                 }
                 EgressKind::Proxy(proxy(&peer, ca.as_ref(), authorization_file.as_ref(), source)?)
             }

@@ -57,7 +57,6 @@ fn wrong_combinations_are_refused_and_no_secret_is_shown() {
             "leave this out, or public-key",
         ),
         (with("transport = \"link\"\n"), "transport = \"link\"", "needs the public-key"),
-        (with(PROXY), "", "the proxy proxy.example:443 is written twice"),
         (PROXY.replace("ca.pem", "none.pem"), "ca = \"none.pem\"", "cannot be read"),
         (
             PROXY.replace("ca.pem", "empty.pem"),
@@ -76,4 +75,37 @@ fn wrong_combinations_are_refused_and_no_secret_is_shown() {
     }
     let by_http = with("transport = \"masque\"\n");
     assert!(parse(&bench, &by_http).is_ok(), "it says what a proxy speaks anyway");
+}
+
+#[test]
+fn two_egresses_with_one_peer_are_refused() {
+    let bench = bench();
+    let key = |byte: u8| SecretKey::from_bytes([byte; 32]).public();
+    let gateway = |byte: u8, transport: &str| {
+        let key = key(byte);
+        format!(
+            "[[egress]]\npeer = \"proxy.example:443\"\npublic-key = \"{key}\"\n\
+             transport = \"{transport}\"\n"
+        )
+    };
+    for (first, second) in [
+        (PROXY.to_owned(), PROXY.to_owned()),
+        (gateway(1, "masque"), gateway(2, "masque")),
+        (gateway(1, "masque"), gateway(2, "link")),
+        (PROXY.to_owned(), gateway(1, "link")),
+        (gateway(1, "link"), PROXY.to_owned()),
+    ] {
+        let text = format!("{first}{second}");
+        let message = bench.message(parse(&bench, &text));
+        let line = (GROUND.lines().count() + first.lines().count() + 2).to_string();
+        for part in [
+            &*format!("line {line}: another [[egress]] has this peer too"),
+            "peer = \"proxy.example:443\"",
+            "remove one of them",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        let other = format!("{first}{}", second.replace(":443", ":444"));
+        assert_eq!(parse(&bench, &other).unwrap().egresses.len(), 2);
+    }
 }
