@@ -1,4 +1,4 @@
-//! A leg for tests, on which nothing can be opened.
+//! A leg for tests, on which no flow can be opened.
 
 use bentpipe_flow::Reach;
 use bentpipe_transport::{FlowDatagrams, FlowStream, OpenDatagrams, OpenError};
@@ -11,16 +11,28 @@ use tokio::time::Instant;
 use crate::leg::{Connection, Leg, LegPath};
 use crate::origin::Origin;
 
-/// A leg that refuses everything.
+/// Answer to a hub that opens a stream for itself, by the number of the try.
+type Answer = Box<dyn Fn(&FakeLeg, usize) -> Option<Box<dyn FlowStream>> + Send + Sync>;
+
+/// A leg that refuses all flows.
 pub struct FakeLeg {
     pub reach: watch::Sender<Reach>,
     /// Times at which the hub tried to open a stream for itself.
     pub tries: Mutex<Vec<Instant>>,
+    answer: Answer,
 }
 
 impl FakeLeg {
     pub fn new(reach: Reach) -> Self {
-        Self { reach: watch::Sender::new(reach), tries: Mutex::default() }
+        let reach = watch::Sender::new(reach);
+        Self { reach, tries: Mutex::default(), answer: Box::new(|_, _| None) }
+    }
+
+    /// Gives `answer` to a hub that opens a stream for itself; `None` refuses it.
+    pub fn answering(
+        answer: impl Fn(&Self, usize) -> Option<Box<dyn FlowStream>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { answer: Box::new(answer), ..Self::new(Reach::Up) }
     }
 }
 
@@ -37,15 +49,11 @@ impl Leg for FakeLeg {
         refused()
     }
 
-    /// The first try meets an egress that restarts meanwhile.
     fn open_own(&self, _: Bytes) -> BoxFuture<'_, Result<Box<dyn FlowStream>, OpenError>> {
         let mut tries = self.tries.lock();
         tries.push(Instant::now());
-        if tries.len() == 1 {
-            self.reach.send_replace(Reach::Down);
-            self.reach.send_replace(Reach::Up);
-        }
-        refused()
+        let answer = (self.answer)(self, tries.len());
+        Box::pin(ready(answer.ok_or(OpenError::Closed)))
     }
 
     fn open_datagrams<'a>(

@@ -20,11 +20,11 @@ use crate::wire::Control;
 
 /// Interval of looks at the own statement.
 const LOOK: Duration = Duration::from_secs(1);
-/// Pause before an egress is asked again, which an older one refuses.
-const ASK_PAUSE: Duration = Duration::from_secs(30);
-/// Minimum time between two streams that are opened to an egress. Delays differ by less than half of it, so
-/// the egress refuses none.
-const MIN_CALL_INTERVAL: Duration = MIN_STREAM_INTERVAL.saturating_mul(2);
+/// First pause before an egress that ended a stream is called again, and minimum time between two calls.
+/// Delays differ by less than half of it, so an egress refuses no call of the same process as too early.
+const MIN_CALL_PAUSE: Duration = MIN_STREAM_INTERVAL.saturating_mul(2);
+/// Maximum pause before an egress is called again. A stream that lasted as long was a success.
+const MAX_CALL_PAUSE: Duration = Duration::from_secs(30);
 /// Minimum time between two warnings about a neighbour.
 const MIN_WARNING_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum time for which a neighbour does not read.
@@ -201,10 +201,14 @@ impl Drop for Neighbours {
 }
 
 /// Opens a stream to the egress `peer` whenever it is up, once `leg` is known.
+///
+/// An egress refuses the call of a hub that has restarted within a second, and an older egress refuses
+/// all. Each call that ends early doubles the pause, so an egress gets at most six calls a minute on a
+/// connection.
 async fn call(this: Weak<Neighbours>, peer: Key, mut leg: watch::Receiver<Option<Arc<dyn Leg>>>) {
     let found = leg.wait_for(Option::is_some).await.map(|it| it.clone());
     let Ok(Some(leg)) = found else { return };
-    let mut reach = leg.watch_reach();
+    let (mut reach, mut pause) = (leg.watch_reach(), MIN_CALL_PAUSE);
     while reach.wait_for(|reach| *reach == Reach::Up).await.is_ok() {
         let mut first = Vec::new();
         Control::Directory.put(&mut first);
@@ -213,11 +217,17 @@ async fn call(this: Weak<Neighbours>, peer: Key, mut leg: watch::Receiver<Option
         if let Ok(stream) = opened {
             Neighbours::talk(this.clone(), (peer, Side::Ours), stream, &[]).await;
         }
+        if opened_at.elapsed() >= MAX_CALL_PAUSE {
+            pause = MIN_CALL_PAUSE;
+        }
         tokio::select! {
-            () = sleep(ASK_PAUSE) => {}
+            () = sleep(pause) => pause = (pause * 2).min(MAX_CALL_PAUSE),
             // Also a change that is over already, after which the egress may be another process.
             changed = reach.changed() => match changed {
-                Ok(()) => sleep_until(opened_at + MIN_CALL_INTERVAL).await,
+                Ok(()) => {
+                    sleep_until(opened_at + MIN_CALL_PAUSE).await;
+                    pause = MIN_CALL_PAUSE;
+                }
                 Err(_) => return,
             },
         }
