@@ -26,7 +26,8 @@ pub fn start(config: &GroundConfig, egresses: &Egresses) -> Option<Arc<Neighbour
         return None;
     }
     let statement = Statement {
-        is_hub: !config.aircraft.is_empty(),
+        // Not `[[aircraft]]`: an egress has it too, for the limits of each aircraft.
+        is_hub: !config.egresses.is_empty(),
         is_egress: !config.hubs.is_empty(),
         ..Statement::default()
     };

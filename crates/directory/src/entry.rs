@@ -49,7 +49,7 @@ const MICRO: f64 = 1e6;
 /// A ground's statement about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Statement {
-    /// It serves aircraft.
+    /// It has egresses, and forwards flows of its aircraft to them.
     pub is_hub: bool,
     /// It dials for hubs.
     pub is_egress: bool,

@@ -50,7 +50,7 @@ pub struct GroundEntry {
     pub through: Option<String>,
     /// Time since its last statement arrived; `None` if none counts any more.
     pub age_us: Option<u64>,
-    /// `true` if it ends radio sessions.
+    /// `true` if it has egresses, and forwards flows of its aircraft to them.
     pub is_hub: bool,
     /// `true` if it dials for hubs.
     pub is_egress: bool,

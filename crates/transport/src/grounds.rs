@@ -13,7 +13,7 @@ pub struct GroundStanding {
     pub through: Option<[u8; 32]>,
     /// Time since its last statement arrived; `None` if none counts any more.
     pub age: Option<Duration>,
-    /// It ends radio sessions.
+    /// It has egresses, and forwards flows of its aircraft to them.
     pub is_hub: bool,
     /// It dials for hubs.
     pub is_egress: bool,

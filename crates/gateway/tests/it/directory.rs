@@ -33,7 +33,9 @@ async fn a_hub_and_its_egresses_know_each_other() {
         })
     })
     .await;
-    assert_eq!(grounds(&world.hub).len(), 2);
+    let egresses = grounds(&world.hub);
+    assert_eq!(egresses.len(), 2);
+    assert!(egresses.iter().all(|it| !it.is_hub), "they list the aircraft, but no egress");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
