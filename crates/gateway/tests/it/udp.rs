@@ -27,8 +27,10 @@ impl Client {
         let mut tcp = TcpStream::connect(proxy).await.unwrap();
         tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
         let reply = read_exactly(&mut tcp, 12).await;
-        assert_eq!(reply[..10], [5, 0, 5, 0, 0, 1, 127, 0, 0, 1]);
-        let relay = (Ipv4Addr::LOCALHOST, u16::from_be_bytes([reply[10], reply[11]]));
+        assert_eq!(reply[..6], [5, 0, 5, 0, 0, 1]);
+        let ip = Ipv4Addr::new(reply[6], reply[7], reply[8], reply[9]);
+        assert_eq!(ip, proxy.ip());
+        let relay = (ip, u16::from_be_bytes([reply[10], reply[11]]));
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         udp.connect(relay).await.unwrap();
         Self { tcp, udp }

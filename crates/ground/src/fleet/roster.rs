@@ -75,6 +75,7 @@ impl Roster {
 }
 
 impl FlowLimits {
+    /// Limit for flows of this kind.
     pub fn of(self, kind: Kind) -> usize {
         match kind {
             Kind::Streams => self.streams,
