@@ -38,7 +38,7 @@ impl Ground {
                 ));
             }
         }
-        // Their sessions have ended before their flows do: no aircraft hears of single flows first.
+        // The sessions of removed aircraft are over by now, so that none hears of single flows first.
         self.shared.fleet.remove_others(&new.aircraft);
         self.shared.known.set_table(&new.hosts);
         Ok(changes)

@@ -59,8 +59,8 @@ fn aircraft_share_the_ports_and_tcp_and_dns_have_theirs() {
         sh("echo 32768 33767 >/proc/sys/net/ipv4/ip_local_port_range");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let lines = Lines::default();
-        // With one subscriber alone, a line that another test's thread logs first is never asked for
-        // again.
+        // If there is only one subscriber, and another test's thread logs a line first, tracing never asks
+        // for that line again. So there are two.
         let _second = Dispatch::new(Lines::default());
         let began = std::time::Instant::now();
         tracing::subscriber::with_default(lines.clone(), || runtime.block_on(storm()));

@@ -238,8 +238,8 @@ async fn a_modem_off_the_segment_is_not_heard() {
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// Follows the log of this thread. With one subscriber alone, a line that another test's thread logs first
-/// is never asked for again: so there is a second one.
+/// Follows the log of this thread. If there is only one subscriber, and another test's thread logs a line
+/// first, tracing never asks for that line again. So there are two.
 fn logged() -> (Log, (DefaultGuard, Dispatch)) {
     let log = Log::default();
     let writer = log.clone();
